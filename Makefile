@@ -1,0 +1,81 @@
+# neve: one command per job. `make` lists them.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+UV_VERSION := 0.13.7
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+WORKERS ?= $(shell nproc)
+SECONDS_EACH ?= 30
+export UV_LINK_MODE ?= copy
+
+.PHONY: help setup check lint types layers tidy format test gates demo bench torture docs lock clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*## "} {printf "  make %-9s %s\n", $$1, $$2}'
+
+setup: $(READY) ## make .venv with every extra and the test tools, from the hashed lock
+
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "neve needs Python 3.11 or newer; call make with PYTHON=/path/to/python3.11")'
+	@echo "neve set-up: creating $(VENV) with $$($(PYTHON) --version)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "neve set-up: installing the uv installer"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "uv==$(UV_VERSION)"
+	@echo "neve set-up: installing $$(grep -cE '^[a-z0-9]' requirements.lock) locked packages (the largest, PySpark, is 455 MB)"
+	@$(BIN)/uv pip install --python $(BIN)/python --require-hashes --no-deps --requirement requirements.lock
+	@echo "neve set-up: installing neve itself"
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
+	@touch $(READY)
+	@echo "neve set-up: done, $(BIN)/neve is ready"
+
+check: setup lint types layers tidy ## the quick loop: lint, types, layers, tidy, unit tests
+	$(BIN)/pytest -q -n $(WORKERS) tests/unit
+
+lint: setup
+	@echo "== lint: ruff, deptry"
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/deptry src
+
+types: setup
+	@echo "== types: mypy --strict"
+	$(BIN)/mypy
+
+layers: setup
+	@echo "== layers: import-linter"
+	$(BIN)/lint-imports
+
+tidy: setup
+	@echo "== tidy: the code's own shape"
+	$(BIN)/pytest -q tests/architecture
+
+format: setup ## format and fix what can be fixed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+test: setup lint types layers ## everything CI runs: lint, types, layers, tidy, all tests and gates
+	@echo "== tests: every folder, gates time-boxed to $(SECONDS_EACH) s each"
+	NEVE_GATE_SECONDS=$(SECONDS_EACH) HYPOTHESIS_PROFILE=ci $(BIN)/pytest -n $(WORKERS) --dist=worksteal tests
+
+demo: setup ## run the main job that exists, end to end, on embedded defaults
+	$(BIN)/neve demo
+
+bench: setup ## benchmarks beside peers; writes dated JSON and a page into benchmarks/results
+	$(BIN)/python -m benchmarks.run
+
+torture: setup ## the reliability scoreboard at full counts (about an hour on two cores)
+	NEVE_TORTURE=1 HYPOTHESIS_PROFILE=nightly $(BIN)/pytest -n $(WORKERS) --timeout=7200 -s tests/crash tests/interop tests/property
+
+docs: setup ## build the site into site/, warnings are errors
+	$(BIN)/mkdocs build --strict --quiet
+	@echo "site/index.html is ready"
+
+lock: setup ## resolve requirements.lock anew
+	$(BIN)/uv pip compile pyproject.toml --all-extras --group quality --group test --group docs \
+	  --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet -o requirements.lock
+
+clean: ## remove the environment and everything built
+	rm -rf $(VENV) site dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

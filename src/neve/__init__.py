@@ -1,0 +1,1 @@
+"""Embeddable primary-key tables for the lakehouse."""

@@ -1,0 +1,45 @@
+"""What every test folder shares: Hypothesis profiles and the scoreboard printed at the end."""
+
+import os
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("dev", max_examples=50, deadline=None)
+settings.register_profile(
+    "ci",
+    max_examples=500,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("nightly", max_examples=5_000, deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+Record = Callable[[str], None]
+
+
+@pytest.fixture
+def scoreboard(record_property: Callable[[str, object], None]) -> Record:
+    """Give a function that adds one line to the scoreboard at the end of the run."""
+
+    def add(line: str) -> None:
+        record_property("scoreboard", line)
+
+    return add
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    lines = [
+        str(value)
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        if isinstance(report, pytest.TestReport) and report.when == "call"
+        for name, value in report.user_properties
+        if name == "scoreboard"
+    ]
+    if lines:
+        terminalreporter.section("reliability scoreboard")
+        for line in sorted(lines):
+            terminalreporter.write_line(line)

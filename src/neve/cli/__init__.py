@@ -1,0 +1,1 @@
+"""The command line: the only reader of the environment and writer to the terminal."""

@@ -1,0 +1,1 @@
+"""Vocabulary: schema, keys, transforms, predicates and batches as plain values, without I/O."""

@@ -1,0 +1,1 @@
+"""What the engine says about itself: metrics with unit and meaning."""

@@ -1,0 +1,1 @@
+"""The test kit that users get too: simulated disk, faults, contract suites."""

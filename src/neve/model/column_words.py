@@ -1,0 +1,59 @@
+"""An Arrow column's memory as NumPy arrays, for arithmetic that Arrow has no kernel for."""
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from neve.model.schema_view import ArrowArray
+
+DECIMAL_BYTES: Final = 16
+_INT32_BITS: Final = 32
+
+
+def integers(array: ArrowArray) -> npt.NDArray[np.int64]:
+    """Integers, dates, times or timestamps as 64-bit numbers; 0 in place of NULL."""
+    numbers: ArrowArray = array.view(
+        pa.int32() if array.type.bit_width == _INT32_BITS else pa.int64()
+    )
+    if array.null_count > 0:
+        numbers = pc.fill_null(numbers, 0)
+    return numbers.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+
+
+def fixed_bytes(array: ArrowArray, *, width: int) -> npt.NDArray[np.uint8]:
+    """Values of a fixed-width column as a matrix of bytes; anything in place of NULL."""
+    buffer = array.buffers()[1]
+    if buffer is None or len(array) == 0:
+        return np.zeros((len(array), width), dtype=np.uint8)
+    start, length = array.offset * width, len(array) * width
+    flat = np.frombuffer(memoryview(buffer), dtype=np.uint8)[start : start + length]
+    return flat.reshape(len(array), width)
+
+
+def decimal_halves(
+    array: ArrowArray,
+) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
+    """Low and high half of each 128-bit unscaled number; anything in place of NULL."""
+    words = fixed_bytes(array, width=DECIMAL_BYTES).view("<u8")
+    return words[:, 0].astype(np.uint64), words[:, 1].astype(np.uint64)
+
+
+def decimals_of_halves(
+    low: npt.NDArray[np.uint64], high: npt.NDArray[np.uint64], type_: pa.DataType
+) -> ArrowArray:
+    """Build a decimal column from the halves of its unscaled numbers."""
+    words = np.empty((len(low), 2), dtype="<u8")
+    words[:, 0] = low
+    words[:, 1] = high
+    return pa.Array.from_buffers(type_, len(low), [None, pa.py_buffer(words.tobytes())])
+
+
+def with_nulls_of(source: ArrowArray, result: ArrowArray) -> ArrowArray:
+    """Put NULL into a result wherever its source has it."""
+    if source.null_count == 0:
+        return result
+    restored: ArrowArray = pc.if_else(source.is_valid(), result, pa.scalar(None, result.type))
+    return restored

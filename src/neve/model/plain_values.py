@@ -1,0 +1,379 @@
+"""Plain values: what literals, column bounds and partition values are compared as.
+
+    column type        plain value
+    bool               bool
+    int32, int64       int
+    float32, float64   float
+    decimal            Decimal, with the column's scale
+    date               int, days since 1970-01-01
+    time               int, microseconds since midnight
+    timestamp          int, microseconds or nanoseconds since 1970-01-01, as the column counts
+    string             str
+    binary, fixed      bytes
+    uuid               bytes, 16
+
+These are Iceberg's own values. Python's date and datetime end at the years 1 and 9999 and stop at
+microseconds; a column does neither. Plain values order as the column orders.
+
+`locate` turns what people write into a plain value. A number or moment that lies between two
+values of the column keeps its meaning: the greatest value below it stands in for it, and is marked
+as inexact. A float column takes the nearest float instead, as Iceberg does.
+"""
+
+import math
+import re
+import reprlib
+import struct
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Context, Decimal, InvalidOperation
+from typing import Final, NoReturn, TypeAlias
+from uuid import UUID
+
+import numpy as np
+import pyarrow as pa
+
+from neve.errors import InvalidArgument, SchemaMismatch
+from neve.model.schema_view import ArrowArray, ArrowScalar
+
+PlainValue: TypeAlias = bool | int | float | Decimal | str | bytes
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH_ORDINAL: Final = date(1970, 1, 1).toordinal()
+_MICROSECOND: Final = timedelta(microseconds=1)
+_MICROS_PER_DAY: Final = 86_400_000_000
+_NANOS_PER_MICRO: Final = 1_000
+_INT32_MAX: Final = (1 << 31) - 1
+_INT64_MAX: Final = (1 << 63) - 1
+_FLOAT32_MAX: Final = (2 - 2**-23) * 2.0**127
+_FLOAT64_MAX: Final = (2 - 2**-52) * 2.0**1023
+_FLOAT32: Final = struct.Struct("<f")
+_UUID_BYTES: Final = 16
+# Wider than any decimal128, so that moving the point never rounds.
+_EXACT: Final = Context(prec=76)
+_DIGITS_MAX: Final = 38
+# Python reads six digits behind the second; the rest, nanoseconds and finer, are read apart.
+_LONG_FRACTION: Final = re.compile(r"(?<=[.,]\d{6})\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """Where a literal lies among the values a column can hold.
+
+    `floor` is the greatest of them that is not above the literal, or None when all are above.
+    """
+
+    floor: PlainValue | None
+    exact: bool = True
+
+
+def to_plain(value: object, type_: pa.DataType, *, column: str) -> PlainValue:
+    """Convert a value the column can hold; raises SchemaMismatch for any other."""
+    located = locate(value, type_, column=column)
+    if located.floor is None or not located.exact:
+        raise SchemaMismatch(
+            f"column {column!r} is {type_} and cannot hold {_shown(value)}",
+            column=column,
+            hint="Pass a value inside the type's range and precision",
+        )
+    return located.floor
+
+
+def locate(value: object, type_: pa.DataType, *, column: str) -> Located:
+    """Find where a literal lies among the column's values; raises SchemaMismatch."""
+    if isinstance(value, np.integer | np.floating | np.bool_):
+        value = value.item()
+    seen = _Literal(value=value, type_=type_, column=column)
+    if pa.types.is_boolean(type_):
+        return seen.as_bool()
+    if pa.types.is_int32(type_):
+        return seen.as_number(scale=0, limit=_INT32_MAX)
+    if pa.types.is_int64(type_):
+        return seen.as_number(scale=0, limit=_INT64_MAX)
+    if pa.types.is_float32(type_) or pa.types.is_float64(type_):
+        return seen.as_float()
+    if isinstance(type_, pa.Decimal128Type):
+        return seen.as_decimal(precision=type_.precision, scale=type_.scale)
+    if pa.types.is_date32(type_):
+        return seen.as_date()
+    if pa.types.is_time64(type_):
+        return seen.as_time()
+    if isinstance(type_, pa.TimestampType):
+        return seen.as_timestamp(aware=type_.tz is not None, nanoseconds=type_.unit == "ns")
+    if pa.types.is_string(type_):
+        return seen.as_string()
+    if isinstance(type_, pa.UuidType):
+        return seen.as_uuid()
+    if pa.types.is_fixed_size_binary(type_):
+        return seen.as_binary(width=type_.byte_width)
+    if pa.types.is_binary(type_):
+        return seen.as_binary(width=None)
+    raise InvalidArgument(
+        f"column {column!r} is {type_}: its values cannot be compared",
+        hint="Only is_null and not_null work on nested columns",
+    )
+
+
+def neighbour(value: PlainValue, type_: pa.DataType, *, up: bool) -> PlainValue:
+    """Next greater or smaller value of an integer, decimal or temporal column.
+
+    The outermost value is its own neighbour.
+    """
+    direction = 1 if up else -1
+    if isinstance(value, Decimal):
+        moved: object = decimal_of(unscaled_of(value, type_) + direction, type_)
+    else:
+        assert isinstance(value, int)
+        moved = value + direction
+    floor = locate(moved, type_, column="").floor
+    return value if floor is None else floor
+
+
+def plain_of(scalar: ArrowScalar) -> PlainValue | None:
+    """Give an Arrow scalar as a plain value, or None for NULL."""
+    if not scalar.is_valid:
+        return None
+    if isinstance(scalar, pa.Date32Scalar | pa.Time64Scalar | pa.TimestampScalar):
+        number = scalar.value  # type: ignore[union-attr]  # the stubs forget it on dates
+        assert isinstance(number, int)
+        return number
+    value = scalar.as_py()
+    if isinstance(value, UUID):
+        return value.bytes
+    if not isinstance(value, bool | int | float | Decimal | str | bytes):
+        raise InvalidArgument(
+            f"a value of {scalar.type} has no plain form",
+            hint="Only columns of primitive types have bounds and partition values",
+        )
+    return value
+
+
+def unscaled_of(value: Decimal, type_: pa.DataType) -> int:
+    """Whole number a decimal column stores for a plain value."""
+    assert isinstance(type_, pa.Decimal128Type)
+    return int(value.scaleb(type_.scale, _EXACT))
+
+
+def decimal_of(unscaled: int, type_: pa.DataType) -> Decimal:
+    """Plain value of the whole number a decimal column stores."""
+    assert isinstance(type_, pa.Decimal128Type)
+    return Decimal(unscaled).scaleb(-type_.scale, _EXACT)
+
+
+def stored_type(type_: pa.DataType) -> pa.DataType:
+    """Type Arrow's kernels compare a column as: they know nothing of UUIDs."""
+    return type_.storage_type if isinstance(type_, pa.UuidType) else type_
+
+
+def stored_array(array: ArrowArray) -> ArrowArray:
+    """Give the same values in the type Arrow's kernels compare them as."""
+    return array.storage if isinstance(array, pa.UuidArray) else array
+
+
+def is_float(type_: pa.DataType) -> bool:
+    """Tell whether a column can hold NaN."""
+    return pa.types.is_floating(type_)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Literal:
+    """One literal on its way into one column."""
+
+    value: object
+    type_: pa.DataType
+    column: str
+
+    def of(self, value: object) -> "_Literal":
+        return _Literal(value=value, type_=self.type_, column=self.column)
+
+    def refuse(self, wanted: str, *, cause: Exception | None = None) -> NoReturn:
+        raise SchemaMismatch(
+            f"column {self.column!r} is {self.type_} and was compared with "
+            f"{type(self.value).__name__} {_shown(self.value)}",
+            column=self.column,
+            hint=f"Pass {wanted}",
+        ) from cause
+
+    def as_bool(self) -> Located:
+        if not isinstance(self.value, bool):
+            self.refuse("True or False")
+        return Located(self.value)
+
+    def as_number(self, *, scale: int, limit: int) -> Located:
+        """Locate a number among the integers from -limit - 1 to limit, after moving the point."""
+        number = self.value
+        wanted = "a number" if scale else "an int"
+        if isinstance(number, bool) or not isinstance(number, int | float | Decimal):
+            self.refuse(wanted)
+        if not isinstance(number, int):
+            # The shortest text of a float is what was typed: 0.1 means one tenth.
+            number = Decimal(repr(number)) if isinstance(number, float) else number
+            if number.is_nan():
+                self.refuse(f"{wanted}: NaN equals nothing")
+        whole, exact = _floor_scaled(number, scale)
+        if whole > limit:
+            return Located(limit, exact=False)
+        if whole < -limit - 1:
+            return Located(None, exact=False)
+        return Located(whole, exact=exact)
+
+    def as_decimal(self, *, precision: int, scale: int) -> Located:
+        limit: int = 10**precision - 1
+        value = self.value
+        if isinstance(value, str):
+            try:
+                value = Decimal(value)
+            except InvalidOperation as error:
+                self.refuse("a Decimal", cause=error)
+        located = self.of(value).as_number(scale=scale, limit=limit)
+        unscaled = located.floor
+        if unscaled is None or unscaled == -limit - 1:
+            return Located(None, exact=False)
+        assert isinstance(unscaled, int)
+        return Located(decimal_of(unscaled, self.type_), exact=located.exact)
+
+    def as_float(self) -> Located:
+        number = self.value
+        if isinstance(number, bool) or not isinstance(number, int | float | Decimal):
+            self.refuse("a float")
+        if number.is_nan() if isinstance(number, Decimal) else math.isnan(number):
+            self.refuse("a number, or use is_nan: NaN equals nothing")
+        single = pa.types.is_float32(self.type_)
+        try:
+            nearest = float(number)
+            if single:
+                (nearest,) = _FLOAT32.unpack(_FLOAT32.pack(nearest))
+        except OverflowError:
+            nearest = math.inf if number > 0 else -math.inf
+        if math.isinf(nearest) and number != nearest:
+            # Finite, but farther out than any finite value of the column.
+            outermost = _FLOAT32_MAX if single else _FLOAT64_MAX
+            return Located(outermost if number > 0 else -math.inf, exact=False)
+        return Located(nearest)
+
+    def as_date(self) -> Located:
+        value = self.value
+        if isinstance(value, str):
+            try:
+                value = date.fromisoformat(value)
+            except ValueError as error:
+                self.refuse("a date, or text such as 2024-01-31", cause=error)
+        if isinstance(value, date) and not isinstance(value, datetime):
+            return Located(value.toordinal() - _EPOCH_ORDINAL)
+        return self.as_count("a date, or text such as 2024-01-31", limit=_INT32_MAX)
+
+    def as_time(self) -> Located:
+        value = self.value
+        wanted = "a time without a time zone, or text such as 12:30:00"
+        cut_off = False
+        if isinstance(value, str):
+            try:
+                value = time.fromisoformat(value)
+            except ValueError as error:
+                self.refuse(wanted, cause=error)
+            cut_off = _behind_micros(str(self.value)) != (0, True)
+        if isinstance(value, time) and value.tzinfo is None:
+            minutes = value.hour * 60 + value.minute
+            seconds = minutes * 60 + value.second
+            return Located(seconds * 1_000_000 + value.microsecond, exact=not cut_off)
+        located = self.as_count(wanted, limit=_MICROS_PER_DAY - 1)
+        if isinstance(located.floor, int) and located.floor < 0:
+            return Located(None, exact=False)
+        return located
+
+    def as_timestamp(self, *, aware: bool, nanoseconds: bool) -> Located:
+        wanted = (
+            "a datetime with a time zone, or text such as 2024-01-31T12:00:00+00:00"
+            if aware
+            else "a datetime without a time zone, or text such as 2024-01-31T12:00:00"
+        )
+        moment = self.value
+        nanos, exact = 0, True
+        if isinstance(moment, str):
+            try:
+                moment = datetime.fromisoformat(moment)
+            except ValueError as error:
+                self.refuse(wanted, cause=error)
+            nanos, exact = _behind_micros(str(self.value))
+        elif isinstance(moment, datetime):
+            # The datetimes of pandas carry nanoseconds.
+            nanos = getattr(moment, "nanosecond", 0)
+        elif isinstance(moment, date):
+            moment = datetime(moment.year, moment.month, moment.day)  # noqa: DTZ001 - naive like a date
+        if not isinstance(moment, datetime):
+            return self.as_count(wanted, limit=_INT64_MAX)
+        if (moment.utcoffset() is not None) != aware:
+            self.refuse(wanted)
+        count = ((moment if aware else moment.replace(tzinfo=UTC)) - _EPOCH) // _MICROSECOND
+        if not nanoseconds:
+            return Located(count, exact=exact and nanos == 0)
+        fine = self.of(count * _NANOS_PER_MICRO + nanos).as_count(wanted, limit=_INT64_MAX)
+        return Located(fine.floor, exact=exact and fine.exact)
+
+    def as_count(self, wanted: str, *, limit: int) -> Located:
+        """Take an int as a count of the column's own unit."""
+        if isinstance(self.value, bool) or not isinstance(self.value, int):
+            self.refuse(f"{wanted}, or an int in the column's unit")
+        return self.as_number(scale=0, limit=limit)
+
+    def as_string(self) -> Located:
+        if not isinstance(self.value, str):
+            self.refuse("a str")
+        try:
+            self.value.encode()
+        except UnicodeEncodeError as error:
+            self.refuse("text without lone surrogates", cause=error)
+        return Located(str(self.value))
+
+    def as_binary(self, *, width: int | None) -> Located:
+        wanted = "bytes" if width is None else f"exactly {width} bytes"
+        if not isinstance(self.value, bytes | bytearray | memoryview):
+            self.refuse(wanted)
+        value = bytes(self.value)
+        if width is not None and len(value) != width:
+            self.refuse(wanted)
+        return Located(value)
+
+    def as_uuid(self) -> Located:
+        value = self.value
+        if isinstance(value, str):
+            try:
+                value = UUID(value)
+            except ValueError as error:
+                self.refuse("a UUID, or its text", cause=error)
+        if isinstance(value, UUID):
+            return Located(value.bytes)
+        return self.as_binary(width=_UUID_BYTES)
+
+
+def _floor_scaled(number: int | Decimal, scale: int) -> tuple[int, bool]:
+    """Give floor(number × 10^scale) and whether nothing was cut off."""
+    if isinstance(number, int):
+        return number * 10**scale, True
+    if not number:
+        return 0, True
+    # An exponent in the millions must not become a number of as many digits.
+    if number.is_infinite() or number.adjusted() > 2 * _DIGITS_MAX:
+        outside: int = 10 ** (2 * _DIGITS_MAX)
+        return (-outside if number.is_signed() else outside), False
+    if number.adjusted() < -scale - 1:
+        return (-1 if number.is_signed() else 0), False
+    numerator, denominator = number.as_integer_ratio()
+    whole, rest = divmod(numerator * 10**scale, denominator)
+    return whole, rest == 0
+
+
+def _behind_micros(text: str) -> tuple[int, bool]:
+    """Digits behind the sixth of a second: as nanoseconds, and whether that is all of them."""
+    found = _LONG_FRACTION.search(text)
+    digits = "" if found is None else found.group()
+    return int(digits[:3].ljust(3, "0")), not digits[3:].strip("0")
+
+
+def _shown(value: object) -> str:
+    """Give a short text of a value for a message."""
+    try:
+        return reprlib.repr(value)
+    except ValueError:
+        # Python refuses to print an int of thousands of digits.
+        return "too long to show"

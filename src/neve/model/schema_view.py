@@ -1,0 +1,67 @@
+"""What predicates and partition specs need to know of a schema, and nothing more."""
+
+from collections.abc import Sequence
+from typing import Protocol, TypeAlias
+
+import pyarrow as pa
+
+from neve.errors import SchemaMismatch
+
+# pyarrow's classes are generic to the type checker only, so the names are spelled as text.
+ArrowArray: TypeAlias = "pa.Array[pa.Scalar[pa.DataType]]"
+ArrowScalar: TypeAlias = "pa.Scalar[pa.DataType]"
+
+
+class ColumnView(Protocol):
+    """One column: what it is called, and what it is."""
+
+    @property
+    def field_id(self) -> int:
+        """Identity of the column; survives renames."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """Name in the current schema."""
+        ...
+
+    @property
+    def type(self) -> pa.DataType:
+        """Arrow type of the values."""
+        ...
+
+
+class SchemaView(Protocol):
+    """A schema whose top-level columns can be looked up."""
+
+    @property
+    def columns(self) -> Sequence[ColumnView]:
+        """Columns in order."""
+        ...
+
+    def column(self, name: str) -> ColumnView:
+        """Find a column by name; raises NotFound."""
+        ...
+
+    def column_by_id(self, field_id: int) -> ColumnView:
+        """Find a column by field id; raises NotFound."""
+        ...
+
+
+def read_column(batch: pa.RecordBatch, column: ColumnView) -> ArrowArray:
+    """Take a column out of a batch; raises SchemaMismatch when it is absent or of another type."""
+    position = batch.schema.get_field_index(column.name)
+    if position < 0:
+        raise SchemaMismatch(
+            f"the batch has no column {column.name!r}, or has it twice",
+            column=column.name,
+            hint="Read this column too, under the name it has in the table",
+        )
+    array = batch.column(position)
+    if array.type != column.type:
+        raise SchemaMismatch(
+            f"column {column.name!r} is {array.type} in the batch and {column.type} in the table",
+            column=column.name,
+            hint="Cast the batch to the table's schema first",
+        )
+    return array

@@ -1,0 +1,77 @@
+"""What the engine counts: every metric with its unit and meaning, declared once.
+
+A Recorder takes the numbers. The default takes none; `Counters` keeps them in memory for `stats()`
+and tests; bridges to monitoring systems live in the layers above.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from threading import Lock
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A number the engine keeps adding to or observing."""
+
+    name: str
+    unit: str
+    meaning: str
+
+
+WAL_BATCHES = Metric("neve.wal.batches", "batches", "batches appended to the log")
+WAL_ROWS = Metric("neve.wal.rows", "rows", "rows appended to the log")
+WAL_BYTES = Metric("neve.wal.bytes", "bytes", "bytes appended to the log, framing included")
+WAL_WRITES = Metric(
+    "neve.wal.writes", "calls", "groups of batches written; fewer is better grouping"
+)
+WAL_SYNCS = Metric("neve.wal.syncs", "calls", "syncs of the active log")
+WAL_SYNC_SECONDS = Metric("neve.wal.sync_seconds", "seconds", "time spent in syncs of the log")
+WAL_ROTATIONS = Metric("neve.wal.rotations", "logs", "logs closed because they were full")
+WAL_RECYCLED = Metric("neve.wal.recycled", "logs", "logs begun in the file of an older one")
+WAL_DELETED = Metric("neve.wal.deleted", "logs", "logs deleted because nothing needs them")
+
+ALL_METRICS = (
+    WAL_BATCHES,
+    WAL_ROWS,
+    WAL_BYTES,
+    WAL_WRITES,
+    WAL_SYNCS,
+    WAL_SYNC_SECONDS,
+    WAL_ROTATIONS,
+    WAL_RECYCLED,
+    WAL_DELETED,
+)
+
+
+class Recorder(Protocol):
+    """Takes the engine's numbers; called on hot paths, so it must be quick and must not raise."""
+
+    def add(self, metric: Metric, amount: float) -> None:
+        """Add to a metric."""
+        ...
+
+
+class NoRecorder:
+    """Takes numbers and keeps none."""
+
+    def add(self, metric: Metric, amount: float) -> None:
+        """Do nothing."""
+
+
+class Counters:
+    """Keeps the sum of every metric in memory; safe for many threads."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._sums: dict[str, float] = defaultdict(float)  # guarded by _lock
+
+    def add(self, metric: Metric, amount: float) -> None:
+        """Add to a metric."""
+        with self._lock:
+            self._sums[metric.name] += amount
+
+    def total(self, metric: Metric) -> float:
+        """Sum of a metric so far."""
+        with self._lock:
+            return self._sums[metric.name]

@@ -1,0 +1,170 @@
+"""Disk: the operating-system calls that a local store makes, and what their failures mean.
+
+This is the seam under `neve.storage.local_store`. `PosixDisk` is the real one; the test kit has one
+that loses power, one that fails, and one that switches threads at every call.
+
+Every call raises OSError with its errno and nothing else. Handles are small integers, as the kernel
+gives them. Paths are absolute. No call follows a symbolic link in the last segment of a path.
+Nothing is durable until it is synced: bytes and size of a file by `sync`, entries of a directory by
+`sync_directory`; neither implies the other.
+"""
+
+import errno
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Protocol
+
+from neve.errors import Closed, Corruption, InvalidArgument, NeveError, NotFound, Unavailable
+
+
+class FileKind(StrEnum):
+    """What a directory entry is."""
+
+    FILE = "file"
+    DIRECTORY = "directory"
+    LINK = "link"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryEntry:
+    """One name in a directory."""
+
+    name: str
+    kind: FileKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileStatus:
+    """What the file system knows about a path without opening it."""
+
+    kind: FileKind
+    size: int
+    modified_ms: int
+
+
+class Disk(Protocol):
+    """The operating system's file calls; safe for many threads."""
+
+    def make_directory(self, path: str) -> None:
+        """Make one directory; EEXIST when the name is taken."""
+        ...
+
+    def create_file(self, path: str) -> int:
+        """Make a file that is not there yet and open it for reading and writing."""
+        ...
+
+    def open_file(self, path: str, *, writable: bool = False) -> int:
+        """Open a file that is there."""
+        ...
+
+    def read(self, handle: int, offset: int, length: int) -> bytes:
+        """Read up to `length` bytes; may give fewer, and gives none only at the end."""
+        ...
+
+    def write(self, handle: int, pieces: Sequence[bytes | memoryview], offset: int) -> int:
+        """Write the pieces one behind the other; gives how many bytes were taken, maybe fewer."""
+        ...
+
+    def allocate(self, handle: int, length: int) -> None:
+        """Make the file at least `length` bytes long, with the space for them."""
+        ...
+
+    def truncate(self, handle: int, length: int) -> None:
+        """Make the file exactly `length` bytes long."""
+        ...
+
+    def size(self, handle: int) -> int:
+        """Bytes in an open file; EISDIR for a directory, EINVAL for what is not a plain file."""
+        ...
+
+    def sync(self, handle: int) -> None:
+        """Make the bytes and the size of a file durable; says nothing about its name."""
+        ...
+
+    def close(self, handle: int) -> None:
+        """Give the handle back, and with it its lock."""
+        ...
+
+    def link(self, source: str, target: str) -> None:
+        """Give a file a second name; EEXIST when it is taken."""
+        ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Move a name, replacing the file that has the new one."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Remove the name of a file."""
+        ...
+
+    def list_directory(self, path: str) -> list[DirectoryEntry]:
+        """Names in a directory, in no promised order."""
+        ...
+
+    def sync_directory(self, path: str) -> None:
+        """Make the entries of a directory durable."""
+        ...
+
+    def lock(self, handle: int) -> bool:
+        """Take the exclusive lock of an open file; False at once when another handle holds it."""
+        ...
+
+    def stat(self, path: str) -> FileStatus:
+        """Look at a path, not at what a link there points to."""
+        ...
+
+    def real_path(self, path: str) -> str:
+        """Give the absolute path with every link resolved, also where it does not exist yet."""
+        ...
+
+    def process_id(self) -> int:
+        """Say which process this is; a forked child is another one."""
+        ...
+
+
+_FULL: Final = "Free space or raise the quota of the disk, then try again"
+_HINTS: Final[dict[int, str]] = {
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: _FULL,
+    errno.EFBIG: "The file system or `ulimit -f` allows no larger file",
+    errno.EMFILE: "Close other files of this process or raise `ulimit -n`",
+    errno.ENFILE: "The machine is out of file handles: close other programs or raise fs.file-max",
+    errno.EIO: "The disk reported a fault: look at the kernel log before trusting it again",
+    errno.EACCES: "Give this user the right to read and write the directory",
+    errno.EPERM: "Give this user the right, and use a file system that has hard links",
+    errno.EROFS: "The file system is mounted read-only: look at the kernel log, or open read-only",
+    errno.EXDEV: "Keep the whole store on one file system: no mount points below its root",
+}
+
+
+def error_from_disk(error: OSError, *, doing: str, path: str) -> NeveError:
+    """Turn a failed call that left nothing visible behind into the error a caller can act on."""
+    text = f"could not {doing}: {error.strerror or error}"
+    match error.errno:
+        case errno.ENOENT:
+            return NotFound(f"could not {doing}: it does not exist", path=path)
+        case errno.EISDIR | errno.ENOTDIR:
+            return InvalidArgument(
+                text, path=path, hint="A directory and an object cannot have the same name"
+            )
+        case errno.ENAMETOOLONG:
+            return InvalidArgument(
+                text, path=path, hint="Shorten the path of the store or of the object"
+            )
+        case errno.ELOOP | errno.EINVAL:
+            return Corruption(
+                f"could not {doing}: there is something that is not a plain file",
+                path=path,
+                hint="neve makes no links, pipes or devices: find out who did, and remove it",
+            )
+        case errno.EBADF:
+            return Closed(
+                f"could not {doing}: the file is not open in this process",
+                path=path,
+                hint="Open it again here; a forked child cannot use its parent's files",
+            )
+        case number:
+            hint = None if number is None else _HINTS.get(number)
+            return Unavailable(text, path=path, hint=hint or "Find the cause, then try again")

@@ -1,0 +1,192 @@
+"""PosixDisk: the machine's own files, and the only place in neve that touches them.
+
+Files are 0600 and directories 0700 under the umask, handles do not survive `exec`, and the last
+segment of a path is never followed when it is a symbolic link.
+
+A forked child shares its parent's open files: it would keep the parent's locks alive after the
+parent's death, and its writes would land between the parent's. So in the child every handle open
+for writing is exchanged for a read-only one on the null device: the lock belongs to the parent
+alone, and a write fails with EBADF.
+"""
+
+# This module is the system calls themselves; pathlib would only stand in between.
+# ruff: noqa: PTH102, PTH104, PTH108
+
+import errno
+import fcntl
+import os
+import stat
+from collections.abc import Sequence
+from typing import Final
+
+from neve.storage.disk import DirectoryEntry, FileKind, FileStatus
+
+_COMMON: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOCTTY
+# Without O_NONBLOCK, opening a pipe that somebody planted would wait for its other end.
+_READ: Final = _COMMON | os.O_RDONLY | os.O_NONBLOCK
+_WRITE: Final = _COMMON | os.O_RDWR | os.O_NONBLOCK
+_CREATE: Final = _COMMON | os.O_RDWR | os.O_CREAT | os.O_EXCL
+_DIRECTORY: Final = _COMMON | os.O_RDONLY | os.O_DIRECTORY
+
+_FILE_MODE: Final = 0o600
+_DIRECTORY_MODE: Final = 0o700
+
+# IOV_MAX on Linux: a call with more pieces fails whole.
+_PIECES_MAX: Final = 1_024
+
+_CANNOT_ALLOCATE: Final = frozenset({errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL})
+
+# Handles open for writing in this process. A plain dict: each change is one step under the
+# interpreter's lock, and a mutex could be held by another thread at the moment of the fork.
+_writable_handles: Final[dict[int, None]] = {}
+
+
+def _detach_in_forked_child() -> None:
+    inherited = list(_writable_handles)
+    _writable_handles.clear()
+    if not inherited:
+        return
+    try:
+        null = os.open(os.devnull, _COMMON | os.O_RDONLY)
+    except OSError:
+        # Without a spare handle the numbers cannot stay occupied; freeing the locks matters more.
+        for handle in inherited:
+            os.close(handle)
+        return
+    for handle in inherited:
+        os.dup2(null, handle, inheritable=False)
+    os.close(null)
+
+
+os.register_at_fork(after_in_child=_detach_in_forked_child)
+
+
+def _kind(mode: int) -> FileKind:
+    if stat.S_ISREG(mode):
+        return FileKind.FILE
+    if stat.S_ISDIR(mode):
+        return FileKind.DIRECTORY
+    return FileKind.LINK if stat.S_ISLNK(mode) else FileKind.OTHER
+
+
+def _entry_kind(entry: os.DirEntry[str]) -> FileKind:
+    if entry.is_symlink():
+        return FileKind.LINK
+    if entry.is_file(follow_symlinks=False):
+        return FileKind.FILE
+    return FileKind.DIRECTORY if entry.is_dir(follow_symlinks=False) else FileKind.OTHER
+
+
+class PosixDisk:
+    """The operating system's file calls, as `neve.storage.disk.Disk` describes them."""
+
+    def make_directory(self, path: str) -> None:
+        """Make one directory, for its owner only."""
+        os.mkdir(path, _DIRECTORY_MODE)
+
+    def create_file(self, path: str) -> int:
+        """Make a file, for its owner only."""
+        handle = os.open(path, _CREATE, _FILE_MODE)
+        _writable_handles[handle] = None
+        return handle
+
+    def open_file(self, path: str, *, writable: bool = False) -> int:
+        """Open a file that is there."""
+        if not writable:
+            return os.open(path, _READ)
+        handle = os.open(path, _WRITE)
+        _writable_handles[handle] = None
+        return handle
+
+    def read(self, handle: int, offset: int, length: int) -> bytes:
+        """Read at an offset, without moving any position."""
+        return os.pread(handle, length, offset)
+
+    def write(self, handle: int, pieces: Sequence[bytes | memoryview], offset: int) -> int:
+        """Write at an offset; takes no more than 1,024 pieces at a time."""
+        if len(pieces) == 1:
+            return os.pwrite(handle, pieces[0], offset)
+        if not pieces:
+            return 0
+        return os.pwritev(handle, pieces[:_PIECES_MAX], offset)
+
+    def allocate(self, handle: int, length: int) -> None:
+        """Reserve space; where the file system cannot, only the size grows."""
+        try:
+            os.posix_fallocate(handle, 0, length)
+        except OSError as error:
+            if error.errno not in _CANNOT_ALLOCATE:
+                raise
+            if os.fstat(handle).st_size < length:
+                os.ftruncate(handle, length)
+
+    def truncate(self, handle: int, length: int) -> None:
+        """Cut or lengthen an open file."""
+        os.ftruncate(handle, length)
+
+    def size(self, handle: int) -> int:
+        """Bytes in an open plain file."""
+        status = os.fstat(handle)
+        if stat.S_ISREG(status.st_mode):
+            return status.st_size
+        number = errno.EISDIR if stat.S_ISDIR(status.st_mode) else errno.EINVAL
+        raise OSError(number, os.strerror(number))
+
+    def sync(self, handle: int) -> None:
+        """Flush bytes and size, leaving out times nobody needs after a crash."""
+        os.fdatasync(handle)
+
+    def close(self, handle: int) -> None:
+        """Close the handle."""
+        _writable_handles.pop(handle, None)
+        os.close(handle)
+
+    def link(self, source: str, target: str) -> None:
+        """Make a hard link."""
+        os.link(source, target, follow_symlinks=False)
+
+    def rename(self, source: str, target: str) -> None:
+        """Rename, replacing a file."""
+        os.rename(source, target)
+
+    def remove(self, path: str) -> None:
+        """Unlink."""
+        os.unlink(path)
+
+    def list_directory(self, path: str) -> list[DirectoryEntry]:
+        """Read a whole directory."""
+        with os.scandir(path) as entries:
+            return [DirectoryEntry(entry.name, _entry_kind(entry)) for entry in entries]
+
+    def sync_directory(self, path: str) -> None:
+        """Flush the entries of a directory."""
+        handle = os.open(path, _DIRECTORY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def lock(self, handle: int) -> bool:
+        """Try the kernel's lock on the open file; two opens of one file exclude each other."""
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def stat(self, path: str) -> FileStatus:
+        """Look at a path without following a link."""
+        status = os.lstat(path)
+        return FileStatus(
+            kind=_kind(status.st_mode),
+            size=status.st_size,
+            modified_ms=status.st_mtime_ns // 1_000_000,
+        )
+
+    def real_path(self, path: str) -> str:
+        """Resolve links and relative parts."""
+        return os.path.realpath(path)
+
+    def process_id(self) -> int:
+        """Ask the kernel who we are."""
+        return os.getpid()

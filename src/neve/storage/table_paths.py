@@ -1,0 +1,270 @@
+"""File names: which are allowed, and how every file of a warehouse is spelled.
+
+Nothing else in neve joins or splits a path. The layout, relative to the warehouse:
+
+    manifest/catalog/                      manifest store of names, schemas and properties
+    manifest/version/<table id>/           manifest store of one table
+    tables/<table id>/
+    ├── wal/LOCK                           held by the one live writer
+    ├── wal/<epoch>/000001.wal             decimal, zero padded to six, grows past six
+    ├── data/<partition path>/<id>.parquet
+    ├── deletes/<id>.puffin
+    ├── index/<id><suffix>
+    └── metadata/<name>
+
+A *path* is relative, uses `/`, and is checked by `check_path` before the first byte of I/O. A
+*name* (of a namespace or a table) is data: it is checked by `check_name`, and never becomes part of
+a path, because directories carry the table id.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from neve.errors import InvalidArgument
+
+PATH_BYTES_MAX: Final = 1_024
+SEGMENT_BYTES_MAX: Final = 255
+NAME_BYTES_MAX: Final = 255
+
+# Stores make these beside the objects; no object may have such a name and no listing shows one.
+TEMPORARY_PREFIX: Final = ".tmp-"
+DIRECTORY_LOCK_NAME: Final = ".lock"
+
+# A lock that callers ask for by path lives in a file of this name; listings do not show it either.
+LOCK_NAME: Final = "LOCK"
+_LOCK_NAMES: Final = frozenset({DIRECTORY_LOCK_NAME, LOCK_NAME})
+
+# Control characters, the two Unicode line ends (both break a log line in two), and half surrogates,
+# which have no UTF-8 form.
+_UNPRINTABLE: Final = "\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff"
+_REFUSED_IN_PATH: Final = re.compile(rf"[{_UNPRINTABLE}\\]")
+_REFUSED_IN_NAME: Final = re.compile(rf"[{_UNPRINTABLE}/]")
+
+# On disk: never change. At most twenty digits, as many as the largest 64-bit number has.
+_LOG_NAME: Final = re.compile(r"(?:[0-9]{6}|[1-9][0-9]{6,19})\.wal")
+_EPOCH_NAME: Final = re.compile(r"0|[1-9][0-9]{0,19}")
+_LOG_DIGITS: Final = 6
+
+
+def check_path(path: str) -> None:
+    """Refuse, with InvalidArgument, a path that could leave its store or that one cannot hold."""
+    unfit = _REFUSED_IN_PATH.search(path)
+    if unfit is not None:
+        raise InvalidArgument(
+            f"path {_shown(path)} holds the character {unfit.group()!a}",
+            offset=unfit.start(),
+            hint="Use / between directories, and no control characters or backslashes",
+        )
+    if len(path) > PATH_BYTES_MAX or len(path.encode()) > PATH_BYTES_MAX:
+        raise InvalidArgument(
+            f"path {_shown(path)} is longer than {PATH_BYTES_MAX:,} bytes",
+            hint="Shorten the partition values or the file name",
+        )
+    for segment in path.split("/"):
+        _check_segment(segment, path)
+
+
+def check_prefix(prefix: str) -> None:
+    """Refuse, with InvalidArgument, a listing prefix that no allowed path could begin with."""
+    directory, slash, _ = prefix.rpartition("/")
+    if slash:
+        check_path(directory)
+    unfit = _REFUSED_IN_PATH.search(prefix)
+    if unfit is not None or len(prefix.encode(errors="replace")) > PATH_BYTES_MAX:
+        raise InvalidArgument(
+            f"no path can begin with {_shown(prefix)}",
+            hint="Give the beginning of a relative path, or an empty text for everything",
+        )
+
+
+def check_name(name: str, *, what: str = "name") -> None:
+    """Refuse, with InvalidArgument, a part of a namespace or table name that cannot be kept.
+
+    Letters and digits of any script, and characters that mean something elsewhere (`* ' % ; "`),
+    are all right. `what` says in the error whose name it is.
+    """
+    if not name:
+        raise InvalidArgument(f"the {what} is empty", hint="Give it at least one character")
+    unfit = _REFUSED_IN_NAME.search(name)
+    if unfit is not None:
+        raise InvalidArgument(
+            f"the {what} {_shown(name)} holds the character {unfit.group()!a}",
+            offset=unfit.start(),
+            hint="Leave out / and control characters",
+        )
+    if len(name.encode()) > NAME_BYTES_MAX:
+        raise InvalidArgument(
+            f"the {what} {_shown(name)} is longer than {NAME_BYTES_MAX} bytes",
+            hint="Choose a shorter one",
+        )
+    if name != name.strip() or name[0] == "." or name[-1] == ".":
+        raise InvalidArgument(
+            f"the {what} {_shown(name)} begins or ends with a space or a dot",
+            hint="Remove it: such names look like another name, or like a path",
+        )
+
+
+def is_object_name(name: str) -> bool:
+    """Whether a file with this last segment is an object that callers wrote."""
+    return not name.startswith(TEMPORARY_PREFIX) and name not in _LOCK_NAMES
+
+
+def split_path(path: str) -> tuple[str, str]:
+    """Give the directory of a path, empty for the root, and the last segment."""
+    directory, _, name = path.rpartition("/")
+    return directory, name
+
+
+def join_path(directory: str, name: str) -> str:
+    """Give the path of `name` in a directory, where the empty one is the root."""
+    return f"{directory}/{name}" if directory else name
+
+
+def log_number(path: str) -> int | None:
+    """Read a log's number from its path; None when the file is not a log."""
+    _, name = split_path(path)
+    return int(name.removesuffix(".wal")) if _LOG_NAME.fullmatch(name) else None
+
+
+def log_epoch(path: str) -> int | None:
+    """Read a log's writer epoch from its path; None when the file is not a log in an epoch."""
+    directory, _ = split_path(path)
+    _, epoch = split_path(directory)
+    is_log = log_number(path) is not None and _EPOCH_NAME.fullmatch(epoch) is not None
+    return int(epoch) if is_log else None
+
+
+@dataclass(frozen=True, slots=True)
+class TablePaths:
+    """Where the files of one table are; the id, not the name, is in every path."""
+
+    table_id: str
+
+    def __post_init__(self) -> None:
+        check_path(self.table_id)
+        if "/" in self.table_id:
+            raise InvalidArgument(f"table id {_shown(self.table_id)} holds the character '/'")
+
+    @property
+    def root(self) -> str:
+        """Directory of everything but the manifest."""
+        return f"tables/{self.table_id}"
+
+    @property
+    def manifest(self) -> str:
+        """Directory of the table's own manifest store."""
+        return f"manifest/version/{self.table_id}"
+
+    @property
+    def wal(self) -> str:
+        """Directory of all logs of all epochs."""
+        return f"{self.root}/wal"
+
+    @property
+    def lock(self) -> str:
+        """File whose lock the one live writer holds."""
+        return f"{self.wal}/{LOCK_NAME}"
+
+    @property
+    def data(self) -> str:
+        """Directory of the Parquet files."""
+        return f"{self.root}/data"
+
+    @property
+    def deletes(self) -> str:
+        """Directory of the deletion vectors."""
+        return f"{self.root}/deletes"
+
+    @property
+    def index(self) -> str:
+        """Directory of the key-index sidecars."""
+        return f"{self.root}/index"
+
+    @property
+    def metadata(self) -> str:
+        """Directory of the Iceberg metadata."""
+        return f"{self.root}/metadata"
+
+    def wal_epoch(self, epoch: int) -> str:
+        """Directory of the logs of one writer epoch."""
+        _check_not_negative(epoch, "epoch")
+        return f"{self.wal}/{epoch}"
+
+    def wal_file(self, epoch: int, number: int) -> str:
+        """Path of log `number`, written in `epoch`."""
+        _check_not_negative(number, "log number")
+        return f"{self.wal_epoch(epoch)}/{number:0{_LOG_DIGITS}d}.wal"
+
+    def data_file(self, file_id: str, *, partition_path: str = "") -> str:
+        """Path of a Parquet file; the partition path is decoration for people, already escaped."""
+        return _checked(join_path(join_path(self.data, partition_path), f"{file_id}.parquet"))
+
+    def delete_file(self, file_id: str) -> str:
+        """Path of a Puffin file of deletion vectors."""
+        return _checked(f"{self.deletes}/{file_id}.puffin")
+
+    def index_file(self, file_id: str, suffix: str) -> str:
+        """Path of a sidecar of a data file; `suffix` says which kind."""
+        return _checked(f"{self.index}/{file_id}{suffix}")
+
+    def metadata_file(self, name: str) -> str:
+        """Path of an Iceberg metadata file."""
+        return _checked(f"{self.metadata}/{name}")
+
+
+@dataclass(frozen=True, slots=True)
+class WarehousePaths:
+    """Where the parts of a warehouse are."""
+
+    @property
+    def catalog_manifest(self) -> str:
+        """Directory of the manifest store of names."""
+        return "manifest/catalog"
+
+    @property
+    def version_manifests(self) -> str:
+        """Directory under which each table has its manifest store."""
+        return "manifest/version"
+
+    @property
+    def tables(self) -> str:
+        """Directory under which each table has its files."""
+        return "tables"
+
+    def table(self, table_id: str) -> TablePaths:
+        """Where the files of one table are."""
+        return TablePaths(table_id)
+
+
+def _check_segment(segment: str, path: str) -> None:
+    if not segment:
+        problem = "is empty, is absolute, or has an empty segment"
+    elif segment in {".", ".."}:
+        problem = f"has the segment {segment!r}"
+    elif segment.startswith(TEMPORARY_PREFIX) or segment == DIRECTORY_LOCK_NAME:
+        problem = f"has the segment {_shown(segment)}, a name kept for the store itself"
+    elif len(segment) > SEGMENT_BYTES_MAX or len(segment.encode()) > SEGMENT_BYTES_MAX:
+        problem = f"has a segment longer than {SEGMENT_BYTES_MAX} bytes"
+    else:
+        return
+    raise InvalidArgument(
+        f"path {_shown(path)} {problem}",
+        hint="Give a path relative to the store, such as tables/17/data/part.parquet",
+    )
+
+
+def _check_not_negative(number: int, what: str) -> None:
+    if number < 0:
+        raise InvalidArgument(f"{what} {number} is negative", hint="Numbers start at 0")
+
+
+def _checked(path: str) -> str:
+    check_path(path)
+    return path
+
+
+def _shown(text: str) -> str:
+    """Quote a hostile text so that it stays on one short line of ASCII."""
+    limit = 80
+    return ascii(text) if len(text) <= limit else f"{text[:limit]!a}…"

@@ -1,0 +1,339 @@
+"""Bytes of one logical log record: a write batch.
+
+The frame is LevelDB's and RocksDB's; entries 00 and 01 are theirs, the others are neve's own.
+
+    ┌──────────────┬───────────┬───────────────────┐
+    │ sequence u64 │ count u32 │ count × entry     │        little-endian
+    └──────────────┴───────────┴───────────────────┘
+
+    00 Delete          varint key length, key
+    01 Put             varint key length, key, varint value length, value (row codec)
+    10 ArrowUpsert     varint rows, varint length, Arrow IPC stream: schema and one record batch
+    11 ArrowDelete     the same, key columns only
+    12 ArrowPartial    varint n, n × varint field id, then as 10
+    20 SchemaVersion   varint version         schema the rows of this batch were written with
+    21 DurableThrough  u64 sequence           every row up to here was synced before this batch
+    22 LogStart        u8 format, u64 log number    first record of a neve log
+    23 LogEnd          (nothing)              last record of a log that was closed in good order
+
+B1  `sequence` is that of the first row; entries 00 and 01 take one number, 10-12 take `rows`,
+    20-23 none.
+B2  Every neve batch begins with 20 and 21; the rocksdb and merutable dialects have only 00 and 01.
+B3  merutable's deletes carry a value (the row before), which is read and dropped.
+B4  Nothing is allocated by a length or count that the bytes at hand do not bear out; Arrow bodies
+    are uncompressed and validated before they are used.
+"""
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import lru_cache
+from typing import Final, assert_never
+
+import pyarrow as pa
+
+from neve.errors import Corruption, InvalidArgument, LimitExceeded, NeveError
+from neve.model.write_batch import (
+    SEQUENCE_MAX,
+    Change,
+    DeleteRow,
+    DeleteRows,
+    PartialRows,
+    PutRow,
+    SequenceNumber,
+    UpsertRows,
+    WriteBatch,
+)
+from neve.wal.arrow_payload import read_rows, schema_message
+from neve.wal.record_format import RECORD_BYTES_MAX, Dialect
+from neve.wal.varint import encode_varint, read_varint
+
+LOG_FORMAT: Final = 1  # on disk: never change, only add
+
+_FRAME: Final = struct.Struct("<QI")
+_STAMPED_FRAME: Final = struct.Struct("<QIBBBQ")
+_U64: Final = struct.Struct("<Q")
+_LOG_START: Final = struct.Struct("<BBQ")
+FRAME_BYTES: Final = 12  # on disk: never change
+assert FRAME_BYTES == _FRAME.size
+
+_VARINT_ONE_BYTE: Final = 0x80
+_STAMPS: Final = 2
+
+
+class Op(IntEnum):
+    """First byte of an entry; on disk: never change."""
+
+    DELETE = 0x00
+    PUT = 0x01
+    ARROW_UPSERT = 0x10
+    ARROW_DELETE = 0x11
+    ARROW_PARTIAL = 0x12
+    SCHEMA_VERSION = 0x20
+    DURABLE_THROUGH = 0x21
+    LOG_START = 0x22
+    LOG_END = 0x23
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedChanges:
+    """A batch's entries as bytes, waiting for the sequence number that only the log can give."""
+
+    pieces: tuple[bytes | memoryview, ...]
+    entry_count: int
+    row_count: int
+    schema_version: int
+    byte_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggedBatch:
+    """One batch as it was read from a log."""
+
+    sequence: SequenceNumber
+    batch: WriteBatch
+    durable_through: SequenceNumber
+    log_start: int | None = None
+    log_end: bool = False
+
+    @property
+    def next_sequence(self) -> SequenceNumber:
+        """Sequence number of the row after this batch."""
+        return SequenceNumber(self.sequence + self.batch.row_count)
+
+
+def encode_put(key: bytes, value: bytes, *, schema_version: int) -> EncodedChanges:
+    """Encode one row; the short way for the most frequent batch."""
+    key_bytes = len(key)
+    value_bytes = len(value)
+    if key_bytes < _VARINT_ONE_BYTE and value_bytes < _VARINT_ONE_BYTE:
+        entry = b"\x01%c%b%c%b" % (key_bytes, key, value_bytes, value)
+    else:
+        entry = b"\x01%b%b%b%b" % (encode_varint(key_bytes), key, encode_varint(value_bytes), value)
+    return EncodedChanges((entry,), 1, 1, schema_version, len(entry))
+
+
+def encode_changes(batch: WriteBatch) -> EncodedChanges:
+    """Encode the entries of a batch; raises LimitExceeded before anything is logged."""
+    pieces: list[bytes | memoryview] = []
+    for change in batch.changes:
+        pieces.extend(_encode_change(change))
+    byte_count = sum(len(piece) for piece in pieces)
+    if byte_count > RECORD_BYTES_MAX - 64:
+        raise LimitExceeded(
+            f"a batch of {byte_count:,} bytes is larger than one log record may be",
+            limit=RECORD_BYTES_MAX,
+            actual=byte_count,
+            hint="write it as several batches",
+        )
+    return EncodedChanges(
+        tuple(pieces), len(batch.changes), batch.row_count, batch.schema_version, byte_count
+    )
+
+
+def frame_batch(
+    changes: EncodedChanges,
+    *,
+    sequence: int,
+    durable_through: int,
+    dialect: Dialect,
+) -> tuple[bytes | memoryview, ...]:
+    """Put the frame before encoded entries: the payload of one log record, in pieces."""
+    if dialect is not Dialect.CRC32C:
+        return (_FRAME.pack(sequence, changes.entry_count), *changes.pieces)
+    version = changes.schema_version
+    count = changes.entry_count + _STAMPS
+    if version < _VARINT_ONE_BYTE:
+        frame = _STAMPED_FRAME.pack(
+            sequence, count, Op.SCHEMA_VERSION, version, Op.DURABLE_THROUGH, durable_through
+        )
+    else:
+        frame = b"".join(
+            (
+                _FRAME.pack(sequence, count),
+                bytes((Op.SCHEMA_VERSION,)),
+                encode_varint(version),
+                bytes((Op.DURABLE_THROUGH,)),
+                _U64.pack(durable_through),
+            )
+        )
+    return (frame, *changes.pieces)
+
+
+def encode_log_start(*, log_number: int) -> EncodedChanges:
+    """Entry that opens a neve log."""
+    entry = _LOG_START.pack(Op.LOG_START, LOG_FORMAT, log_number)
+    return EncodedChanges((entry,), 1, 0, 0, len(entry))
+
+
+def encode_log_end() -> EncodedChanges:
+    """Entry that closes a neve log in good order."""
+    return EncodedChanges((bytes((Op.LOG_END,)),), 1, 0, 0, 1)
+
+
+def decode_batch(
+    payload: bytes, *, dialect: Dialect, path: str | None = None, offset: int | None = None
+) -> LoggedBatch:
+    """Read one logical record; raises Corruption naming path and offset."""
+    try:
+        return _decode(payload, deletes_carry_values=dialect is Dialect.MERUTABLE)
+    except NeveError as error:
+        error.path = path
+        error.offset = offset
+        raise
+
+
+def read_durable_through(prefix: bytes) -> int | None:
+    """Sequence a batch's DurableThrough states, from the first bytes of its payload."""
+    try:
+        if len(prefix) <= FRAME_BYTES or prefix[FRAME_BYTES] != Op.SCHEMA_VERSION:
+            return None
+        _, position = read_varint(prefix, FRAME_BYTES + 1)
+    except Corruption:
+        return None
+    if len(prefix) < position + 9 or prefix[position] != Op.DURABLE_THROUGH:
+        return None
+    return int.from_bytes(prefix[position + 1 : position + 9], "little")
+
+
+def _encode_change(change: Change) -> Sequence[bytes | memoryview]:
+    match change:
+        case PutRow(key, value):
+            return (
+                b"\x01%b%b%b%b" % (encode_varint(len(key)), key, encode_varint(len(value)), value),
+            )
+        case DeleteRow(key):
+            return (b"\x00%b%b" % (encode_varint(len(key)), key),)
+        case UpsertRows(rows):
+            return _encode_rows(bytes((Op.ARROW_UPSERT,)), rows)
+        case DeleteRows(keys):
+            return _encode_rows(bytes((Op.ARROW_DELETE,)), keys)
+        case PartialRows(rows, field_ids):
+            if not field_ids:
+                raise InvalidArgument("a partial write names no column")
+            mask = b"".join(encode_varint(field_id) for field_id in field_ids)
+            head = bytes((Op.ARROW_PARTIAL,)) + encode_varint(len(field_ids)) + mask
+            return _encode_rows(head, rows)
+        case _:
+            assert_never(change)
+
+
+@lru_cache(maxsize=64)
+def _schema_bytes(schema: pa.Schema) -> bytes:
+    return schema_message(schema)
+
+
+def _encode_rows(head: bytes, rows: pa.RecordBatch) -> Sequence[bytes | memoryview]:
+    schema = _schema_bytes(rows.schema)
+    body = memoryview(rows.serialize())
+    length = encode_varint(len(schema) + len(body))
+    return (head + encode_varint(rows.num_rows) + length + schema, body)
+
+
+def _decode(payload: bytes, *, deletes_carry_values: bool) -> LoggedBatch:
+    if len(payload) < FRAME_BYTES:
+        raise Corruption(f"a batch of {len(payload)} bytes has no room for its frame")
+    sequence, count = _FRAME.unpack_from(payload)
+    entries = _EntryReader(payload, deletes_carry_values=deletes_carry_values)
+    for _ in range(count):  # ends early: each entry takes bytes, and running out of them raises
+        entries.read_entry()
+    if entries.position != len(payload):
+        raise Corruption(
+            f"a batch of {count:,} entries has {len(payload) - entries.position} bytes left over"
+        )
+    batch = WriteBatch(tuple(entries.changes), entries.schema_version)
+    if sequence + batch.row_count > SEQUENCE_MAX + 1:
+        raise Corruption(f"batch sequence {sequence} is beyond the last possible one")
+    return LoggedBatch(
+        sequence=SequenceNumber(sequence),
+        batch=batch,
+        durable_through=SequenceNumber(entries.durable_through),
+        log_start=entries.log_start,
+        log_end=entries.log_end,
+    )
+
+
+class _EntryReader:
+    """Walks the entries of one payload; every length is checked against the bytes at hand."""
+
+    def __init__(self, payload: bytes, *, deletes_carry_values: bool) -> None:
+        self.payload = payload
+        self.deletes_carry_values = deletes_carry_values
+        self.position = FRAME_BYTES
+        self.changes: list[Change] = []
+        self.schema_version = 0
+        self.durable_through = 0
+        self.log_start: int | None = None
+        self.log_end = False
+
+    def read_entry(self) -> None:
+        op = self._take(1)[0]
+        match op:
+            case Op.DELETE:
+                key = self._take_prefixed()
+                if self.deletes_carry_values:
+                    self._take_prefixed()
+                self.changes.append(DeleteRow(key))
+            case Op.PUT:
+                key = self._take_prefixed()
+                self.changes.append(PutRow(key, self._take_prefixed()))
+            case Op.ARROW_UPSERT:
+                self.changes.append(UpsertRows(self._take_rows()))
+            case Op.ARROW_DELETE:
+                self.changes.append(DeleteRows(self._take_rows()))
+            case Op.ARROW_PARTIAL:
+                field_ids = self._take_field_ids()
+                self.changes.append(PartialRows(self._take_rows(), field_ids))
+            case Op.SCHEMA_VERSION:
+                self.schema_version = self._take_varint()
+            case Op.DURABLE_THROUGH:
+                (self.durable_through,) = _U64.unpack(self._take(8))
+            case Op.LOG_START:
+                self.log_start = self._take_log_start()
+            case Op.LOG_END:
+                self.log_end = True
+            case _:
+                raise Corruption(f"unknown batch entry {op:#04x}")
+
+    def _take_log_start(self) -> int:
+        log_format, log_number = struct.unpack("<BQ", self._take(9))
+        if log_format != LOG_FORMAT:
+            raise Corruption(
+                f"log format {log_format} is newer than this neve reads ({LOG_FORMAT})",
+                hint="open the table with the neve that wrote it, or a newer one",
+            )
+        return int(log_number)
+
+    def _take(self, length: int) -> bytes:
+        end = self.position + length
+        if end > len(self.payload):
+            raise Corruption(
+                f"a batch entry wants {length:,} bytes where {len(self.payload) - self.position:,}"
+                " are left"
+            )
+        taken = self.payload[self.position : end]
+        self.position = end
+        return taken
+
+    def _take_varint(self) -> int:
+        value, self.position = read_varint(self.payload, self.position)
+        return value
+
+    def _take_prefixed(self) -> bytes:
+        return self._take(self._take_varint())
+
+    def _take_field_ids(self) -> tuple[int, ...]:
+        count = self._take_varint()
+        if count == 0 or count > len(self.payload) - self.position:
+            raise Corruption(f"a partial write names {count:,} columns")
+        return tuple(self._take_varint() for _ in range(count))
+
+    def _take_rows(self) -> pa.RecordBatch:
+        row_count = self._take_varint()
+        length = self._take_varint()
+        start = self.position
+        if length > len(self.payload) - start:
+            raise Corruption(f"an Arrow batch of {length:,} bytes is cut off")
+        self.position = start + length
+        return read_rows(memoryview(self.payload)[start : start + length], row_count=row_count)

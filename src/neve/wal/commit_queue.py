@@ -1,0 +1,141 @@
+"""Lets many threads share one writer: the first to come leads, the others follow.
+
+Steps of an append:
+
+1. Join the queue. Whoever finds nobody leading leads; the others sleep.
+2. The leader takes a group from the front of the queue, itself first, and commits it outside the
+   lock, so that the queue fills again meanwhile.
+3. It wakes its followers with their outcome, and the first of those still waiting to lead next.
+
+Q1  At most one group, or one lone action, is being committed at any time.
+Q2  Groups and lone actions are committed in the order in which they joined.
+Q3  Every thread that joined is woken exactly once, also when its leader fails.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Generic, Protocol, TypeVar
+
+Work = TypeVar("Work", bound="Sized")
+
+
+class Sized(Protocol):
+    """Work that knows its weight in a group."""
+
+    @property
+    def byte_count(self) -> int:
+        """Bytes it adds to its group."""
+        ...
+
+
+class Latch(Protocol):
+    """The part of a lock the queue uses; a test may bring its own."""
+
+    def acquire(self) -> bool:
+        """Wait until it is free and take it."""
+        ...
+
+    def release(self) -> None:
+        """Free it; any thread may."""
+        ...
+
+
+class _Seat(Generic[Work]):
+    """One thread's place in the queue."""
+
+    __slots__ = ("alone", "committed", "failure", "latch", "work")
+
+    def __init__(self, work: Work | None, alone: Callable[[], None] | None) -> None:
+        self.work = work
+        self.alone = alone
+        self.latch: Latch | None = None
+        self.committed = False
+        self.failure: BaseException | None = None
+
+
+class CommitQueue(Generic[Work]):
+    """Runs groups of work one after another, in the order in which they were submitted."""
+
+    def __init__(
+        self,
+        commit_group: Callable[[Sequence[Work]], None],
+        *,
+        group_bytes_max: int,
+        make_latch: Callable[[], Latch],
+    ) -> None:
+        # fixed at construction
+        self._commit_group = commit_group
+        self._group_bytes_max = group_bytes_max
+        self._make_latch = make_latch
+        self._lock = make_latch()
+        # guarded by _lock
+        self._waiting: deque[_Seat[Work]] = deque()
+        self._led = False
+
+    def submit(self, work: Work) -> None:
+        """Commit the work, perhaps with others'; raises what its group's commit raised."""
+        self._join(_Seat(work, None))
+
+    def run_alone(self, action: Callable[[], None]) -> None:
+        """Run an action while nothing else is committed; raises what it raises."""
+        self._join(_Seat(None, action))
+
+    def _join(self, seat: _Seat[Work]) -> None:
+        self._lock.acquire()
+        self._waiting.append(seat)
+        leads = not self._led
+        if leads:
+            self._led = True
+        else:
+            seat.latch = self._make_latch()
+            seat.latch.acquire()
+        self._lock.release()
+        if seat.latch is not None:
+            seat.latch.acquire()
+            leads = not seat.committed
+        if leads:
+            self._lead()
+        if seat.failure is not None:
+            raise seat.failure
+
+    def _lead(self) -> None:
+        self._lock.acquire()
+        group = self._take_group_locked()
+        self._lock.release()
+        failure: BaseException | None = None
+        try:
+            first = group[0]
+            if first.alone is not None:
+                first.alone()
+            else:
+                self._commit_group([seat.work for seat in group if seat.work is not None])
+        except BaseException as error:  # noqa: BLE001 - followers must wake whatever happened
+            failure = error
+        self._lock.acquire()
+        successor = self._waiting[0] if self._waiting else None
+        self._led = successor is not None
+        self._lock.release()
+        for seat in group:
+            seat.committed = True
+            # An interrupt is the leader's own; its followers find their outcome in their work.
+            if seat is group[0] or isinstance(failure, Exception):
+                seat.failure = failure
+            if seat.latch is not None:
+                seat.latch.release()
+        if successor is not None:
+            assert successor.latch is not None
+            successor.latch.release()
+
+    def _take_group_locked(self) -> list[_Seat[Work]]:
+        first = self._waiting.popleft()
+        group = [first]
+        if first.work is None:
+            return group
+        byte_count = first.work.byte_count
+        while self._waiting:
+            work = self._waiting[0].work
+            if work is None or byte_count + work.byte_count > self._group_bytes_max:
+                break
+            byte_count += work.byte_count
+            group.append(self._waiting.popleft())
+        return group

@@ -1,0 +1,88 @@
+"""Finds what a log says about itself behind a place where it cannot be read.
+
+Every neve batch states how far the log was durable when the batch was written (DurableThrough).
+A power cut leaves damage only behind that point; so damage that a later, whole record knows to
+have been durable was done afterwards, and acknowledged rows are lost. Without such a record the
+damage is the torn tail of writes that nobody was told about.
+
+Behind damage the chain of records is broken, so records are found by their headers: the log number
+of a recyclable header is looked for at every byte, and what follows must have a right checksum.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from neve.wal.batch_codec import read_durable_through
+from neve.wal.record_format import (
+    BLOCK_BYTES,
+    HEADER_BYTES,
+    RECYCLABLE_HEADER,
+    RECYCLABLE_HEADER_BYTES,
+    Dialect,
+    RecordType,
+    record_checksum,
+)
+from neve.wal.segment_reader import ReadAt
+
+# Bounds the work on bytes made to look like headers; real logs stay far below.
+_CHECKSUMS_MAX: Final = 100_000
+_BATCH_BEGINS: Final = (RecordType.RECYCLABLE_FULL, RecordType.RECYCLABLE_FIRST)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DurableClaim:
+    """A whole batch's word that every row up to `durable_through` was durable before it."""
+
+    offset: int
+    sequence: int
+    durable_through: int
+
+
+def claims_behind(read_at: ReadAt, *, from_offset: int, log_number: int) -> Iterator[DurableClaim]:
+    """Give the claims of every whole record of this log that begins at or behind `from_offset`."""
+    checksums = 0
+    base = from_offset - from_offset % BLOCK_BYTES
+    while block := read_at(base, BLOCK_BYTES):
+        for position, payload_end in _candidates(block, log_number):
+            if base + position < from_offset:
+                continue
+            checksums += 1
+            if checksums > _CHECKSUMS_MAX:
+                return
+            claim = _claim_of(block, position, payload_end, log_number)
+            if claim is not None:
+                sequence, durable_through = claim
+                yield DurableClaim(
+                    offset=base + position, sequence=sequence, durable_through=durable_through
+                )
+        base += len(block)
+
+
+def _candidates(block: bytes, log_number: int) -> Iterator[tuple[int, int]]:
+    """Positions that look like the header of a batch's first fragment, with the payload's end."""
+    signature = (log_number & 0xFFFFFFFF).to_bytes(4, "little")
+    found = block.find(signature, HEADER_BYTES)
+    while found >= 0:
+        position = found - HEADER_BYTES
+        _, length, record_type, _ = RECYCLABLE_HEADER.unpack_from(block, position)
+        end = position + RECYCLABLE_HEADER_BYTES + length
+        if record_type in _BATCH_BEGINS and end <= len(block):
+            yield position, end
+        found = block.find(signature, found + 1)
+
+
+def _claim_of(
+    block: bytes, position: int, payload_end: int, log_number: int
+) -> tuple[int, int] | None:
+    stored_crc, _, record_type, _ = RECYCLABLE_HEADER.unpack_from(block, position)
+    payload = block[position + RECYCLABLE_HEADER_BYTES : payload_end]
+    durable_through = read_durable_through(payload)
+    if durable_through is None:
+        return None
+    actual = record_checksum(
+        Dialect.CRC32C, record_type=record_type, log_number=log_number, payload=payload
+    )
+    if actual != stored_crc:
+        return None
+    return int.from_bytes(payload[:8], "little"), durable_through

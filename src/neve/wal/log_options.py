@@ -1,0 +1,58 @@
+"""Options of the write-ahead log, each with its unit, default and effect."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from neve.errors import InvalidArgument
+from neve.wal.record_format import BLOCK_BYTES, Dialect
+
+
+class SyncPolicy(StrEnum):
+    """When an append is acknowledged."""
+
+    GROUP = "group"
+    """When durable; appends that wait at the same time share one sync."""
+    ALWAYS = "always"
+    """When durable; every append has a sync of its own."""
+    INTERVAL = "interval"
+    """When the operating system has it; synced at least every `sync_interval_seconds`."""
+    NONE = "none"
+    """When the operating system has it; synced only when a log is closed."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether an acknowledged row survives power loss."""
+        return self in (SyncPolicy.GROUP, SyncPolicy.ALWAYS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogOptions:
+    """How a write-ahead log writes."""
+
+    sync: SyncPolicy = SyncPolicy.GROUP
+    sync_interval_seconds: float = 0.1
+    """With `interval`: longest time a row waits for its sync while rows arrive."""
+    segment_bytes: int = 64 << 20
+    """A log this long is closed and the next one begun; space is reserved ahead."""
+    preallocate: bool = True
+    """Reserve a log's space when it begins, so that a sync need not grow the file."""
+    recycle_count: int = 2
+    """Logs that nothing needs any more are kept and written over, up to this many."""
+    group_bytes_max: int = 16 << 20
+    """Most bytes that waiting appends are joined to for one write and sync."""
+    dialect: Dialect = Dialect.CRC32C
+    """Checksums to write; the foreign dialects hold plain rows only, for other systems to read."""
+
+    def __post_init__(self) -> None:
+        if self.segment_bytes < BLOCK_BYTES:
+            raise InvalidArgument(
+                f"segment_bytes={self.segment_bytes} is less than one block",
+                hint=f"use at least {BLOCK_BYTES}",
+            )
+        if self.sync_interval_seconds <= 0:
+            raise InvalidArgument(
+                f"sync_interval_seconds={self.sync_interval_seconds} is not positive",
+                hint="use sync='always' to sync every append",
+            )
+        if self.recycle_count < 0 or self.group_bytes_max <= 0:
+            raise InvalidArgument("recycle_count and group_bytes_max cannot be negative")

@@ -1,0 +1,276 @@
+"""Replays neve's own logs in order, and decides what damage means.
+
+Steps, for each log in ascending number:
+
+1. Read its LogStart: the sequence it begins at says how far the logs before it count. A log without
+   one was never written to and counts as empty.
+2. Give its batches while each begins where the last one ended, up to the start of the next log.
+   What lies behind that was dropped by an earlier recovery.
+3. At the end of the log, or at the first thing that is not the next batch, judge:
+   - another log follows: it must begin exactly where this one stopped;
+   - it is the last: if any whole record behind says that rows missing here were durable, they were
+     acknowledged and are lost: Corruption. Otherwise this is a torn tail, and the end.
+
+R1  Sequence numbers given are contiguous, in every mode but `skip_corrupt`.
+R2  A batch is given whole or not at all.
+R3  Replaying twice gives the same.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from neve.errors import Corruption, NeveError
+from neve.storage.object_store import ObjectStore
+from neve.wal.batch_codec import LoggedBatch, decode_batch
+from neve.wal.durable_claims import claims_behind
+from neve.wal.record_format import Dialect
+from neve.wal.recovery_mode import Problem, RecoveryMode, ReplayReport
+from neve.wal.segment_reader import Damage, ReadAt, Record, SegmentReader, Stale
+
+_SALVAGE_HINT = (
+    "restore the file from a copy, or open with recovery mode 'point_in_time' (keeps what is "
+    "before) or 'skip_corrupt' (keeps what can be read)"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogFile:
+    """One log on disk."""
+
+    number: int
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Start:
+    """A log that begins properly, and the sequence it begins at."""
+
+    log: LogFile
+    sequence: int
+
+
+class Replay:
+    """Iterates over the batches of a table's logs, once; `report` is complete afterwards."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        logs: Sequence[LogFile],
+        *,
+        mode: RecoveryMode = RecoveryMode.TOLERATE_TORN_TAIL,
+        from_sequence: int | None = None,
+    ) -> None:
+        """Rows below `from_sequence` are not needed: they are in data files already."""
+        self.report = ReplayReport(next_sequence=from_sequence)
+        self._store = store
+        self._logs = sorted(logs, key=lambda log: log.number)
+        self._mode = mode
+        self._from_sequence = from_sequence
+        self._expected: int | None = None
+
+    def __iter__(self) -> Iterator[LoggedBatch]:
+        """Give every batch in sequence order; raises Corruption as the mode says."""
+        self.report.log_count = len(self._logs)
+        starts = self._read_starts()
+        for index, start in enumerate(starts):
+            if not self._joins(start):
+                return
+            limit = starts[index + 1].sequence if index + 1 < len(starts) else None
+            yield from self._replay_log(start, limit)
+            if self.report.stopped_early:
+                return
+
+    def _read_starts(self) -> list[_Start]:
+        """Find the logs that begin properly; those that do not must never have held a row."""
+        starts: list[_Start] = []
+        for log in self._logs:
+            sequence = self._start_sequence(log)
+            if sequence is not None:
+                starts.append(_Start(log=log, sequence=sequence))
+                continue
+            lost = self._rows_without_start(log)
+            if lost is not None and not self._skips:
+                self._refuse(Problem(path=log.path, offset=0, what="damaged first record"), lost)
+                if self.report.stopped_early:
+                    break
+        self.report.stopped_early = False
+        return starts
+
+    def _joins(self, start: _Start) -> bool:
+        """Check that a log begins where the ones before it ended."""
+        due = self._expected if self._expected is not None else self._from_sequence
+        first = self._expected is None
+        if due is None or self._skips or (first and start.sequence <= due):
+            self._expected = start.sequence
+        elif start.sequence != due:
+            self._expected = due
+            self._refuse(self._gap(start.log, 0, start.sequence), "a log is missing or was cut")
+        if self._expected is not None and not self.report.stopped_early:
+            self.report.next_sequence = max(self.report.next_sequence or 0, self._expected)
+        return not self.report.stopped_early
+
+    def _replay_log(self, start: _Start, limit: int | None) -> Iterator[LoggedBatch]:
+        log = start.log
+        problem: Problem | None = None
+        stopped_at = 0
+        for event in SegmentReader(
+            self._read_at(log), dialect=Dialect.CRC32C, log_number=log.number
+        ):
+            if isinstance(event, Record):
+                outcome = self._next_batch(log, event, limit)
+                if outcome is None:
+                    continue
+                if isinstance(outcome, LoggedBatch):
+                    self._count(outcome)
+                    if outcome.log_end:
+                        return
+                    if self._is_needed(outcome):
+                        yield outcome
+                    continue
+                problem = outcome
+            elif isinstance(event, Damage):
+                problem = _problem_of(event, log)
+            elif isinstance(event, Stale) and self._skips:
+                continue
+            else:
+                stopped_at = event.offset
+                break
+            self.report.problems.append(problem)
+            if not self._skips:
+                stopped_at = problem.offset
+                break
+        if not self._skips:
+            self._judge(log, problem, stopped_at, limit)
+
+    def _next_batch(
+        self, log: LogFile, record: Record, limit: int | None
+    ) -> LoggedBatch | Problem | None:
+        """Read the batch that is due; None for one that an earlier recovery dropped."""
+        logged = self._read_batch(log, record)
+        if isinstance(logged, Problem):
+            return logged
+        if limit is not None and logged.sequence >= limit and logged.batch.changes:
+            return None
+        if logged.sequence == self._expected:
+            return logged
+        gap = self._gap(log, record.offset, logged.sequence)
+        if not self._skips or self._expected is None or logged.sequence < self._expected:
+            return gap
+        self.report.problems.append(gap)
+        return logged
+
+    def _count(self, logged: LoggedBatch) -> None:
+        self._expected = logged.next_sequence
+        self.report.next_sequence = max(self.report.next_sequence or 0, logged.next_sequence)
+        if self._is_needed(logged):
+            self.report.batch_count += 1
+            self.report.row_count += logged.batch.row_count
+
+    def _is_needed(self, logged: LoggedBatch) -> bool:
+        return bool(logged.batch.changes) and (
+            self._from_sequence is None or logged.next_sequence > self._from_sequence
+        )
+
+    def _judge(
+        self, log: LogFile, problem: Problem | None, stopped_at: int, limit: int | None
+    ) -> None:
+        """Decide what it means that a log stops without its LogEnd."""
+        assert self._expected is not None
+        if limit is None:
+            lost = self._lost_rows(log, stopped_at)
+            self.report.torn_tail = problem is not None and lost is None
+        elif self._expected == limit:
+            lost = None
+        else:
+            lost = f"rows {self._expected:,} to {limit - 1:,} are missing"
+        if lost is not None or (problem is not None and self._mode is RecoveryMode.ABSOLUTE):
+            ends = Problem(path=log.path, offset=stopped_at, what="the log ends too early")
+            self._refuse(problem or ends, lost)
+
+    def _lost_rows(self, log: LogFile, from_offset: int) -> str | None:
+        """Say which acknowledged rows are missing, by the word of a record behind the damage."""
+        read_at = self._read_at(log)
+        for claim in claims_behind(read_at, from_offset=from_offset, log_number=log.number):
+            if self._expected is not None and claim.durable_through >= self._expected:
+                return (
+                    f"the record at byte {claim.offset} shows that rows up to "
+                    f"{claim.durable_through:,} were durable, and rows from {self._expected:,} "
+                    "cannot be read"
+                )
+        return None
+
+    def _rows_without_start(self, log: LogFile) -> str | None:
+        """Say whether a log without a readable start held rows that were durable."""
+        claims = list(claims_behind(self._read_at(log), from_offset=0, log_number=log.number))
+        if not claims:
+            return None
+        first = min(claim.sequence for claim in claims)
+        last = max(claim.durable_through for claim in claims)
+        return None if last < first else f"rows {first:,} to {last:,} were durable in it"
+
+    def _refuse(self, problem: Problem, lost: str | None) -> None:
+        if problem not in self.report.problems:
+            self.report.problems.append(problem)
+        if self._mode is RecoveryMode.POINT_IN_TIME:
+            self.report.stopped_early = True
+            return
+        raise Corruption(
+            f"{problem.what}{': ' + lost if lost else ''}",
+            path=problem.path,
+            offset=problem.offset,
+            hint=_SALVAGE_HINT,
+        )
+
+    def _start_sequence(self, log: LogFile) -> int | None:
+        """Sequence a log begins at; None when it has no first record."""
+        reader = SegmentReader(self._read_at(log), dialect=Dialect.CRC32C, log_number=log.number)
+        first = next(iter(reader))
+        if not isinstance(first, Record) or first.offset != 0:
+            return None
+        logged = self._read_batch(log, first)
+        if isinstance(logged, Problem):
+            raise Corruption(logged.what, path=log.path, offset=0)
+        if logged.log_start != log.number:
+            raise Corruption(
+                f"the file does not begin as log {log.number}",
+                path=log.path,
+                offset=0,
+                hint="it was renamed, or written by another system: `neve inspect wal` shows it",
+            )
+        return logged.sequence
+
+    def _read_batch(self, log: LogFile, record: Record) -> LoggedBatch | Problem:
+        try:
+            return decode_batch(
+                record.payload, dialect=Dialect.CRC32C, path=log.path, offset=record.offset
+            )
+        except NeveError as error:
+            return Problem(
+                path=log.path,
+                offset=record.offset,
+                what=error.message,
+                dropped_bytes=len(record.payload),
+            )
+
+    def _gap(self, log: LogFile, offset: int, sequence: int) -> Problem:
+        return Problem(
+            path=log.path,
+            offset=offset,
+            what=f"row {sequence:,} follows where row {self._expected:,} is due",
+        )
+
+    def _read_at(self, log: LogFile) -> ReadAt:
+        return lambda offset, length: self._store.get_range(log.path, start=offset, length=length)
+
+    @property
+    def _skips(self) -> bool:
+        return self._mode is RecoveryMode.SKIP_CORRUPT
+
+
+def _problem_of(damage: Damage, log: LogFile) -> Problem:
+    return Problem(
+        path=log.path,
+        offset=damage.offset,
+        what=damage.kind.value,
+        dropped_bytes=damage.dropped_bytes,
+    )

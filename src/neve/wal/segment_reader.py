@@ -1,0 +1,343 @@
+"""Reads one log file as a stream of records and of everything that is wrong with it.
+
+The reader never decides what damage means; it says what it met, where, and how many bytes could
+not be read, and goes on where LevelDB and RocksDB go on. Recovery decides.
+
+    Record      a whole logical record
+    Damage      bytes that are not a record; three kinds are what a crash leaves at the tail
+    Stale       a record of an earlier log in a recycled file
+    SegmentEnd  always last: where the readable part ends
+
+Rules, as RocksDB's reader has them:
+
+S1  A length that leaves the block, or a checksum that disagrees, drops the rest of the block: the
+    length itself may be wrong, so nothing behind it in the block can be trusted.
+S2  An all-zero header drops the rest of the block without a word (preallocated space).
+S3  A fragment without its beginning, or a record without its end, is dropped and reported.
+S4  Memory is bounded by one read of the file and one logical record.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from neve.errors import LimitExceeded, Unavailable
+from neve.wal.record_format import (
+    BLOCK_BYTES,
+    HEADER,
+    HEADER_BYTES,
+    HEADER_BYTES_BY_TYPE,
+    IGNORABLE_TYPES_FROM,
+    RECORD_BYTES_MAX,
+    RECYCLABLE_HEADER_BYTES,
+    RECYCLABLE_OFFSET,
+    Dialect,
+    RecordType,
+    checksum_seed,
+    detect_dialect,
+    finish_checksum,
+)
+
+ReadAt = Callable[[int, int], bytes]
+"""Give up to `length` bytes from `offset`: short only at the end of the file."""
+
+_READ_BYTES: Final = 32 * BLOCK_BYTES
+_U32: Final = 0xFFFFFFFF
+_ZERO: Final = int(RecordType.ZERO)
+_FULL: Final = int(RecordType.FULL)
+_LAST: Final = int(RecordType.LAST)
+_UNSUPPORTED: Final = (
+    RecordType.SET_COMPRESSION,
+    RecordType.USER_TIMESTAMP_SIZE,
+    RecordType.RECYCLABLE_USER_TIMESTAMP_SIZE,
+)
+
+
+class DamageKind(StrEnum):
+    """What is wrong with some bytes of a log."""
+
+    TRUNCATED_HEADER = "truncated header"
+    TRUNCATED_BODY = "truncated record body"
+    UNFINISHED_RECORD = "record never finished"
+    BAD_LENGTH = "bad record length"
+    CHECKSUM_MISMATCH = "checksum mismatch"
+    WRONG_HEADER_KIND = "recyclable record in a log that began without them"
+    UNKNOWN_TYPE = "unknown record type"
+    UNSUPPORTED_TYPE = "record type that neve does not read"
+    MISSING_START = "missing start of fragmented record"
+    MISSING_END = "partial record without end"
+    INTERRUPTED_RECORD = "error in middle of record"
+    READ_ERROR = "read error"
+
+
+TORN_TAIL: Final = frozenset(
+    {DamageKind.TRUNCATED_HEADER, DamageKind.TRUNCATED_BODY, DamageKind.UNFINISHED_RECORD}
+)
+"""What a writer that died in the middle of a write leaves behind."""
+
+
+class Record(NamedTuple):
+    """One whole logical record."""
+
+    offset: int
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """Bytes of the log that are not a record."""
+
+    offset: int
+    dropped_bytes: int
+    kind: DamageKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stale:
+    """A record that an earlier log left in a recycled file."""
+
+    offset: int
+    log_number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Zeros:
+    """A header of zeros, and with it the rest of its block: space never written."""
+
+    offset: int
+    byte_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentEnd:
+    """The end of what there is to read."""
+
+    offset: int
+    """Behind the last whole physical record; padding and zeros are not counted."""
+    resume_offset: int
+    """Where a reader that waits for more bytes begins again."""
+    file_bytes: int
+
+
+class Fragment(NamedTuple):
+    """One physical record; its type is given without the recyclable mark."""
+
+    kind: int
+    offset: int
+    payload: bytes
+    recyclable: bool
+
+
+Event = Record | Damage | Stale | SegmentEnd
+PhysicalEvent = Fragment | Damage | Stale | Zeros | SegmentEnd
+
+
+class SegmentReader:
+    """Iterates over the events of one log file, once."""
+
+    def __init__(
+        self,
+        read_at: ReadAt,
+        *,
+        dialect: Dialect | None = None,
+        log_number: int | None = None,
+        start_offset: int = 0,
+    ) -> None:
+        self.dialect = dialect
+        self.log_number = log_number
+        self.recyclable: bool | None = None
+        self._read_at = read_at
+        self._start_offset = start_offset
+        self._seeds: dict[int, int] = {}
+        self._end_offset = start_offset
+
+    def __iter__(self) -> Iterator[Event]:
+        """Give every event in file order; the last one is the SegmentEnd."""
+        assembly = _Assembly()
+        resyncing = self._start_offset > 0
+        for item in self.physical_records():
+            if not isinstance(item, Fragment):
+                yield from assembly.interrupt(item)
+            elif item.kind == RecordType.FULL and not assembly.active:
+                resyncing = False
+                yield Record(item.offset, item.payload)
+            elif resyncing and item.kind in (RecordType.MIDDLE, RecordType.LAST):
+                continue  # the record began before the place this reader was asked to start at
+            else:
+                resyncing = False
+                yield from assembly.add(item)
+
+    def physical_records(self) -> Iterator[PhysicalEvent]:
+        """Give every fragment and everything that is none; the last one is the SegmentEnd."""
+        base = self._first_block()
+        try:
+            while True:
+                chunk = self._read_at(base, _READ_BYTES)
+                for start in range(0, len(chunk), BLOCK_BYTES):
+                    block = chunk[start : start + BLOCK_BYTES]
+                    yield from self._records_of_block(block, base + start)
+                base += len(chunk)
+                if len(chunk) < _READ_BYTES:
+                    break
+        except Unavailable:
+            yield Damage(offset=base, dropped_bytes=BLOCK_BYTES, kind=DamageKind.READ_ERROR)
+        end = self._end_offset
+        yield SegmentEnd(offset=end, resume_offset=end, file_bytes=base)
+
+    def _first_block(self) -> int:
+        block, inside = divmod(self._start_offset, BLOCK_BYTES)
+        # No record begins in a block's last six bytes.
+        if inside > BLOCK_BYTES - HEADER_BYTES:
+            block += 1
+        return block * BLOCK_BYTES
+
+    def _records_of_block(self, block: bytes, base: int) -> Iterator[PhysicalEvent]:
+        block_bytes = len(block)
+        last_block = block_bytes < BLOCK_BYTES
+        position = 0
+        while block_bytes - position >= HEADER_BYTES:
+            stored_crc, length, record_type = HEADER.unpack_from(block, position)
+            offset = base + position
+            start = position + HEADER_BYTES_BY_TYPE[record_type]
+            end = start + length
+            if end > block_bytes:
+                damage = self._overrun(offset, start, block_bytes - position, last_block=last_block)
+                if damage is not None:
+                    yield damage
+                return
+            if record_type == _ZERO and length == 0:
+                yield Zeros(offset=offset, byte_count=block_bytes - position)
+                return
+            recyclable = start - position == RECYCLABLE_HEADER_BYTES
+            payload = block[start:end]
+            if recyclable:
+                log_number = int.from_bytes(block[start - 4 : start], "little")
+                if self.log_number is None:
+                    self.log_number = log_number
+                if log_number != self.log_number & _U32:
+                    position = end
+                    yield Stale(offset=offset, log_number=log_number)
+                    continue
+            wrong = self._wrongness(block, position, record_type, stored_crc, payload)
+            if wrong is not None:
+                yield Damage(offset=offset, dropped_bytes=block_bytes - position, kind=wrong)
+                return
+            position = end
+            if offset < self._start_offset:
+                continue
+            self._end_offset = base + end
+            kind = record_type - RECYCLABLE_OFFSET if recyclable else record_type
+            if _FULL <= kind <= _LAST:
+                yield Fragment(kind, offset, payload, recyclable)
+            elif record_type < IGNORABLE_TYPES_FROM:
+                yield Damage(offset=offset, dropped_bytes=length, kind=_strangeness(record_type))
+        if last_block and position < block_bytes:
+            yield Damage(
+                offset=base + position,
+                dropped_bytes=block_bytes - position,
+                kind=DamageKind.TRUNCATED_HEADER,
+            )
+
+    def _overrun(
+        self, offset: int, start: int, dropped_bytes: int, *, last_block: bool
+    ) -> Damage | None:
+        """Say what it means that a record does not end inside its block."""
+        header_is_cut = offset % BLOCK_BYTES + dropped_bytes < start
+        if header_is_cut and not last_block:
+            return None  # a recyclable header does not fit: the writer padded
+        if header_is_cut:
+            kind = DamageKind.TRUNCATED_HEADER
+        elif last_block:
+            kind = DamageKind.TRUNCATED_BODY
+        else:
+            kind = DamageKind.BAD_LENGTH
+        return Damage(offset=offset, dropped_bytes=dropped_bytes, kind=kind)
+
+    def _wrongness(
+        self, block: bytes, position: int, record_type: int, stored_crc: int, payload: bytes
+    ) -> DamageKind | None:
+        """Check one record's checksum; the first right one fixes dialect and header kind."""
+        recyclable = HEADER_BYTES_BY_TYPE[record_type] == RECYCLABLE_HEADER_BYTES
+        if recyclable and self.recyclable is False:
+            return DamageKind.WRONG_HEADER_KIND
+        if self.dialect is None:
+            self.dialect = detect_dialect(block[position:])
+            if self.dialect is None:
+                return DamageKind.CHECKSUM_MISMATCH
+        seed = self._seeds.get(record_type)
+        if seed is None:
+            seed = checksum_seed(
+                self.dialect, record_type=record_type, log_number=self.log_number or 0
+            )
+            self._seeds[record_type] = seed
+        if finish_checksum(self.dialect, seed, payload) != stored_crc:
+            return DamageKind.CHECKSUM_MISMATCH
+        if self.recyclable is None:
+            self.recyclable = recyclable
+        return None
+
+
+class _Assembly:
+    """Puts fragments together and reports those that cannot be."""
+
+    def __init__(self) -> None:
+        self.active = False
+        self._parts: list[bytes] = []
+        self._byte_count = 0
+        self._begun_at = 0
+
+    def add(self, fragment: Fragment) -> Iterator[Event]:
+        kind, offset, payload, _ = fragment
+        if kind in (RecordType.FULL, RecordType.FIRST):
+            # A First of no bytes may stand alone at a block's end: old writers left such.
+            if self.active and self._byte_count:
+                yield self._drop(DamageKind.MISSING_END)
+            self._begin(offset)
+        elif not self.active:
+            yield Damage(offset=offset, dropped_bytes=len(payload), kind=DamageKind.MISSING_START)
+            return
+        self._parts.append(payload)
+        self._byte_count += len(payload)
+        if self._byte_count > RECORD_BYTES_MAX:
+            raise LimitExceeded(
+                "a log record is larger than any that neve writes",
+                limit=RECORD_BYTES_MAX,
+                offset=self._begun_at,
+                hint="this is not a log that neve can read",
+            )
+        if kind in (RecordType.FULL, RecordType.LAST):
+            self.active = False
+            yield Record(self._begun_at, b"".join(self._parts))
+
+    def interrupt(self, item: Damage | Stale | Zeros | SegmentEnd) -> Iterator[Event]:
+        """Report what is no fragment, and with it the record it leaves unfinished."""
+        if isinstance(item, Damage | Stale):
+            yield item
+        begun_at = self._begun_at if self.active else None
+        if self.active:
+            torn = isinstance(item, SegmentEnd | Stale) or (
+                isinstance(item, Damage) and item.kind in TORN_TAIL
+            )
+            yield self._drop(
+                DamageKind.UNFINISHED_RECORD if torn else DamageKind.INTERRUPTED_RECORD
+            )
+        if isinstance(item, SegmentEnd):
+            resume_offset = item.offset if begun_at is None else begun_at
+            yield replace(item, resume_offset=resume_offset)
+
+    def _begin(self, offset: int) -> None:
+        self.active = True
+        self._parts = []
+        self._byte_count = 0
+        self._begun_at = offset
+
+    def _drop(self, kind: DamageKind) -> Damage:
+        self.active = False
+        return Damage(offset=self._begun_at, dropped_bytes=self._byte_count, kind=kind)
+
+
+def _strangeness(record_type: int) -> DamageKind:
+    if record_type in _UNSUPPORTED:
+        return DamageKind.UNSUPPORTED_TYPE
+    return DamageKind.UNKNOWN_TYPE

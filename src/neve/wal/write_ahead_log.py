@@ -1,0 +1,386 @@
+"""The live log: gives sequence numbers, makes batches durable, rotates, recycles, truncates.
+
+Steps of an append, in one function (`_commit_group`):
+
+1. give each batch its sequence numbers and frame it
+2. append the group to the active log
+3. sync, as the policy says
+4. apply the batches, in sequence order
+5. acknowledge
+
+Steps of a rotation: begin the next file; write LogEnd and sync the full log; write LogStart.
+
+W1  Sequence and log numbers only grow.
+W2  Every log but the last was synced to its end before the next one got its first record.
+W3  A failed append or sync fails its whole group with OutcomeUnknown and poisons the log: nothing
+    is acknowledged any more, and what is durable is found out by reopening.
+W4  Under `group` and `always` a batch is applied only after it is durable.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from threading import Lock
+
+from neve.errors import Closed, InvalidArgument, LimitExceeded, NeveError, NotFound, OutcomeUnknown
+from neve.model.write_batch import SEQUENCE_MAX
+from neve.observability.metrics import (
+    WAL_BATCHES,
+    WAL_BYTES,
+    WAL_DELETED,
+    WAL_RECYCLED,
+    WAL_ROTATIONS,
+    WAL_ROWS,
+    WAL_SYNC_SECONDS,
+    WAL_SYNCS,
+    WAL_WRITES,
+    NoRecorder,
+    Recorder,
+)
+from neve.storage.append_file import AppendFile, AppendFiles
+from neve.storage.clock import Clock, SystemClock
+from neve.storage.object_store import ObjectStore
+from neve.wal.batch_codec import (
+    EncodedChanges,
+    encode_log_end,
+    encode_log_start,
+    frame_batch,
+)
+from neve.wal.commit_queue import CommitQueue, Latch
+from neve.wal.log_options import LogOptions, SyncPolicy
+from neve.wal.record_format import Dialect
+from neve.wal.replay import LogFile
+from neve.wal.segment_writer import SegmentWriter
+
+logger = logging.getLogger(__name__)
+
+Apply = Callable[[int], None]
+"""Called with a batch's first sequence number, in sequence order, once the batch may be seen."""
+
+
+class _Append:
+    """One batch on its way through the log."""
+
+    __slots__ = ("apply", "byte_count", "changes", "failure", "first_sequence")
+
+    def __init__(self, changes: EncodedChanges, apply: Apply | None) -> None:
+        self.changes = changes
+        self.byte_count = changes.byte_count
+        self.apply = apply
+        self.first_sequence = -1
+        self.failure: NeveError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClosedLog:
+    """A log that is no longer written; its rows are those below `end_sequence`."""
+
+    number: int
+    path: str
+    end_sequence: int
+
+
+class WriteAheadLog:
+    """One table's live log; safe for many threads."""
+
+    def __init__(
+        self,
+        *,
+        files: AppendFiles,
+        store: ObjectStore,
+        log_path: Callable[[int], str],
+        next_log_number: int,
+        next_sequence: int,
+        older_logs: Sequence[LogFile] = (),
+        options: LogOptions | None = None,
+        clock: Clock | None = None,
+        recorder: Recorder | None = None,
+        make_latch: Callable[[], Latch] = Lock,
+    ) -> None:
+        """Begin a new log; `older_logs` have been replayed and await `truncate_below`."""
+        if next_sequence < 1 or next_log_number < 1:
+            raise InvalidArgument("sequence and log numbers begin at 1")
+        # fixed at construction
+        self.options = options or LogOptions()
+        self._files = files
+        self._store = store
+        self._log_path = log_path
+        self._clock = clock or SystemClock()
+        self._recorder = recorder or NoRecorder()
+        self._stamped = self.options.dialect is Dialect.CRC32C
+        self._always = self.options.sync is SyncPolicy.ALWAYS
+        self._queue: CommitQueue[_Append] = CommitQueue(
+            self._commit_group,
+            group_bytes_max=1 if self._always else self.options.group_bytes_max,
+            make_latch=make_latch,
+        )
+        # owned by whoever the queue lets commit
+        self._next_sequence = next_sequence
+        self._durable_through = next_sequence - 1
+        self._closed_logs = [
+            ClosedLog(number=log.number, path=log.path, end_sequence=next_sequence)
+            for log in older_logs
+        ]
+        self._spare_paths: list[str] = []
+        self._unusable: Closed | None = None
+        self._synced_at = self._clock.monotonic()
+        self._active = self._begin_log(next_log_number)
+
+    @property
+    def next_sequence(self) -> int:
+        """Sequence number the next row gets."""
+        return self._next_sequence
+
+    @property
+    def durable_through(self) -> int:
+        """Highest sequence number that survives power loss."""
+        return self._durable_through
+
+    @property
+    def active_log_number(self) -> int:
+        """Number of the log being written."""
+        return self._active.log_number
+
+    @property
+    def closed_logs(self) -> tuple[ClosedLog, ...]:
+        """Logs that are kept because rows in them may not be in data files yet."""
+        return tuple(self._closed_logs)
+
+    def append(self, changes: EncodedChanges, *, apply: Apply | None = None) -> int:
+        """Log a batch and give its first sequence number; returns as the sync policy says.
+
+        Raises OutcomeUnknown when the batch may or may not survive; Closed when the log is.
+        """
+        work = _Append(changes, apply)
+        self._queue.submit(work)
+        if work.failure is not None:
+            raise work.failure
+        return work.first_sequence
+
+    def sync_once(self) -> bool:
+        """Sync what is not durable yet; False when there was nothing to do."""
+        worked = False
+
+        def sync() -> None:
+            nonlocal worked
+            self._check_usable()
+            if self._durable_through < self._next_sequence - 1:
+                self._guard(self._sync_active)
+                worked = True
+
+        self._queue.run_alone(sync)
+        return worked
+
+    def rotate(self) -> int:
+        """Close the active log and begin the next one; gives the closed one's number."""
+        closed = self._active.log_number
+
+        def rotate() -> None:
+            nonlocal closed
+            self._check_usable()
+            closed = self._active.log_number
+            self._rotate()
+
+        self._queue.run_alone(rotate)
+        return closed
+
+    def floor_for(self, flushed_sequence: int) -> int:
+        """Lowest log number that still holds rows above `flushed_sequence`."""
+        for log in self._closed_logs:
+            if log.end_sequence > flushed_sequence + 1:
+                return log.number
+        return self._active.log_number
+
+    def truncate_below(self, floor: int) -> int:
+        """Let go of closed logs with a lower number; gives how many. They may be recycled."""
+        dropped = 0
+
+        def truncate() -> None:
+            nonlocal dropped
+            obsolete = [log for log in self._closed_logs if log.number < floor]
+            for log in obsolete:
+                if len(self._spare_paths) < self.options.recycle_count and self._stamped:
+                    self._spare_paths.append(log.path)
+                else:
+                    self._store.delete(log.path)
+                    self._recorder.add(WAL_DELETED, 1)
+                self._closed_logs.remove(log)
+                dropped += 1
+
+        self._queue.run_alone(truncate)
+        return dropped
+
+    def close(self) -> None:
+        """Write LogEnd, sync and release the log; closing twice is no error."""
+
+        def close() -> None:
+            if self._unusable is not None:
+                return
+            self._guard(self._end_active)
+            self._unusable = Closed("the log was closed", path=self._active.file.path)
+
+        self._queue.run_alone(close)
+
+    def _commit_group(self, group: Sequence[_Append]) -> None:
+        """Frame, append, sync, apply; every batch of the group shares the outcome."""
+        first_sequence = self._next_sequence
+        try:
+            self._check_usable()
+            if self._active.position >= self.options.segment_bytes:
+                self._rotate()
+            payloads = self._frame_group(group)
+        except NeveError as error:
+            self._next_sequence = first_sequence
+            for work in group:
+                work.failure = error
+            return
+        try:
+            self._active.append(payloads)
+            if self.options.sync.waits or self._sync_is_due():
+                self._sync_active()
+            for work in group:
+                if work.apply is not None:
+                    work.apply(work.first_sequence)
+        except BaseException as error:
+            self._poison(error)
+            for work in group:
+                work.failure = self._unknown(work, error)
+            if not isinstance(error, NeveError):
+                raise
+        else:
+            self._record(group)
+
+    def _frame_group(self, group: Sequence[_Append]) -> list[tuple[bytes | memoryview, ...]]:
+        payloads = []
+        for work in group:
+            changes = work.changes
+            sequence = self._next_sequence
+            if sequence + changes.row_count > SEQUENCE_MAX:
+                raise LimitExceeded(
+                    "the table has used up its sequence numbers", limit=SEQUENCE_MAX
+                )
+            work.first_sequence = sequence
+            payloads.append(
+                frame_batch(
+                    changes,
+                    sequence=sequence,
+                    durable_through=self._durable_through,
+                    dialect=self.options.dialect,
+                )
+            )
+            self._next_sequence = sequence + changes.row_count
+        return payloads
+
+    def _record(self, group: Sequence[_Append]) -> None:
+        recorder = self._recorder
+        if isinstance(recorder, NoRecorder):
+            return
+        recorder.add(WAL_WRITES, 1)
+        recorder.add(WAL_BATCHES, len(group))
+        recorder.add(WAL_ROWS, sum(work.changes.row_count for work in group))
+        recorder.add(WAL_BYTES, sum(work.byte_count for work in group))
+
+    def _sync_is_due(self) -> bool:
+        if self.options.sync is not SyncPolicy.INTERVAL:
+            return False
+        return self._clock.monotonic() - self._synced_at >= self.options.sync_interval_seconds
+
+    def _sync_active(self) -> None:
+        reached = self._next_sequence - 1
+        began_at = self._clock.monotonic()
+        self._active.sync()
+        self._synced_at = self._clock.monotonic()
+        self._durable_through = reached
+        self._recorder.add(WAL_SYNCS, 1)
+        self._recorder.add(WAL_SYNC_SECONDS, self._synced_at - began_at)
+
+    def _rotate(self) -> None:
+        """Begin the next log; the full one stays as it is when no new file can be made."""
+        full = self._active
+        file = self._make_file(full.log_number + 1)
+        self._guard(self._end_active)
+        self._closed_logs.append(
+            ClosedLog(number=full.log_number, path=full.file.path, end_sequence=self._next_sequence)
+        )
+        self._active = self._open_segment(file, full.log_number + 1)
+        self._recorder.add(WAL_ROTATIONS, 1)
+        logger.info("rotated log=%s next=%d", full.file.path, self._active.log_number)
+
+    def _end_active(self) -> None:
+        if self._durable_through < self._next_sequence - 1:
+            self._sync_active()
+        if self._stamped:
+            self._active.append([self._frame_stamp(encode_log_end())])
+            self._active.sync()
+        if self.options.recycle_count == 0:
+            self._active.file.truncate_to_position()
+        self._active.file.close()
+
+    def _begin_log(self, number: int) -> SegmentWriter:
+        return self._open_segment(self._make_file(number), number)
+
+    def _make_file(self, number: int) -> AppendFile:
+        path = self._log_path(number)
+        preallocate_bytes = self.options.segment_bytes if self.options.preallocate else 0
+        while self._spare_paths:
+            spare = self._spare_paths.pop()
+            try:
+                file = self._files.recycle(
+                    spare, new_path=path, preallocate_bytes=preallocate_bytes
+                )
+            except NotFound:
+                continue
+            self._recorder.add(WAL_RECYCLED, 1)
+            return file
+        return self._files.create(path, preallocate_bytes=preallocate_bytes)
+
+    def _open_segment(self, file: AppendFile, number: int) -> SegmentWriter:
+        segment = SegmentWriter(
+            file, log_number=number, dialect=self.options.dialect, recyclable=self._stamped
+        )
+        if self._stamped:
+            self._guard(
+                lambda: segment.append([self._frame_stamp(encode_log_start(log_number=number))])
+            )
+        return segment
+
+    def _frame_stamp(self, changes: EncodedChanges) -> tuple[bytes | memoryview, ...]:
+        return frame_batch(
+            changes,
+            sequence=self._next_sequence,
+            durable_through=self._durable_through,
+            dialect=self.options.dialect,
+        )
+
+    def _guard(self, step: Callable[[], None]) -> None:
+        """Run a step whose failure leaves the log in a state that only reopening can tell."""
+        try:
+            step()
+        except BaseException as error:
+            self._poison(error)
+            raise
+
+    def _poison(self, error: BaseException) -> None:
+        path = self._active.file.path if hasattr(self, "_active") else None
+        self._unusable = Closed(
+            f"the log failed ({error})",
+            path=path,
+            hint="reopen the table: it recovers what is durable",
+        )
+        logger.error("poisoned log=%s cause=%r", path, error)
+
+    def _check_usable(self) -> None:
+        if self._unusable is not None:
+            raise Closed(self._unusable.message, path=self._unusable.path, hint=self._unusable.hint)
+
+    def _unknown(self, work: _Append, error: BaseException) -> OutcomeUnknown:
+        last = work.first_sequence + max(work.changes.row_count, 1) - 1
+        unknown = OutcomeUnknown(
+            f"rows {work.first_sequence} to {last} may or may not be durable ({error})",
+            first_sequence=work.first_sequence,
+            last_sequence=last,
+            path=self._active.file.path,
+            hint="reopen the table and read the rows back before writing them again",
+        )
+        unknown.__cause__ = error
+        return unknown

@@ -9,7 +9,7 @@ uuid, fixed, binary        the bytes
 
 import struct
 from decimal import Decimal
-from typing import Final
+from typing import Final, cast
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +26,7 @@ _NANOS_PER_MICRO: Final = 1_000
 def hash_column(array: ArrowArray) -> Hashes:
     """Hash every value of a column; the hash of a NULL means nothing."""
     if isinstance(array, pa.StringArray | pa.BinaryArray):
-        return hash_variable(array.cast(pa.binary()))
+        return hash_variable(cast("pa.BinaryArray", array.cast(pa.binary())))
     if pa.types.is_decimal128(array.type):
         return _hash_decimals(array)
     stored = stored_array(array)

@@ -19,7 +19,7 @@ def integers(array: ArrowArray) -> npt.NDArray[np.int64]:
         pa.int32() if array.type.bit_width == _INT32_BITS else pa.int64()
     )
     if array.null_count > 0:
-        numbers = pc.fill_null(numbers, 0)
+        numbers = pc.fill_null(numbers, 0)  # type: ignore[arg-type]  # takes a value too
     return numbers.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
 
 

@@ -104,7 +104,8 @@ def _layout(name: str, key_type: pa.DataType) -> tuple[KeyKind, int | None]:
         return layout
     if isinstance(key_type, pa.Decimal128Type) and 0 <= key_type.scale <= key_type.precision:
         return KeyKind.DECIMAL, 16
-    if isinstance(key_type, pa.FixedSizeBinaryType) and key_type.byte_width > 0:
+    # pyarrow's decimal types are subclasses of its fixed-size binary type: ask for the type id.
+    if pa.types.is_fixed_size_binary(key_type) and key_type.byte_width > 0:
         return KeyKind.FIXED, key_type.byte_width
     raise InvalidArgument(
         f"column {name!r} cannot be in a primary key: its type is {key_type}",

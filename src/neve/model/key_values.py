@@ -314,14 +314,14 @@ def _timestamp_codec(column: KeyColumn) -> ValueCodec:
             if type(value) is int and (in_nanoseconds or not first <= value <= last):
                 return to_bytes(value)
             raise _wrong_type(column, value, wanted=wanted)
-        offset = value.utcoffset()
+        try:
+            offset = value.utcoffset()
+            days = value.toordinal() - _EPOCH_ORDINAL
+        except ValueError:  # pandas.NaT is a datetime that has no day
+            raise column.refuses("was given no moment in time", hint=f"Pass {wanted}") from None
         if (offset is not None) != zoned:
             state = "without" if offset is None else "with"
             raise column.refuses(f"was given a datetime {state} time zone", hint=f"Pass {wanted}")
-        try:
-            days = value.toordinal() - _EPOCH_ORDINAL
-        except ValueError:  # pandas.NaT is a datetime that has no day
-            raise _wrong_type(column, None, wanted=wanted) from None
         microseconds = days * _DAY_MICROSECONDS + _microseconds_of_day(value)
         if offset is not None:
             microseconds -= offset // _MICROSECOND

@@ -12,8 +12,8 @@ column. Arrow then joins runs, texts and terminators in one pass; only texts tha
 are copied before that, to escape it. A key that is a single run is returned as it was filled.
 
 Decoding: one pass finds every NUL byte that no FF follows. For each row the first of these at or
-behind the beginning of a text is where that text ends, so the ends of all rows are one binary
-search, and the text of all rows is one masked copy.
+behind the beginning of a text is where that text ends, so the ends of all rows are found by one
+sorted search, and Arrow copies the texts between.
 """
 
 from collections.abc import Sequence
@@ -101,7 +101,7 @@ class KeyVectors:
                 total += text.size + _nul_count(text) + rows * len(TERMINATOR)
             else:
                 total += rows * column.width
-        binary = pa.binary() if total <= _OFFSET_MAX else pa.large_binary()
+        binary = _binary_type(total)
         remaining = iter(columns)
         pieces: list[ArrowArray | pa.Scalar[pa.DataType]] = []
         for segment in self._segments:
@@ -121,7 +121,8 @@ class KeyVectors:
         if not starts.size:
             return [pa.array([], column.type) for column in self._columns]
         _refuse_rows(ends - starts > KEY_BYTES_MAX, f"key has more than {KEY_BYTES_MAX} bytes")
-        stops = _unescaped_nuls(data)
+        has_text = any(isinstance(segment, KeyColumn) for segment in self._segments)
+        stops = _unescaped_nuls(data) if has_text else starts[:0]
         columns: list[ArrowArray] = []
         at = starts
         for segment in self._segments:
@@ -225,9 +226,7 @@ def _ordered(column: KeyColumn, array: ArrowArray) -> npt.NDArray[np.generic]:
         case KeyKind.FLOAT:
             return _ordered_floats(column, array)
         case KeyKind.DECIMAL:
-            halves = _stored(array, _U64, per_row=2).reshape(-1, 2)[:, ::-1].copy()
-            halves[:, 0] ^= _sign(halves)
-            return halves
+            return _ordered_decimals(column, array)
         case KeyKind.FIXED | KeyKind.UUID:
             return _stored(array, np.dtype(f"V{column.width}"))
         case KeyKind.TEXT | KeyKind.BINARY:
@@ -251,6 +250,20 @@ def _ordered_floats(column: KeyColumn, array: ArrowArray) -> Words:
     return words
 
 
+def _ordered_decimals(column: KeyColumn, array: ArrowArray) -> Words:
+    halves = _stored(array, _U64, per_row=2).reshape(-1, 2)[:, ::-1].copy()
+    halves[:, 0] ^= _sign(halves)
+    # Arrow's validation lets one value of too many digits through, the lowest: -2^127.
+    lowest = ~halves.any(axis=1)
+    if lowest.any():
+        raise column.refuses(
+            "holds a value its type forbids",
+            hint="Decimals must fit their precision",
+            row=int(lowest.argmax()),
+        )
+    return halves
+
+
 def _restored(column: KeyColumn, field: Words) -> ArrowArray:
     """Undo `_ordered` for one column."""
     match column.kind:
@@ -269,6 +282,7 @@ def _restored(column: KeyColumn, field: Words) -> ArrowArray:
             _refuse_rows(unwritten, f"NaN or -0.0 in key column {column.name!r}")
             return _array_of(column, words)
         case KeyKind.DECIMAL:
+            _refuse_rows(~field.any(axis=1), f"too many digits in key column {column.name!r}")
             halves = field[:, ::-1].astype(_U64, order="C")
             halves[:, 1] ^= _sign(halves)
             return _array_of(column, halves)
@@ -323,12 +337,19 @@ def _buffer(stored: npt.NDArray[np.generic]) -> pa.Buffer:
     return pa.py_buffer(stored)  # type: ignore[arg-type]
 
 
+def _binary_type(total_bytes: int) -> pa.DataType:
+    return pa.binary() if total_bytes <= _OFFSET_MAX else pa.large_binary()
+
+
+def _offset_element(text_type: pa.DataType) -> np.dtype[np.signedinteger]:
+    is_large = pa.types.is_large_binary(text_type) or pa.types.is_large_string(text_type)
+    return np.dtype(np.int64) if is_large else np.dtype(np.int32)
+
+
 def _offsets(array: ArrowArray) -> npt.NDArray[np.signedinteger]:
     if not len(array):  # an empty array may come without offsets
         return np.zeros(1, np.int32)
-    is_large = pa.types.is_large_binary(array.type) or pa.types.is_large_string(array.type)
-    element: np.dtype[np.signedinteger] = np.dtype(np.int64) if is_large else np.dtype(np.int32)
-    offsets = _view(array.buffers()[1], element)
+    offsets = _view(array.buffers()[1], _offset_element(array.type))
     return offsets[array.offset : array.offset + len(array) + 1]
 
 
@@ -355,8 +376,7 @@ def _replaced(array: ArrowArray, pattern: bytes, replacement: bytes) -> ArrowArr
 
 
 def _as_binary(records: Records, binary: pa.DataType) -> ArrowArray:
-    element = np.dtype(np.int32 if binary == pa.binary() else np.int64)
-    offsets = np.arange(len(records) + 1).astype(element) * records.itemsize
+    offsets = np.arange(len(records) + 1, dtype=_offset_element(binary)) * records.itemsize
     buffers = [None, _buffer(offsets), _buffer(records)]
     return pa.Array.from_buffers(binary, len(records), buffers)
 
@@ -383,7 +403,7 @@ def _spans(keys: ArrowArray) -> tuple[Bytes, Positions, Positions]:
     """Give the bytes of all keys and where each begins and ends in them."""
     if keys.null_count:
         raise InvalidArgument("keys hold a NULL", hint="Drop the rows without a key first")
-    if isinstance(keys.type, pa.FixedSizeBinaryType):
+    if pa.types.is_fixed_size_binary(keys.type):
         width = keys.type.byte_width
         data = _stored(keys, _BYTE, per_row=width)
         edges = np.arange(len(keys) + 1, dtype=np.int64) * width
@@ -430,23 +450,21 @@ def _text_ends(
 
 def _texts(column: KeyColumn, data: Bytes, *, starts: Positions, ends: Positions) -> ArrowArray:
     """Give the unescaped values between `starts` and `ends`."""
-    offsets = np.zeros(len(starts) + 1, np.int64)
-    np.cumsum(ends - starts, out=offsets[1:])
-    if offsets[-1] > _OFFSET_MAX:
+    total = int((ends - starts).sum())
+    if total > _OFFSET_MAX:
         raise LimitExceeded(
-            f"key column {column.name!r} has {offsets[-1]} bytes in all",
+            f"key column {column.name!r} has {total} bytes in all",
             limit=_OFFSET_MAX,
-            actual=int(offsets[-1]),
+            actual=total,
             hint="Decode fewer keys at a time",
         )
-    # +1 where a text begins and -1 where it ends: the running sum is 1 inside texts.
-    steps = np.zeros(data.size + 1, np.int8)
-    steps[starts] += 1
-    steps[ends] -= 1
-    text = data[np.cumsum(steps[:-1], dtype=np.int8).view(np.bool_)]
-    buffers = [None, _buffer(offsets.astype(np.int32)), _buffer(text)]
-    array: ArrowArray = pa.Array.from_buffers(pa.binary(), len(starts), buffers)
-    if _nul_count(text):
+    # Over the same bytes, texts and what lies between them by turns; then every second value.
+    binary = _binary_type(data.size)
+    edges = np.append(np.column_stack((starts, ends)), data.size).astype(_offset_element(binary))
+    buffers = [None, _buffer(edges), _buffer(data)]
+    by_turns: ArrowArray = pa.Array.from_buffers(binary, 2 * len(starts), buffers)
+    array: ArrowArray = by_turns.take(np.arange(0, 2 * len(starts), 2)).cast(pa.binary())
+    if _nul_count(_text_bytes(array)):
         array = _replaced(array, NUL_ESCAPED, NUL)
     array = array.view(column.type)
     invalid = first_invalid_row(array)

@@ -13,7 +13,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 Hashes: TypeAlias = npt.NDArray[np.int32]
-BinaryColumn: TypeAlias = "pa.Array[pa.Scalar[pa.BinaryType]]"
 
 _BLOCK_BYTES: Final = 4
 # Bounds the Python bytes alive at once while a long column is hashed.
@@ -56,7 +55,7 @@ def hash_fixed(rows: npt.NDArray[np.uint8]) -> Hashes:
     return state.view(np.int32)
 
 
-def hash_variable(values: BinaryColumn) -> Hashes:
+def hash_variable(values: pa.BinaryArray) -> Hashes:
     """Hash each value of a binary column; the hash of a null means nothing."""
     hashes = np.empty(len(values), dtype=np.int32)
     for start in range(0, len(values), _ROWS_PER_SLICE):

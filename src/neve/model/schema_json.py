@@ -8,9 +8,9 @@
     true  34  1.5  "14.20"  "2017-11-16"  "22:31:08.123456"  "2017-11-16T22:31:08.123456+00:00"
     "iceberg"  "f79c3e09-677c-4bbd-a479-3f349cb785e7"  "000102ff"                  default values
 
-Field ids live in the metadata of Arrow fields, see `neve.model.arrow_types`. Reading trusts nothing:
-whatever is not of this shape is Corruption that says where. Members nobody asks for are passed over,
-as Iceberg's readers do, so that a later version may add some.
+Field ids live in the metadata of Arrow fields, see `neve.model.arrow_types`. Reading trusts
+nothing: whatever is not of this shape is Corruption that says where. Unknown members are passed
+over, as Iceberg's readers do, so that a later version may add some.
 """
 
 import datetime as dt
@@ -40,7 +40,7 @@ from neve.model.arrow_types import (
 )
 from neve.model.scalar_values import Unfit, canonical_scalar
 
-Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json]"
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 JsonObject: TypeAlias = dict[str, Json]
 
 # Parsed JSON takes up to twenty times its text in memory, so the text is bounded first.
@@ -77,7 +77,10 @@ def parse_object(text: str) -> JsonObject:
 
 def text_member(members: JsonObject, name: str, *, where: str) -> str:
     """Give a string member."""
-    return _member(members, name, str, where=where)
+    text = _member(members, name, str, where=where)
+    if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise Corruption(f"{where}.{name} in schema JSON holds a lone surrogate")
+    return text
 
 
 def flag_member(members: JsonObject, name: str, *, where: str) -> bool:
@@ -311,7 +314,7 @@ def _member(members: JsonObject, name: str, wanted: type[_Member], *, where: str
         raise Corruption(
             f"{where}.{name} in schema JSON is {_json_name(value)}, not {_json_name(wanted())}"
         )
-    return cast("_Member", value)
+    return value
 
 
 def _json_name(value: object) -> str:

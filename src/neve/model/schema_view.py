@@ -1,15 +1,16 @@
 """What predicates and partition specs need to know of a schema, and nothing more."""
 
 from collections.abc import Sequence
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 
 from neve.errors import SchemaMismatch
 
-# pyarrow's classes are generic to the type checker only, so the names are spelled as text.
-ArrowArray: TypeAlias = "pa.Array[pa.Scalar[pa.DataType]]"
-ArrowScalar: TypeAlias = "pa.Scalar[pa.DataType]"
+# pyarrow's classes are generic to the type checker only, so the names are spelled as text. The
+# kernels' stubs take arrays of certain types; which type an array has is known at run time.
+ArrowArray: TypeAlias = "pa.Array[Any]"
+ArrowScalar: TypeAlias = "pa.Scalar[Any]"
 
 
 class ColumnView(Protocol):

@@ -307,17 +307,6 @@ class Truncate(Transform):
         )
 
 
-_SAMPLES: Final[dict[str, Transform]] = {
-    "identity": Identity(),
-    "year": TimePart(TimeUnit.YEAR),
-    "month": TimePart(TimeUnit.MONTH),
-    "day": TimePart(TimeUnit.DAY),
-    "hour": TimePart(TimeUnit.HOUR),
-    "bucket(n, …)": Bucket(1),
-    "truncate(w, …)": Truncate(1),
-}
-
-
 def parse_transform(text: str) -> Transform:
     """Read Iceberg's name of a transform, such as `bucket[16]`; raises InvalidArgument."""
     if text == "identity":
@@ -372,3 +361,15 @@ def _month_of_day(day: int) -> int:
 def _lowest_decimal(source: pa.DataType) -> Decimal:
     assert isinstance(source, pa.Decimal128Type)
     return decimal_of(1 - 10**source.precision, source)
+
+
+# One of each, to tell which of them take a type.
+_SAMPLES: Final[dict[str, Transform]] = {
+    "identity": Identity(),
+    "year": TimePart(TimeUnit.YEAR),
+    "month": TimePart(TimeUnit.MONTH),
+    "day": TimePart(TimeUnit.DAY),
+    "hour": TimePart(TimeUnit.HOUR),
+    "bucket(n, …)": Bucket(1),
+    "truncate(w, …)": Truncate(1),
+}

@@ -10,12 +10,17 @@ Nothing is durable until it is synced: bytes and size of a file by `sync`, entri
 """
 
 import errno
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import islice
 from typing import Final, Protocol
 
 from neve.errors import Closed, Corruption, InvalidArgument, NeveError, NotFound, Unavailable
+
+# IOV_MAX on Linux: a call with more pieces would fail whole.
+PIECES_MAX: Final = 1_024
 
 
 class FileKind(StrEnum):
@@ -168,3 +173,32 @@ def error_from_disk(error: OSError, *, doing: str, path: str) -> NeveError:
         case number:
             hint = None if number is None else _HINTS.get(number)
             return Unavailable(text, path=path, hint=hint or "Find the cause, then try again")
+
+
+def write_fully(
+    disk: Disk,
+    handle: int,
+    pieces: Sequence[bytes | memoryview],
+    offset: int,
+    *,
+    written: int = 0,
+) -> int:
+    """Write all of the pieces, of which `written` bytes are there already; gives their length."""
+    rest = deque(memoryview(piece).cast("B") for piece in pieces)
+    total = sum(map(len, rest))
+    _drop(rest, written)
+    while rest:
+        taken = disk.write(handle, list(islice(rest, PIECES_MAX)), offset + written)
+        if taken <= 0:
+            raise OSError(errno.EIO, "the disk took no bytes and gave no reason")
+        written += taken
+        _drop(rest, taken)
+    return total
+
+
+def _drop(rest: deque[memoryview], count: int) -> None:
+    """Remove the first `count` bytes, and empty pieces in front of the next one."""
+    while rest and count >= len(rest[0]):
+        count -= len(rest.popleft())
+    if count:
+        rest[0] = rest[0][count:]

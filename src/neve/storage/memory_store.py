@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from neve.errors import AlreadyExists, Closed, Fenced, InvalidArgument, NotFound
 from neve.storage.object_store import ObjectInfo, StoredObject
-from neve.storage.table_paths import check_path
+from neve.storage.table_paths import check_path, check_prefix
 
 
 @dataclass(slots=True)
@@ -126,10 +126,9 @@ class MemoryStore:
 
     def list(self, prefix: str, *, after: str | None = None) -> Iterator[ObjectInfo]:
         """Objects whose path starts with `prefix`, ascending, as they are at the call."""
-        if prefix:
-            check_path(prefix.removesuffix("/"))
+        check_prefix(prefix)
         if after is not None:
-            check_path(after)
+            check_prefix(after)
         with self._contents.lock:
             found = [
                 ObjectInfo(path=path, size=len(entry.payload))

@@ -19,7 +19,7 @@ import stat
 from collections.abc import Sequence
 from typing import Final
 
-from neve.storage.disk import DirectoryEntry, FileKind, FileStatus
+from neve.storage.disk import PIECES_MAX, DirectoryEntry, FileKind, FileStatus
 
 _COMMON: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOCTTY
 # Without O_NONBLOCK, opening a pipe that somebody planted would wait for its other end.
@@ -30,9 +30,6 @@ _DIRECTORY: Final = _COMMON | os.O_RDONLY | os.O_DIRECTORY
 
 _FILE_MODE: Final = 0o600
 _DIRECTORY_MODE: Final = 0o700
-
-# IOV_MAX on Linux: a call with more pieces fails whole.
-_PIECES_MAX: Final = 1_024
 
 _CANNOT_ALLOCATE: Final = frozenset({errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL})
 
@@ -103,12 +100,12 @@ class PosixDisk:
         return os.pread(handle, length, offset)
 
     def write(self, handle: int, pieces: Sequence[bytes | memoryview], offset: int) -> int:
-        """Write at an offset; takes no more than 1,024 pieces at a time."""
+        """Write at an offset; takes no more than PIECES_MAX pieces at a time."""
         if len(pieces) == 1:
             return os.pwrite(handle, pieces[0], offset)
         if not pieces:
             return 0
-        return os.pwritev(handle, pieces[:_PIECES_MAX], offset)
+        return os.pwritev(handle, pieces[:PIECES_MAX], offset)
 
     def allocate(self, handle: int, length: int) -> None:
         """Reserve space; where the file system cannot, only the size grows."""

@@ -24,12 +24,11 @@ B4  Nothing is allocated by a length or count that the bytes at hand do not bear
     are uncompressed and validated before they are used.
 """
 
+import re
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import IntEnum
 from functools import lru_cache
-from typing import Final, assert_never
+from typing import Final, NamedTuple, assert_never
 
 import pyarrow as pa
 
@@ -56,28 +55,29 @@ _STAMPED_FRAME: Final = struct.Struct("<QIBBBQ")
 _U64: Final = struct.Struct("<Q")
 _LOG_START: Final = struct.Struct("<BBQ")
 FRAME_BYTES: Final = 12  # on disk: never change
-assert FRAME_BYTES == _FRAME.size
+assert _FRAME.size == FRAME_BYTES
 
 _VARINT_ONE_BYTE: Final = 0x80
 _STAMPS: Final = 2
+# A schema version below 128, which is one byte, followed by the durable sequence.
+_STAMPED_PREFIX: Final = re.compile(rb"\x20[\x00-\x7f]\x21", re.DOTALL).fullmatch
 
 
-class Op(IntEnum):
+class Op:
     """First byte of an entry; on disk: never change."""
 
-    DELETE = 0x00
-    PUT = 0x01
-    ARROW_UPSERT = 0x10
-    ARROW_DELETE = 0x11
-    ARROW_PARTIAL = 0x12
-    SCHEMA_VERSION = 0x20
-    DURABLE_THROUGH = 0x21
-    LOG_START = 0x22
-    LOG_END = 0x23
+    DELETE: Final = 0x00
+    PUT: Final = 0x01
+    ARROW_UPSERT: Final = 0x10
+    ARROW_DELETE: Final = 0x11
+    ARROW_PARTIAL: Final = 0x12
+    SCHEMA_VERSION: Final = 0x20
+    DURABLE_THROUGH: Final = 0x21
+    LOG_START: Final = 0x22
+    LOG_END: Final = 0x23
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedChanges:
+class EncodedChanges(NamedTuple):
     """A batch's entries as bytes, waiting for the sequence number that only the log can give."""
 
     pieces: tuple[bytes | memoryview, ...]
@@ -87,20 +87,16 @@ class EncodedChanges:
     byte_count: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoggedBatch:
+class LoggedBatch(NamedTuple):
     """One batch as it was read from a log."""
 
     sequence: SequenceNumber
+    next_sequence: SequenceNumber
+    """Sequence number of the row after this batch."""
     batch: WriteBatch
     durable_through: SequenceNumber
-    log_start: int | None = None
-    log_end: bool = False
-
-    @property
-    def next_sequence(self) -> SequenceNumber:
-        """Sequence number of the row after this batch."""
-        return SequenceNumber(self.sequence + self.batch.row_count)
+    log_start: int | None
+    log_end: bool
 
 
 def encode_put(key: bytes, value: bytes, *, schema_version: int) -> EncodedChanges:
@@ -137,17 +133,18 @@ def frame_batch(
     *,
     sequence: int,
     durable_through: int,
-    dialect: Dialect,
+    stamped: bool,
 ) -> tuple[bytes | memoryview, ...]:
-    """Put the frame before encoded entries: the payload of one log record, in pieces."""
-    if dialect is not Dialect.CRC32C:
+    """Put the frame before encoded entries: the payload of one log record, in pieces.
+
+    Stamps are for neve's own dialect; other systems do not know them.
+    """
+    if not stamped:
         return (_FRAME.pack(sequence, changes.entry_count), *changes.pieces)
     version = changes.schema_version
     count = changes.entry_count + _STAMPS
     if version < _VARINT_ONE_BYTE:
-        frame = _STAMPED_FRAME.pack(
-            sequence, count, Op.SCHEMA_VERSION, version, Op.DURABLE_THROUGH, durable_through
-        )
+        frame = _STAMPED_FRAME.pack(sequence, count, 0x20, version, 0x21, durable_through)
     else:
         frame = b"".join(
             (
@@ -236,21 +233,22 @@ def _decode(payload: bytes, *, deletes_carry_values: bool) -> LoggedBatch:
         raise Corruption(f"a batch of {len(payload)} bytes has no room for its frame")
     sequence, count = _FRAME.unpack_from(payload)
     entries = _EntryReader(payload, deletes_carry_values=deletes_carry_values)
-    for _ in range(count):  # ends early: each entry takes bytes, and running out of them raises
+    while count > entries.entry_count:  # ends: each entry takes bytes, and running out raises
         entries.read_entry()
     if entries.position != len(payload):
         raise Corruption(
             f"a batch of {count:,} entries has {len(payload) - entries.position} bytes left over"
         )
-    batch = WriteBatch(tuple(entries.changes), entries.schema_version)
-    if sequence + batch.row_count > SEQUENCE_MAX + 1:
+    next_sequence = sequence + entries.row_count
+    if next_sequence > SEQUENCE_MAX + 1:
         raise Corruption(f"batch sequence {sequence} is beyond the last possible one")
     return LoggedBatch(
-        sequence=SequenceNumber(sequence),
-        batch=batch,
-        durable_through=SequenceNumber(entries.durable_through),
-        log_start=entries.log_start,
-        log_end=entries.log_end,
+        sequence,
+        next_sequence,
+        WriteBatch(tuple(entries.changes), entries.schema_version),
+        SequenceNumber(entries.durable_through),
+        entries.log_start,
+        entries.log_end,
     )
 
 
@@ -260,41 +258,59 @@ class _EntryReader:
     def __init__(self, payload: bytes, *, deletes_carry_values: bool) -> None:
         self.payload = payload
         self.deletes_carry_values = deletes_carry_values
-        self.position = FRAME_BYTES
         self.changes: list[Change] = []
-        self.schema_version = 0
-        self.durable_through = 0
+        self.row_count = 0
         self.log_start: int | None = None
         self.log_end = False
+        if len(payload) >= _STAMPED_FRAME.size and _STAMPED_PREFIX(
+            payload[FRAME_BYTES : FRAME_BYTES + 3]
+        ):
+            _, _, _, self.schema_version, _, self.durable_through = _STAMPED_FRAME.unpack_from(
+                payload
+            )
+            self.position = _STAMPED_FRAME.size
+            self.entry_count = _STAMPS
+        else:
+            self.schema_version = 0
+            self.durable_through = 0
+            self.position = FRAME_BYTES
+            self.entry_count = 0
 
     def read_entry(self) -> None:
+        self.entry_count += 1
         op = self._take(1)[0]
-        match op:
-            case Op.DELETE:
-                key = self._take_prefixed()
-                if self.deletes_carry_values:
-                    self._take_prefixed()
-                self.changes.append(DeleteRow(key))
-            case Op.PUT:
-                key = self._take_prefixed()
-                self.changes.append(PutRow(key, self._take_prefixed()))
-            case Op.ARROW_UPSERT:
-                self.changes.append(UpsertRows(self._take_rows()))
-            case Op.ARROW_DELETE:
-                self.changes.append(DeleteRows(self._take_rows()))
-            case Op.ARROW_PARTIAL:
-                field_ids = self._take_field_ids()
-                self.changes.append(PartialRows(self._take_rows(), field_ids))
-            case Op.SCHEMA_VERSION:
-                self.schema_version = self._take_varint()
-            case Op.DURABLE_THROUGH:
-                (self.durable_through,) = _U64.unpack(self._take(8))
-            case Op.LOG_START:
-                self.log_start = self._take_log_start()
-            case Op.LOG_END:
-                self.log_end = True
-            case _:
-                raise Corruption(f"unknown batch entry {op:#04x}")
+        if op == Op.PUT:
+            key = self._take_prefixed()
+            self._add(PutRow(key, self._take_prefixed()), 1)
+        elif op == Op.DELETE:
+            key = self._take_prefixed()
+            if self.deletes_carry_values:
+                self._take_prefixed()
+            self._add(DeleteRow(key), 1)
+        elif op == Op.ARROW_UPSERT:
+            rows = self._take_rows()
+            self._add(UpsertRows(rows), rows.num_rows)
+        elif op == Op.ARROW_DELETE:
+            rows = self._take_rows()
+            self._add(DeleteRows(rows), rows.num_rows)
+        elif op == Op.ARROW_PARTIAL:
+            field_ids = self._take_field_ids()
+            rows = self._take_rows()
+            self._add(PartialRows(rows, field_ids), rows.num_rows)
+        elif op == Op.SCHEMA_VERSION:
+            self.schema_version = self._take_varint()
+        elif op == Op.DURABLE_THROUGH:
+            (self.durable_through,) = _U64.unpack(self._take(8))
+        elif op == Op.LOG_START:
+            self.log_start = self._take_log_start()
+        elif op == Op.LOG_END:
+            self.log_end = True
+        else:
+            raise Corruption(f"unknown batch entry {op:#04x}")
+
+    def _add(self, change: Change, row_count: int) -> None:
+        self.changes.append(change)
+        self.row_count += row_count
 
     def _take_log_start(self) -> int:
         log_format, log_number = struct.unpack("<BQ", self._take(9))
@@ -321,6 +337,13 @@ class _EntryReader:
         return value
 
     def _take_prefixed(self) -> bytes:
+        payload = self.payload
+        position = self.position
+        if position < len(payload) and (length := payload[position]) < _VARINT_ONE_BYTE:
+            end = position + 1 + length
+            if end <= len(payload):
+                self.position = end
+                return payload[position + 1 : end]
         return self._take(self._take_varint())
 
     def _take_field_ids(self) -> tuple[int, ...]:

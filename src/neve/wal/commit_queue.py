@@ -2,10 +2,10 @@
 
 Steps of an append:
 
-1. Join the queue. Whoever finds nobody leading leads; the others sleep.
-2. The leader takes a group from the front of the queue, itself first, and commits it outside the
-   lock, so that the queue fills again meanwhile.
-3. It wakes its followers with their outcome, and the first of those still waiting to lead next.
+1. Whoever finds nobody leading leads, with a group of its own work alone; the others queue, asleep.
+2. A leader that comes from the queue takes a group from its front, itself first. It commits
+   outside the lock, so that the queue fills again meanwhile.
+3. It wakes the first of those still waiting to lead next, and its followers with their outcome.
 
 Q1  At most one group, or one lone action, is being committed at any time.
 Q2  Groups and lone actions are committed in the order in which they joined.
@@ -74,26 +74,38 @@ class CommitQueue(Generic[Work]):
 
     def submit(self, work: Work) -> None:
         """Commit the work, perhaps with others'; raises what its group's commit raised."""
-        self._join(_Seat(work, None))
+        self._lock.acquire()
+        if self._led:
+            self._follow_locked(_Seat(work, None))
+            return
+        self._led = True
+        self._lock.release()
+        try:
+            self._commit_group((work,))
+        finally:
+            self._pass_on()
 
     def run_alone(self, action: Callable[[], None]) -> None:
         """Run an action while nothing else is committed; raises what it raises."""
-        self._join(_Seat(None, action))
-
-    def _join(self, seat: _Seat[Work]) -> None:
         self._lock.acquire()
-        self._waiting.append(seat)
-        leads = not self._led
-        if leads:
-            self._led = True
-        else:
-            seat.latch = self._make_latch()
-            seat.latch.acquire()
+        if self._led:
+            self._follow_locked(_Seat(None, action))
+            return
+        self._led = True
         self._lock.release()
-        if seat.latch is not None:
-            seat.latch.acquire()
-            leads = not seat.committed
-        if leads:
+        try:
+            action()
+        finally:
+            self._pass_on()
+
+    def _follow_locked(self, seat: _Seat[Work]) -> None:
+        """Wait for a leader, or to lead; gives the lock back."""
+        seat.latch = self._make_latch()
+        seat.latch.acquire()
+        self._waiting.append(seat)
+        self._lock.release()
+        seat.latch.acquire()
+        if not seat.committed:
             self._lead()
         if seat.failure is not None:
             raise seat.failure
@@ -111,20 +123,25 @@ class CommitQueue(Generic[Work]):
                 self._commit_group([seat.work for seat in group if seat.work is not None])
         except BaseException as error:  # noqa: BLE001 - followers must wake whatever happened
             failure = error
-        self._lock.acquire()
-        successor = self._waiting[0] if self._waiting else None
-        self._led = successor is not None
-        self._lock.release()
+        self._pass_on()
         for seat in group:
             seat.committed = True
             # An interrupt is the leader's own; its followers find their outcome in their work.
             if seat is group[0] or isinstance(failure, Exception):
                 seat.failure = failure
-            if seat.latch is not None:
-                seat.latch.release()
-        if successor is not None:
-            assert successor.latch is not None
-            successor.latch.release()
+            assert seat.latch is not None
+            seat.latch.release()
+
+    def _pass_on(self) -> None:
+        """Let the first of those waiting lead next."""
+        self._lock.acquire()
+        if self._waiting:
+            latch = self._waiting[0].latch
+            assert latch is not None
+            latch.release()
+        else:
+            self._led = False
+        self._lock.release()
 
     def _take_group_locked(self) -> list[_Seat[Work]]:
         first = self._waiting.popleft()

@@ -32,8 +32,9 @@ timestamps) change what a payload means and are refused.
 
 import struct
 import zlib
+from collections.abc import Callable
 from enum import IntEnum, StrEnum
-from typing import Final
+from typing import Final, cast
 
 import google_crc32c
 
@@ -102,7 +103,7 @@ def mask(crc: int) -> int:
 def record_checksum(dialect: Dialect, *, record_type: int, log_number: int, payload: bytes) -> int:
     """Checksum a header stores for this payload."""
     seed = checksum_seed(dialect, record_type=record_type, log_number=log_number)
-    return finish_checksum(dialect, seed, payload)
+    return checksum_extender(dialect)(seed, payload)
 
 
 def checksum_seed(dialect: Dialect, *, record_type: int, log_number: int) -> int:
@@ -115,12 +116,15 @@ def checksum_seed(dialect: Dialect, *, record_type: int, log_number: int) -> int
     return int(google_crc32c.value(covered))
 
 
-def finish_checksum(dialect: Dialect, seed: int, payload: bytes) -> int:
-    """Extend a seed over the payload and give the stored form."""
-    if dialect is Dialect.MERUTABLE:
-        return zlib.crc32(payload, seed)
-    crc = int(google_crc32c.extend(seed, payload))
-    return mask(crc) if dialect is Dialect.ROCKSDB else crc
+def checksum_extender(dialect: Dialect) -> Callable[[int, bytes], int]:
+    """Give the function from a seed and a payload to the stored checksum."""
+    match dialect:
+        case Dialect.CRC32C:
+            return cast(Callable[[int, bytes], int], google_crc32c.extend)
+        case Dialect.ROCKSDB:
+            return lambda seed, payload: mask(google_crc32c.extend(seed, payload))
+        case Dialect.MERUTABLE:
+            return lambda seed, payload: zlib.crc32(payload, seed)
 
 
 def is_recyclable(record_type: int) -> bool:

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Self
+
+from neve.wal.segment_reader import Damage
 
 
 class RecoveryMode(StrEnum):
@@ -25,6 +28,16 @@ class Problem:
     offset: int
     what: str
     dropped_bytes: int = 0
+
+    @classmethod
+    def of(cls, damage: Damage, *, path: str) -> Self:
+        """Place what a reader met in its file."""
+        return cls(
+            path=path,
+            offset=damage.offset,
+            what=damage.kind.value,
+            dropped_bytes=damage.dropped_bytes,
+        )
 
     def __str__(self) -> str:
         return f"{self.what} in {self.path} at byte {self.offset}"

@@ -129,7 +129,7 @@ class Replay:
                     continue
                 problem = outcome
             elif isinstance(event, Damage):
-                problem = _problem_of(event, log)
+                problem = Problem.of(event, path=log.path)
             elif isinstance(event, Stale) and self._skips:
                 continue
             else:
@@ -164,7 +164,7 @@ class Replay:
         self.report.next_sequence = max(self.report.next_sequence or 0, logged.next_sequence)
         if self._is_needed(logged):
             self.report.batch_count += 1
-            self.report.row_count += logged.batch.row_count
+            self.report.row_count += logged.next_sequence - logged.sequence
 
     def _is_needed(self, logged: LoggedBatch) -> bool:
         return bool(logged.batch.changes) and (
@@ -265,12 +265,3 @@ class Replay:
     @property
     def _skips(self) -> bool:
         return self._mode is RecoveryMode.SKIP_CORRUPT
-
-
-def _problem_of(damage: Damage, log: LogFile) -> Problem:
-    return Problem(
-        path=log.path,
-        offset=damage.offset,
-        what=damage.kind.value,
-        dropped_bytes=damage.dropped_bytes,
-    )

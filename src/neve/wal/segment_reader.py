@@ -34,9 +34,9 @@ from neve.wal.record_format import (
     RECYCLABLE_OFFSET,
     Dialect,
     RecordType,
+    checksum_extender,
     checksum_seed,
     detect_dialect,
-    finish_checksum,
 )
 
 ReadAt = Callable[[int, int], bytes]
@@ -150,6 +150,7 @@ class SegmentReader:
         self._read_at = read_at
         self._start_offset = start_offset
         self._seeds: dict[int, int] = {}
+        self._extend = checksum_extender(Dialect.CRC32C)
         self._end_offset = start_offset
 
     def __iter__(self) -> Iterator[Event]:
@@ -271,7 +272,8 @@ class SegmentReader:
                 self.dialect, record_type=record_type, log_number=self.log_number or 0
             )
             self._seeds[record_type] = seed
-        if finish_checksum(self.dialect, seed, payload) != stored_crc:
+            self._extend = checksum_extender(self.dialect)
+        if self._extend(seed, payload) != stored_crc:
             return DamageKind.CHECKSUM_MISMATCH
         if self.recyclable is None:
             self.recyclable = recyclable

@@ -5,6 +5,7 @@ poisoned by storage, so the two cannot drift apart.
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 from neve.errors import LimitExceeded
 from neve.storage.append_file import AppendFile
@@ -18,11 +19,18 @@ from neve.wal.record_format import (
     RECYCLABLE_OFFSET,
     Dialect,
     RecordType,
+    checksum_extender,
     checksum_seed,
-    finish_checksum,
 )
 
 Piece = bytes | memoryview
+
+# One write of joined bytes is cheaper than a vector of small ones; large batches are not copied.
+_PIECES_JOINED_MAX: Final = 64
+_FULL: Final = int(RecordType.FULL)
+_RECYCLABLE_FULL: Final = int(RecordType.RECYCLABLE_FULL)
+_PACK: Final = HEADER.pack
+_PACK_RECYCLABLE: Final = RECYCLABLE_HEADER.pack
 
 
 class SegmentWriter:
@@ -46,6 +54,7 @@ class SegmentWriter:
         self._seeds = tuple(
             checksum_seed(dialect, record_type=kind, log_number=log_number) for kind in self._types
         )
+        self._extend = checksum_extender(dialect)
         self._log_number_u32 = log_number & 0xFFFFFFFF
         self._block_offset = file.position % BLOCK_BYTES
 
@@ -56,23 +65,44 @@ class SegmentWriter:
 
     def append(self, payloads: Sequence[Sequence[Piece]]) -> None:
         """Write one record per payload with as few system calls as there can be; does not sync."""
+        if len(payloads) == 1:
+            self._append_one(b"".join(payloads[0]))
+            return
         framed: list[Piece] = []
         for pieces in payloads:
-            self._frame(pieces, framed)
-        self.file.append(framed)
+            self._frame(b"".join(pieces), framed)
+        self._write(framed)
+
+    def _append_one(self, payload: bytes) -> None:
+        """Write one record; the short way for one that fits its block, as most do."""
+        length = len(payload)
+        if self.recyclable and length <= BLOCK_BYTES - RECYCLABLE_HEADER_BYTES - self._block_offset:
+            crc = self._extend(self._seeds[_FULL], payload)
+            header = _PACK_RECYCLABLE(crc, length, _RECYCLABLE_FULL, self._log_number_u32)
+            self._block_offset += RECYCLABLE_HEADER_BYTES + length
+            self.file.append((header + payload,))
+            return
+        framed: list[Piece] = []
+        self._frame(payload, framed)
+        self._write(framed)
+
+    def _write(self, framed: list[Piece]) -> None:
+        if len(framed) <= _PIECES_JOINED_MAX:
+            self.file.append((b"".join(framed),))
+        else:
+            self.file.append(framed)
 
     def sync(self) -> None:
         """Make every record appended durable."""
         self.file.sync()
 
-    def _frame(self, pieces: Sequence[Piece], framed: list[Piece]) -> None:
-        byte_count = sum(map(len, pieces))
-        room = BLOCK_BYTES - self._block_offset - self._header_bytes
-        if byte_count <= room:
-            payload = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-            self._frame_fragment(RecordType.FULL, bytes(payload), framed)
-            return
-        if byte_count > RECORD_BYTES_MAX:
+    def _frame(self, payload: bytes, framed: list[Piece]) -> None:
+        byte_count = len(payload)
+        if byte_count <= BLOCK_BYTES - self._block_offset - self._header_bytes:
+            self._frame_fragment(_FULL, payload, framed)
+        elif byte_count <= RECORD_BYTES_MAX:
+            self._frame_fragments(memoryview(payload), framed)
+        else:
             raise LimitExceeded(
                 f"a log record of {byte_count:,} bytes is too large",
                 limit=RECORD_BYTES_MAX,
@@ -80,7 +110,6 @@ class SegmentWriter:
                 path=self.file.path,
                 hint="write it as several batches",
             )
-        self._frame_fragments(memoryview(b"".join(pieces)), framed)
 
     def _frame_fragments(self, payload: memoryview, framed: list[Piece]) -> None:
         start = 0
@@ -104,13 +133,11 @@ class SegmentWriter:
                 return
 
     def _frame_fragment(self, kind: int, payload: bytes, framed: list[Piece]) -> None:
-        crc = finish_checksum(self.dialect, self._seeds[kind], payload)
+        crc = self._extend(self._seeds[kind], payload)
+        length = len(payload)
         if self.recyclable:
-            header = RECYCLABLE_HEADER.pack(
-                crc, len(payload), self._types[kind], self._log_number_u32
-            )
+            framed.append(_PACK_RECYCLABLE(crc, length, self._types[kind], self._log_number_u32))
         else:
-            header = HEADER.pack(crc, len(payload), self._types[kind])
-        framed.append(header)
+            framed.append(_PACK(crc, length, self._types[kind]))
         framed.append(payload)
-        self._block_offset += len(header) + len(payload)
+        self._block_offset += self._header_bytes + length

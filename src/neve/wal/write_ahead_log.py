@@ -108,10 +108,15 @@ class WriteAheadLog:
         self._clock = clock or SystemClock()
         self._recorder = recorder or NoRecorder()
         self._stamped = self.options.dialect is Dialect.CRC32C
-        self._always = self.options.sync is SyncPolicy.ALWAYS
+        self._waits = self.options.sync.waits
+        self._interval_seconds = (
+            self.options.sync_interval_seconds if self.options.sync is SyncPolicy.INTERVAL else None
+        )
+        self._records = not isinstance(self._recorder, NoRecorder)
+        always = self.options.sync is SyncPolicy.ALWAYS
         self._queue: CommitQueue[_Append] = CommitQueue(
             self._commit_group,
-            group_bytes_max=1 if self._always else self.options.group_bytes_max,
+            group_bytes_max=1 if always else self.options.group_bytes_max,
             make_latch=make_latch,
         )
         # owned by whoever the queue lets commit
@@ -236,7 +241,7 @@ class WriteAheadLog:
             return
         try:
             self._active.append(payloads)
-            if self.options.sync.waits or self._sync_is_due():
+            if self._waits or self._sync_is_due():
                 self._sync_active()
             for work in group:
                 if work.apply is not None:
@@ -248,42 +253,37 @@ class WriteAheadLog:
             if not isinstance(error, NeveError):
                 raise
         else:
-            self._record(group)
+            if self._records:
+                self._record(group)
 
     def _frame_group(self, group: Sequence[_Append]) -> list[tuple[bytes | memoryview, ...]]:
         payloads = []
         for work in group:
-            changes = work.changes
             sequence = self._next_sequence
-            if sequence + changes.row_count > SEQUENCE_MAX:
-                raise LimitExceeded(
-                    "the table has used up its sequence numbers", limit=SEQUENCE_MAX
-                )
             work.first_sequence = sequence
             payloads.append(
                 frame_batch(
-                    changes,
+                    work.changes,
                     sequence=sequence,
                     durable_through=self._durable_through,
-                    dialect=self.options.dialect,
+                    stamped=self._stamped,
                 )
             )
-            self._next_sequence = sequence + changes.row_count
+            self._next_sequence = sequence + work.changes.row_count
+        if self._next_sequence > SEQUENCE_MAX:
+            raise LimitExceeded("the table has used up its sequence numbers", limit=SEQUENCE_MAX)
         return payloads
 
     def _record(self, group: Sequence[_Append]) -> None:
         recorder = self._recorder
-        if isinstance(recorder, NoRecorder):
-            return
         recorder.add(WAL_WRITES, 1)
         recorder.add(WAL_BATCHES, len(group))
         recorder.add(WAL_ROWS, sum(work.changes.row_count for work in group))
         recorder.add(WAL_BYTES, sum(work.byte_count for work in group))
 
     def _sync_is_due(self) -> bool:
-        if self.options.sync is not SyncPolicy.INTERVAL:
-            return False
-        return self._clock.monotonic() - self._synced_at >= self.options.sync_interval_seconds
+        interval = self._interval_seconds
+        return interval is not None and self._clock.monotonic() - self._synced_at >= interval
 
     def _sync_active(self) -> None:
         reached = self._next_sequence - 1
@@ -349,7 +349,7 @@ class WriteAheadLog:
             changes,
             sequence=self._next_sequence,
             durable_through=self._durable_through,
-            dialect=self.options.dialect,
+            stamped=self._stamped,
         )
 
     def _guard(self, step: Callable[[], None]) -> None:

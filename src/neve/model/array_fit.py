@@ -1,0 +1,250 @@
+"""Arrays made to fit a column: cast without loss, rebuilt by field name, checked for NULL.
+
+What fits what, besides a type itself and everything `normalize_type` maps onto it:
+
+    integer → int, long, float, double, decimal       when every value is exact in the target
+    float   → float, double                           the same
+    decimal → decimal                                 no digit dropped
+    binary  → fixed[n]      fixed[n] → binary         every length right
+    fixed[16] → uuid
+    null    → anything nullable
+    list, struct, map → the same, recursively; structs by field name, NULL for missing fields
+
+Findings are `Unfit`, with the path below the column. When a prefix of an array does not fit, no
+longer one does: the first bad row is found by bisection, once something is known not to fit.
+"""
+
+from typing import Any, Final, TypeAlias, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from neve.errors import SchemaMismatch
+from neve.model.arrow_types import (
+    ArrowField,
+    TypeKind,
+    child_fields,
+    kind_of,
+    normalize_type,
+    type_name,
+)
+from neve.model.scalar_values import Unfit
+
+# Arrow arrays of any type: the stubs make each kind of scalar a type argument of its own.
+ArrowArray: TypeAlias = "pa.Array[Any]"
+
+_INTEGERS: Final = frozenset({TypeKind.INT, TypeKind.LONG})
+_FLOATS: Final = frozenset({TypeKind.FLOAT, TypeKind.DOUBLE})
+_NAIVE: Final = frozenset({TypeKind.TIMESTAMP, TypeKind.TIMESTAMP_NS})
+_ZONED: Final = frozenset({TypeKind.TIMESTAMPTZ, TypeKind.TIMESTAMPTZ_NS})
+_BYTES: Final = frozenset({TypeKind.BINARY, TypeKind.FIXED})
+
+# Kinds a target takes besides its own.
+_SOURCES: Final[dict[TypeKind, frozenset[TypeKind]]] = {
+    TypeKind.INT: _INTEGERS,
+    TypeKind.LONG: _INTEGERS,
+    TypeKind.FLOAT: _INTEGERS | _FLOATS,
+    TypeKind.DOUBLE: _INTEGERS | _FLOATS,
+    TypeKind.DECIMAL: _INTEGERS,
+    TypeKind.TIMESTAMP: _NAIVE,
+    TypeKind.TIMESTAMP_NS: _NAIVE,
+    TypeKind.TIMESTAMPTZ: _ZONED,
+    TypeKind.TIMESTAMPTZ_NS: _ZONED,
+    TypeKind.BINARY: _BYTES,
+    TypeKind.FIXED: _BYTES,
+    TypeKind.UUID: frozenset({TypeKind.FIXED}),
+}
+
+_ARROW_REFUSALS: Final = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError)
+
+
+def fit_column(array: ArrowArray, field: ArrowField) -> ArrowArray:
+    """Give the array with the field's exact type, ids included.
+
+    Raises SchemaMismatch naming the column, or the path inside it, and the first bad row.
+    """
+    try:
+        return _fit_foreign(array, field)
+    except Unfit as unfit:
+        row, first = _first_bad_row(array, field, unfit)
+    column = f"{field.name}.{first.path}" if first.path else field.name
+    where = f"column {column!r}" if row is None else f"column {column!r}, row {row}"
+    raise SchemaMismatch(
+        f"{where}: {first.reason}",
+        column=column,
+        row=row,
+        hint=f"The column holds {type_name(field.type)}{'' if field.nullable else ', never NULL'}",
+    )
+
+
+def nulls(length: int, arrow_type: pa.DataType) -> ArrowArray:
+    """Make an array of nothing but NULL."""
+    return cast("ArrowArray", pa.nulls(length, arrow_type))  # type: ignore[call-overload]
+
+
+def _fit_foreign(array: ArrowArray, field: ArrowField) -> ArrowArray:
+    # Foreign memory is looked at before any kernel trusts its offsets, texts or decimals.
+    try:
+        array.validate(full=True)
+        return _fit(array, field)
+    except _ARROW_REFUSALS as error:
+        raise Unfit(str(error)) from error
+
+
+def _first_bad_row(array: ArrowArray, field: ArrowField, unfit: Unfit) -> tuple[int | None, Unfit]:
+    """Find the shortest prefix that does not fit: its last row and its finding.
+
+    There is no row when even the empty prefix does not fit: then the types are to blame.
+    """
+
+    def finding(length: int) -> Unfit | None:
+        try:
+            _fit_foreign(array.slice(0, length), field)
+        except Unfit as found:
+            return found
+        return None
+
+    if (found := finding(0)) is not None:
+        return None, found
+    good, bad = 0, len(array)
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        if (found := finding(middle)) is None:
+            good = middle
+        else:
+            bad, unfit = middle, found
+    return bad - 1, unfit
+
+
+def _fit(array: ArrowArray, field: ArrowField) -> ArrowArray:
+    array = _decoded(array)
+    if not field.nullable and array.null_count:
+        raise _null_refused()
+    if pa.types.is_null(array.type):
+        return nulls(len(array), field.type)
+    source, target = _source_kind(array.type), kind_of(field.type)
+    if source is not target and source not in _SOURCES.get(target, frozenset()):
+        raise Unfit(f"{array.type} where {type_name(field.type)} is expected")
+    match target:
+        case TypeKind.STRUCT:
+            return _fit_struct(cast("pa.StructArray", array), field.type)
+        case TypeKind.MAP:
+            return _fit_map(array, field.type)
+        case TypeKind.LIST:
+            return _fit_list(cast("pa.ListArray[Any]", array), field.type)
+        case _:
+            return _fit_primitive(array, field.type)
+
+
+def _source_kind(arrow_type: pa.DataType) -> TypeKind | None:
+    """Name what an array may be taken for; None when a table holds nothing like it."""
+    # Unsigned 64-bit columns and the insides of nested ones are judged by their values.
+    if pa.types.is_uint64(arrow_type):
+        return TypeKind.LONG
+    if pa.types.is_struct(arrow_type):
+        return TypeKind.STRUCT
+    if pa.types.is_map(arrow_type):
+        return TypeKind.MAP
+    if pa.types.is_nested(arrow_type) and not pa.types.is_union(arrow_type):
+        return TypeKind.LIST
+    try:
+        return kind_of(normalize_type(arrow_type, column="source"))
+    except SchemaMismatch:
+        return None
+
+
+def _null_refused() -> Unfit:
+    return Unfit("NULL where none is allowed")
+
+
+def _decoded(array: ArrowArray) -> ArrowArray:
+    while True:
+        if pa.types.is_dictionary(array.type):
+            array = cast("pa.DictionaryArray[Any, Any]", array).dictionary_decode()
+        elif pa.types.is_run_end_encoded(array.type):
+            array = pc.call_function("run_end_decode", [array])
+        else:
+            return array
+
+
+def _fit_primitive(array: ArrowArray, wanted: pa.DataType) -> ArrowArray:
+    if array.type == wanted:
+        return array
+    if pa.types.is_decimal128(wanted) and pa.types.is_integer(array.type):
+        # Through the decimal that holds every integer: Arrow judges the direct cast by types alone.
+        return array.cast(pa.decimal128(20, 0)).cast(wanted)
+    fitted = array.cast(wanted)
+    if pa.types.is_float32(wanted) and pa.types.is_float64(array.type):
+        # Arrow rounds float64 to float32 without a word.
+        same = pc.or_(pc.equal(fitted.cast(pa.float64()), array), pc.is_nan(array))
+        if not pc.all(same, min_count=0).as_py():
+            raise Unfit("float64 value that float32 would round; cast it first if that is meant")
+    return fitted
+
+
+def _fit_struct(array: "pa.StructArray", wanted: pa.DataType) -> ArrowArray:
+    names = [field.name for field in child_fields(array.type)]
+    fields = child_fields(wanted)
+    if len(set(names)) != len(names):
+        raise Unfit("a struct with two fields of one name")
+    unknown = set(names) - {field.name for field in fields}
+    if unknown:
+        raise Unfit(f"field {min(unknown)!r}, which the column does not have")
+    # Flattened, so that what lies under a NULL struct is NULL itself, whatever its memory holds.
+    children = dict(zip(names, array.flatten(), strict=True))
+    fitted = [_fit_child(array, children, field) for field in fields]
+    mask = array.is_null() if array.null_count else None
+    return pa.StructArray.from_arrays(fitted, fields=list(fields), mask=mask)
+
+
+def _fit_child(
+    parent: "pa.StructArray", children: dict[str, ArrowArray], field: ArrowField
+) -> ArrowArray:
+    if field.name not in children:
+        if not field.nullable:
+            raise Unfit("missing, and never NULL", path=field.name)
+        return nulls(len(parent), field.type)
+    fitted = _fit_below(children[field.name], field.with_nullable(True), name=field.name)
+    if not field.nullable and fitted.null_count and fitted.filter(parent.is_valid()).null_count:
+        raise _null_refused().below(field.name)
+    return fitted
+
+
+def _fit_list(array: "pa.ListArray[Any]", wanted: pa.DataType) -> ArrowArray:
+    (element,) = child_fields(wanted)
+    values = _fit_below(array.flatten(), element, name="element")
+    mask = array.is_null() if array.null_count else None
+    return pa.ListArray.from_arrays(_offsets(array), values, type=wanted, mask=mask)
+
+
+def _fit_map(array: ArrowArray, wanted: pa.DataType) -> ArrowArray:
+    key, value = child_fields(wanted)
+    # A map is stored as a list of key-value structs; only as that can it be flattened.
+    entry = pa.struct(list(child_fields(array.type)))
+    entries = cast("pa.ListArray[Any]", array.cast(pa.list_(entry)))
+    keys, values = cast("pa.StructArray", entries.flatten()).flatten()
+    fitted = pa.MapArray.from_arrays(  # type: ignore[call-overload]
+        _offsets(entries),
+        _fit_below(keys, key, name="key"),
+        _fit_below(values, value, name="value"),
+        type=wanted,
+        mask=array.is_null() if array.null_count else None,
+    )
+    return cast("ArrowArray", fitted)
+
+
+def _fit_below(array: ArrowArray, field: ArrowField, *, name: str) -> ArrowArray:
+    try:
+        return _fit(array, field)
+    except Unfit as unfit:
+        raise unfit.below(name) from None
+    except _ARROW_REFUSALS as error:
+        raise Unfit(str(error), path=name) from error
+
+
+def _offsets(array: "pa.ListArray[Any]") -> "pa.Int32Array":
+    """Give offsets into the flattened values, from which NULL lists are left out."""
+    lengths = pc.fill_null(pc.list_value_length(array), 0)
+    ends = pc.cumulative_sum(lengths.cast(pa.int64()))
+    offsets = pa.concat_arrays([pa.array([0], pa.int64()), ends]).cast(pa.int32())
+    return cast("pa.Int32Array", offsets)

@@ -1,0 +1,279 @@
+"""A predicate that knows its columns: evaluated on rows, matched with facts, projected.
+
+    BoundPredicate
+    ├── Always             true or false of every row
+    ├── BoundCondition     one column, one operator, plain values in the column's type
+    ├── AllOf              every operand is true
+    └── AnyOf              some operand is true
+
+B1  There is no negation: binding pushes it down into the operators.
+B2  A row matches when the predicate is true of it. NULL makes every condition but is_null not
+    true; NaN is unequal to everything and neither smaller nor greater.
+B3  `evaluate` and `to_arrow` choose the same rows: they ask the same kernels.
+B4  Literals of `in` and `not in` are sorted and differ.
+
+B1 lets "false" and "unknown" be one thing: without negation a row matches by what is true alone.
+"""
+
+import operator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, TypeAlias, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from neve.model.plain_values import PlainValue, is_float, stored_array, stored_type
+from neve.model.schema_view import ArrowArray, read_column
+
+
+class Operator(StrEnum):
+    """What a condition asks of one column."""
+
+    EQ = "=="
+    NE = "!="
+    LT = "<"
+    LE = "<="
+    GT = ">"
+    GE = ">="
+    IN = "in"
+    NOT_IN = "not in"
+    IS_NULL = "is null"
+    NOT_NULL = "is not null"
+    IS_NAN = "is nan"
+    NOT_NAN = "is not nan"
+    STARTS_WITH = "starts with"
+    NOT_STARTS_WITH = "does not start with"
+
+
+SET_OPERATORS: Final = frozenset({Operator.IN, Operator.NOT_IN})
+_DENIALS: Final = frozenset({Operator.NOT_IN, Operator.NOT_NAN, Operator.NOT_STARTS_WITH})
+
+# Arrow's kernels take arrays and expressions alike, which their stubs cannot say.
+_Kernel: TypeAlias = Callable[..., object]
+_COMPARISONS: Final[dict[Operator, _Kernel]] = {
+    Operator.EQ: pc.equal,
+    Operator.NE: pc.not_equal,
+    Operator.LT: pc.less,
+    Operator.LE: pc.less_equal,
+    Operator.GT: pc.greater,
+    Operator.GE: pc.greater_equal,
+}
+_QUESTIONS: Final[dict[Operator, _Kernel]] = {
+    Operator.IS_NULL: pc.is_null,
+    Operator.NOT_NULL: pc.is_valid,
+    Operator.IS_NAN: pc.is_nan,
+    Operator.NOT_NAN: pc.is_nan,
+}
+_CONSTANT: Final[_Kernel] = pc.scalar
+_IS_IN: Final[_Kernel] = pc.is_in
+_STARTS_WITH: Final[_Kernel] = pc.starts_with
+_INVERT: Final[_Kernel] = pc.invert
+_AND: Final[_Kernel] = pc.and_kleene
+
+
+@dataclass(frozen=True, slots=True)
+class BoundColumn:
+    """The column a condition is about."""
+
+    field_id: int
+    name: str
+    type: pa.DataType
+
+
+class BoundPredicate(ABC):
+    """A condition on rows, tied to the columns of one schema."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def field_ids(self) -> frozenset[int]:
+        """Columns that must be read to evaluate it."""
+
+    @abstractmethod
+    def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+        """Tell for every row whether it matches; never NULL. Raises SchemaMismatch."""
+
+    @abstractmethod
+    def to_arrow(self) -> pc.Expression:
+        """Give the filter as an Arrow expression over the columns' names.
+
+        For rows in memory. Arrow's dataset scan skips Parquet row groups by their bounds, in which
+        NaN does not take part, and so loses NaN rows that `!=` and `is_nan` should find; it also
+        fails on the bounds of UUIDs. Use `evaluate` on what was read from files.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Always(BoundPredicate):
+    """The same answer for every row."""
+
+    answer: bool
+
+    @property
+    def field_ids(self) -> frozenset[int]:
+        """Columns that must be read to evaluate it."""
+        return frozenset()
+
+    def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+        """Tell for every row whether it matches."""
+        return pa.repeat(pa.scalar(self.answer), batch.num_rows)
+
+    def to_arrow(self) -> pc.Expression:
+        """Give the filter as an Arrow expression."""
+        return pc.scalar(self.answer)
+
+
+@dataclass(frozen=True, slots=True)
+class BoundCondition(BoundPredicate):
+    """What is asked of one column."""
+
+    column: BoundColumn
+    operator: Operator
+    literals: tuple[PlainValue, ...] = ()
+    # The literals in Arrow's form, built once: a condition meets many batches.
+    _values: ArrowArray = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        literals = self.literals
+        if self.operator in SET_OPERATORS and is_float(self.column.type) and 0.0 in literals:
+            # Arrow compares floats as numbers but looks for them in a set as bits.
+            literals += (0.0, -0.0)
+        values = pa.array(literals, type=stored_type(self.column.type))
+        object.__setattr__(self, "_values", values)
+
+    @property
+    def field_ids(self) -> frozenset[int]:
+        """Columns that must be read to evaluate it."""
+        return frozenset({self.column.field_id})
+
+    @property
+    def literal(self) -> PlainValue:
+        """The only literal of a comparison."""
+        (literal,) = self.literals
+        return literal
+
+    def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+        """Tell for every row whether it matches."""
+        column = stored_array(read_column(batch, self.column))
+        matches = cast("pa.BooleanArray", self._ask(column))
+        # Without negation above it, "unknown" may become "false" here.
+        return cast("pa.BooleanArray", matches.fill_null(False))
+
+    def to_arrow(self) -> pc.Expression:
+        """Give the filter as an Arrow expression."""
+        column = pc.field(self.column.name)
+        stored = stored_type(self.column.type)
+        if stored != self.column.type:
+            column = column.cast(stored)
+        return cast("pc.Expression", self._ask(column))
+
+    def _ask(self, column: object) -> object:
+        """Apply the operator's kernel to an array or to an expression, whichever is given."""
+        operator = self.operator
+        if operator in _COMPARISONS:
+            value: object = self._values[0]
+            if isinstance(column, pc.Expression):
+                value = _CONSTANT(value)
+            return _COMPARISONS[operator](column, value)
+        if operator in _QUESTIONS:
+            answer = _QUESTIONS[operator](column)
+        elif operator in SET_OPERATORS:
+            answer = _IS_IN(column, value_set=self._values)
+        else:
+            answer = _STARTS_WITH(column, pattern=self.literal)
+        if operator not in _DENIALS:
+            return answer
+        # Arrow finds NULL in no set, where B2 has it neither in nor out.
+        return _AND(_INVERT(answer), _QUESTIONS[Operator.NOT_NULL](column))
+
+
+@dataclass(frozen=True, slots=True)
+class AllOf(BoundPredicate):
+    """Every operand is true; made by `all_of`."""
+
+    operands: tuple[BoundPredicate, ...]
+
+    @property
+    def field_ids(self) -> frozenset[int]:
+        """Columns that must be read to evaluate it."""
+        return _field_ids(self.operands)
+
+    def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+        """Tell for every row whether it matches."""
+        answer = self.operands[0].evaluate(batch)
+        for operand in self.operands[1:]:
+            answer = pc.and_(answer, operand.evaluate(batch))
+        return answer
+
+    def to_arrow(self) -> pc.Expression:
+        """Give the filter as an Arrow expression."""
+        return _balanced([operand.to_arrow() for operand in self.operands], operator.and_)
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf(BoundPredicate):
+    """Some operand is true; made by `any_of`."""
+
+    operands: tuple[BoundPredicate, ...]
+
+    @property
+    def field_ids(self) -> frozenset[int]:
+        """Columns that must be read to evaluate it."""
+        return _field_ids(self.operands)
+
+    def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+        """Tell for every row whether it matches."""
+        answer = self.operands[0].evaluate(batch)
+        for operand in self.operands[1:]:
+            answer = pc.or_(answer, operand.evaluate(batch))
+        return answer
+
+    def to_arrow(self) -> pc.Expression:
+        """Give the filter as an Arrow expression."""
+        return _balanced([operand.to_arrow() for operand in self.operands], operator.or_)
+
+
+def all_of(operands: Iterable[BoundPredicate]) -> BoundPredicate:
+    """Join with "and", in the shortest form."""
+    kept: list[BoundPredicate] = []
+    for operand in operands:
+        if operand == Always(answer=False):
+            return operand
+        if operand != Always(answer=True):
+            kept += operand.operands if isinstance(operand, AllOf) else (operand,)
+    if not kept:
+        return Always(answer=True)
+    return kept[0] if len(kept) == 1 else AllOf(tuple(kept))
+
+
+def any_of(operands: Iterable[BoundPredicate]) -> BoundPredicate:
+    """Join with "or", in the shortest form."""
+    kept: list[BoundPredicate] = []
+    for operand in operands:
+        if operand == Always(answer=True):
+            return operand
+        if operand != Always(answer=False):
+            kept += operand.operands if isinstance(operand, AnyOf) else (operand,)
+    if not kept:
+        return Always(answer=False)
+    return kept[0] if len(kept) == 1 else AnyOf(tuple(kept))
+
+
+def _field_ids(operands: tuple[BoundPredicate, ...]) -> frozenset[int]:
+    return frozenset().union(*(operand.field_ids for operand in operands))
+
+
+def _balanced(
+    expressions: list[pc.Expression],
+    join: Callable[[pc.Expression, pc.Expression], pc.Expression],
+) -> pc.Expression:
+    """Join pair by pair: Arrow walks expressions recursively, so depth must stay small."""
+    while len(expressions) > 1:
+        pairs = zip(expressions[::2], expressions[1::2], strict=False)
+        odd_one_out = expressions[len(expressions) & ~1 :]
+        expressions = [join(left, right) for left, right in pairs] + odd_one_out
+    return expressions[0]

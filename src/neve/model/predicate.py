@@ -1,0 +1,387 @@
+"""Predicates as people write them, and how they are tied to a schema.
+
+    col("amount") > 5
+    (col("ts") >= "2024-01-01T00:00:00+00:00") & col("status").is_in(["new", "paid"])
+    ~col("note").is_null() | col("name").starts_with("A")
+
+    Predicate
+    ├── Constant       true or false of every row
+    ├── Condition      one column, one operator, literals as written
+    ├── And, Or        of two or more
+    └── Not
+
+P1  NULL matches `is_null` and nothing else: `x != 5`, `not in` and their negations leave it out.
+P2  NaN is unequal to everything, and neither smaller nor greater: `x != 5` finds it, `x < 5` and
+    `x >= 5` do not, `~(x < 5)` does.
+P3  A literal keeps its meaning where the column cannot hold it: `x > 2.5` on integers is `x > 2`,
+    `x < 2**40` on int32 is every value, `x == 2.5` on integers is never. On float columns it is
+    the nearest float.
+
+`bind` resolves names, converts literals and pushes every negation down into the operators.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import Final, NoReturn
+from uuid import UUID
+
+import numpy as np
+import pyarrow as pa
+
+from neve.errors import InvalidArgument, LimitExceeded
+from neve.model.bound_predicate import (
+    SET_OPERATORS,
+    Always,
+    BoundColumn,
+    BoundCondition,
+    BoundPredicate,
+    Operator,
+    all_of,
+    any_of,
+)
+from neve.model.plain_values import Located, PlainValue, is_float, locate
+from neve.model.schema_view import SchemaView
+
+# Trees are walked recursively; "and" and "or" chains count once, however long.
+PREDICATE_DEPTH_MAX: Final = 100
+
+_OPPOSITES: Final = {
+    Operator.EQ: Operator.NE,
+    Operator.LT: Operator.GE,
+    Operator.LE: Operator.GT,
+    Operator.IN: Operator.NOT_IN,
+    Operator.IS_NULL: Operator.NOT_NULL,
+    Operator.IS_NAN: Operator.NOT_NAN,
+    Operator.STARTS_WITH: Operator.NOT_STARTS_WITH,
+}
+_NEGATED: Final = _OPPOSITES | {opposite: operator for operator, opposite in _OPPOSITES.items()}
+_ORDERINGS: Final = frozenset({Operator.LT, Operator.LE, Operator.GT, Operator.GE})
+_NULL_TESTS: Final = frozenset({Operator.IS_NULL, Operator.NOT_NULL})
+_NAN_TESTS: Final = frozenset({Operator.IS_NAN, Operator.NOT_NAN})
+_PREFIX_TESTS: Final = frozenset({Operator.STARTS_WITH, Operator.NOT_STARTS_WITH})
+_SHOWN_MAX: Final = 200
+_LITERALS: Final = (
+    bool, int, float, Decimal, str, bytes, bytearray, memoryview, date, datetime, time, UUID,
+    np.integer, np.floating, np.bool_,
+)  # fmt: skip
+
+
+class Predicate:
+    """A condition on rows, by column name; joined with `&`, `|` and `~`."""
+
+    __slots__ = ()
+
+    def __and__(self, other: "Predicate") -> "Predicate":
+        return And(_operands(self, And) + _operands(other, And))
+
+    def __or__(self, other: "Predicate") -> "Predicate":
+        return Or(_operands(self, Or) + _operands(other, Or))
+
+    def __invert__(self) -> "Predicate":
+        return self.operand if isinstance(self, Not) else Not(self)
+
+    def __bool__(self) -> NoReturn:
+        raise InvalidArgument(
+            f"a predicate is neither true nor false by itself: {str(self)[:_SHOWN_MAX]}",
+            hint="Join predicates with &, | and ~ and put each comparison in parentheses; "
+            "Python's and, or, not, in and a < x < b do not work on them",
+        )
+
+    def bind(self, schema: SchemaView) -> BoundPredicate:
+        """Tie to the columns of a schema; raises NotFound, SchemaMismatch, InvalidArgument."""
+        return _bind(self, schema, negated=False, depth=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Constant(Predicate):
+    """The same answer for every row."""
+
+    answer: bool
+
+    def __str__(self) -> str:
+        return "true" if self.answer else "false"
+
+
+ALWAYS_TRUE: Final = Constant(answer=True)
+ALWAYS_FALSE: Final = Constant(answer=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Condition(Predicate):
+    """What is asked of one column; made by `col`."""
+
+    column: str
+    operator: Operator
+    literals: tuple[object, ...] = ()
+
+    def __str__(self) -> str:
+        text = f"{self.column} {self.operator}"
+        if self.operator in SET_OPERATORS:
+            return f"{text} ({', '.join(map(repr, self.literals))})"
+        return f"{text} {self.literals[0]!r}" if self.literals else text
+
+
+@dataclass(frozen=True, slots=True)
+class And(Predicate):
+    """Every operand is true."""
+
+    operands: tuple[Predicate, ...]
+
+    def __str__(self) -> str:
+        return " and ".join(f"({operand})" for operand in self.operands)
+
+
+@dataclass(frozen=True, slots=True)
+class Or(Predicate):
+    """Some operand is true."""
+
+    operands: tuple[Predicate, ...]
+
+    def __str__(self) -> str:
+        return " or ".join(f"({operand})" for operand in self.operands)
+
+
+@dataclass(frozen=True, slots=True)
+class Not(Predicate):
+    """The operand is false; what is unknown because of NULL stays unknown."""
+
+    operand: Predicate
+
+    def __str__(self) -> str:
+        return f"not ({self.operand})"
+
+
+class ColumnName:
+    """A column to compare; what `col` gives."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"col({self.name!r})"
+
+    # Comparing makes a predicate, so a column name cannot be looked up in a set or a dict.
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, value: object) -> Predicate:  # type: ignore[override]
+        return self._condition(Operator.EQ, value)
+
+    def __ne__(self, value: object) -> Predicate:  # type: ignore[override]
+        return self._condition(Operator.NE, value)
+
+    def __lt__(self, value: object) -> Predicate:
+        return self._condition(Operator.LT, value)
+
+    def __le__(self, value: object) -> Predicate:
+        return self._condition(Operator.LE, value)
+
+    def __gt__(self, value: object) -> Predicate:
+        return self._condition(Operator.GT, value)
+
+    def __ge__(self, value: object) -> Predicate:
+        return self._condition(Operator.GE, value)
+
+    def is_in(self, values: Iterable[object]) -> Predicate:
+        """Match any of the values."""
+        return self._condition(Operator.IN, *self._members(values))
+
+    def not_in(self, values: Iterable[object]) -> Predicate:
+        """Match every value but these."""
+        return self._condition(Operator.NOT_IN, *self._members(values))
+
+    def is_null(self) -> Predicate:
+        """Match NULL."""
+        return Condition(self.name, Operator.IS_NULL)
+
+    def not_null(self) -> Predicate:
+        """Match every value."""
+        return Condition(self.name, Operator.NOT_NULL)
+
+    def is_nan(self) -> Predicate:
+        """Match NaN; float columns only."""
+        return Condition(self.name, Operator.IS_NAN)
+
+    def not_nan(self) -> Predicate:
+        """Match every value but NaN; float columns only."""
+        return Condition(self.name, Operator.NOT_NAN)
+
+    def starts_with(self, prefix: str | bytes) -> Predicate:
+        """Match values that begin with a prefix; string and binary columns only."""
+        return self._condition(Operator.STARTS_WITH, prefix)
+
+    def not_starts_with(self, prefix: str | bytes) -> Predicate:
+        """Match values that begin otherwise; string and binary columns only."""
+        return self._condition(Operator.NOT_STARTS_WITH, prefix)
+
+    def _members(self, values: Iterable[object]) -> tuple[object, ...]:
+        if isinstance(values, str | bytes | bytearray | memoryview):
+            raise InvalidArgument(
+                f"column {self.name!r} was looked for in one {type(values).__name__}",
+                hint="Pass a list of values",
+            )
+        return tuple(values)
+
+    def _condition(self, operator: Operator, *values: object) -> Condition:
+        for value in values:
+            self._check(value)
+        return Condition(self.name, operator, values)
+
+    def _check(self, value: object) -> None:
+        if value is None:
+            raise InvalidArgument(
+                f"column {self.name!r} was compared with None",
+                hint="Nothing equals NULL: use is_null() or not_null()",
+            )
+        if isinstance(value, ColumnName):
+            raise InvalidArgument(
+                f"columns {self.name!r} and {value.name!r} were compared with each other",
+                hint="Compare a column with a value",
+            )
+        if not isinstance(value, _LITERALS):
+            raise InvalidArgument(
+                f"column {self.name!r} was compared with a {type(value).__name__}",
+                hint="Use a number, text, bytes, a date, a time, a datetime or a UUID",
+            )
+        if _is_nan(value):
+            raise InvalidArgument(
+                f"column {self.name!r} was compared with {value!r}",
+                hint="Nothing equals NaN: use is_nan() or not_nan()",
+            )
+
+
+def col(name: str) -> ColumnName:
+    """Name a column, to compare it: `col("amount") > 5`."""
+    if not isinstance(name, str):
+        raise InvalidArgument(
+            f"a column name is text, not {type(name).__name__}", hint='Write col("name")'
+        )
+    return ColumnName(name)
+
+
+def _is_nan(value: object) -> bool:
+    if isinstance(value, Decimal):
+        return value.is_nan()
+    # Only NaN, and the missing datetime of pandas, differ from themselves.
+    return bool(value != value)  # noqa: PLR0124
+
+
+def _operands(predicate: object, kind: type[And] | type[Or]) -> tuple[Predicate, ...]:
+    if isinstance(predicate, kind):
+        return predicate.operands
+    if isinstance(predicate, Predicate):
+        return (predicate,)
+    raise InvalidArgument(
+        f"a predicate was joined with a {type(predicate).__name__}",
+        hint="Put each comparison in parentheses: (col('a') > 1) & (col('b') < 2)",
+    )
+
+
+def _bind(predicate: Predicate, schema: SchemaView, *, negated: bool, depth: int) -> BoundPredicate:
+    if depth > PREDICATE_DEPTH_MAX:
+        raise LimitExceeded(
+            "the predicate is nested too deeply",
+            limit=PREDICATE_DEPTH_MAX,
+            hint="Join conditions side by side, or use is_in",
+        )
+    match predicate:
+        case Constant(answer):
+            return Always(answer != negated)
+        case Not(operand):
+            return _bind(operand, schema, negated=not negated, depth=depth + 1)
+        case And(operands) | Or(operands):
+            bound = [
+                _bind(operand, schema, negated=negated, depth=depth + 1) for operand in operands
+            ]
+            return all_of(bound) if isinstance(predicate, And) != negated else any_of(bound)
+        case Condition():
+            return _bind_condition(predicate, schema, negated=negated)
+        case _:
+            raise InvalidArgument(
+                f"{type(predicate).__name__} is no predicate", hint="Build it with neve.col"
+            )
+
+
+def _bind_condition(condition: Condition, schema: SchemaView, *, negated: bool) -> BoundPredicate:
+    found = schema.column(condition.column)
+    column = BoundColumn(found.field_id, found.name, found.type)
+    operator = condition.operator
+    _check_operator(column, operator)
+    bound = _compare(column, operator, condition.literals, negated=negated)
+    if negated and operator in _ORDERINGS and is_float(column.type):
+        # NaN is neither smaller nor greater, so it is where "not smaller" is true.
+        return any_of([bound, BoundCondition(column, Operator.IS_NAN)])
+    return bound
+
+
+def _check_operator(column: BoundColumn, operator: Operator) -> None:
+    if operator in _NULL_TESTS:
+        return
+    if pa.types.is_nested(column.type):
+        wanted = "a column of a primitive type: a nested one has only is_null and not_null"
+    elif operator in _NAN_TESTS and not is_float(column.type):
+        wanted = "a float column: no other holds NaN"
+    elif operator in _PREFIX_TESTS and not (
+        pa.types.is_string(column.type) or pa.types.is_binary(column.type)
+    ):
+        wanted = "a string or binary column"
+    else:
+        return
+    raise InvalidArgument(
+        f"{operator.value!r} cannot be asked of column {column.name!r} of type {column.type}",
+        hint=f"Use {wanted}",
+    )
+
+
+def _compare(
+    column: BoundColumn, operator: Operator, literals: tuple[object, ...], *, negated: bool
+) -> BoundPredicate:
+    if negated:
+        operator = _NEGATED[operator]
+    located = [locate(literal, column.type, column=column.name) for literal in literals]
+    if operator in SET_OPERATORS:
+        return _bind_set(column, operator, located)
+    if not located:
+        return BoundCondition(column, operator)
+    (where,) = located
+    if where.floor is not None and where.exact:
+        return BoundCondition(column, operator, (where.floor,))
+    return _bind_between(column, operator, where.floor)
+
+
+def _bind_set(column: BoundColumn, operator: Operator, located: list[Located]) -> BoundPredicate:
+    # What the column cannot hold, it does not contain.
+    held = {where.floor for where in located if where.floor is not None and where.exact}
+    members: tuple[PlainValue, ...] = tuple(sorted(held))
+    if operator is Operator.IN:
+        if not members:
+            return Always(answer=False)
+        single = Operator.EQ
+    else:
+        if not members:
+            return BoundCondition(column, Operator.NOT_NULL)
+        single = Operator.NE
+    return BoundCondition(column, single if len(members) == 1 else operator, members)
+
+
+def _bind_between(
+    column: BoundColumn, operator: Operator, floor: PlainValue | None
+) -> BoundPredicate:
+    """Compare with a literal that lies just above `floor`, or below every value when None."""
+    match operator:
+        case Operator.EQ:
+            return Always(answer=False)
+        case Operator.NE:
+            return BoundCondition(column, Operator.NOT_NULL)
+        case Operator.LT | Operator.LE:
+            if floor is None:
+                return Always(answer=False)
+            return BoundCondition(column, Operator.LE, (floor,))
+        case _:
+            assert operator in _ORDERINGS
+            if floor is None:
+                return BoundCondition(column, Operator.NOT_NULL)
+            return BoundCondition(column, Operator.GT, (floor,))

@@ -1,0 +1,339 @@
+"""CloudClient: one request each to S3, Google Cloud Storage or Azure; answers are values.
+
+obstore's errors have a class and a text. The class says most; where it is vague, the status number
+in the text says the rest:
+
+    verdict      the answer                         what it says about the request
+    ─────────────────────────────────────────────────────────────────────────────────────────────
+    MISSING      404                                there is no such object
+    UNCHANGED    304                                the object still has the tag
+    REFUSED      409, 412                           not carried out: a condition, or another request
+    NEVER_SENT   no connection                      not carried out
+    LOST         408, 429, 5xx, time-out, reset,    may have been carried out, or may be yet
+                 anything that is not understood
+    NO           400, 401, 403, no such bucket, …   not carried out, and asking again will not help
+
+Nothing a server or obstore says is passed on but a status number and an error code made of letters:
+answers can repeat session tokens. For the same reason no error of theirs is chained.
+
+A tag is the entity tag, then a space and the object version where the store has versions; Google
+compares the version, the others the entity tag.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from http import HTTPStatus
+from typing import Final, TypeAlias, TypeVar
+
+from neve.errors import InvalidArgument, Unavailable
+from neve.storage.object_store import ObjectInfo, StoredObject
+
+try:
+    import obstore
+    import obstore.store
+    from obstore.exceptions import (
+        AlreadyExistsError,
+        BaseError,
+        GenericError,
+        InvalidPathError,
+        NotModifiedError,
+        NotSupportedError,
+        PermissionDeniedError,
+        PreconditionError,
+        UnauthenticatedError,
+    )
+    from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
+except ModuleNotFoundError as missing:
+    raise Unavailable(
+        "object stores need the obstore package, which is not installed",
+        hint="Install it with: pip install 'neve[s3]'",
+    ) from missing
+
+Bucket: TypeAlias = S3Store | GCSStore | AzureStore | MemoryStore
+T = TypeVar("T")
+
+_LIST_CHUNK: Final = 1_000
+_TAG_LENGTH_MAX: Final = 1_024
+
+_CLIENT_ERRORS: Final = range(400, 500)
+_DENIED_STATUSES: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
+_LOST_STATUSES: Final = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
+
+NO_BUCKET_HINT: Final = "Create the bucket, or correct the location"
+_DENIED_HINT: Final = (
+    "Check the credentials, and that they allow to read, write, list and delete there"
+)
+_FOREIGN_NAME_HINT: Final = (
+    "Remove the objects whose names have empty, . or .. segments; neve writes none"
+)
+
+# These read the debug form at the end of an error's text. A path cannot imitate it, since paths
+# hold no line ends; a form they do not know makes the answer LOST, which is always safe.
+_STATUS: Final = re.compile(r"inner: Status \{\n\s+status: (\d{3}),")
+_CODE: Final = re.compile(r"<Code>([A-Za-z]{1,60})</Code>")
+_TRANSPORT: Final = re.compile(r"HttpError \{\n\s+kind: (Connect|Timeout),")
+_REDIRECT: Final = re.compile(r"\n\s+inner: BareRedirect,")
+
+
+class Verdict(Enum):
+    """What a failed request says; see the table above."""
+
+    MISSING = auto()
+    UNCHANGED = auto()
+    REFUSED = auto()
+    NEVER_SENT = auto()
+    LOST = auto()
+    NO = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a request failed, in words that are safe to print."""
+
+    verdict: Verdict
+    reason: str
+    hint: str | None = None
+
+
+class CloudClient:
+    """Requests to one bucket; safe for any number of threads."""
+
+    def __init__(self, bucket: Bucket, *, part_bytes: int) -> None:
+        """Wrap obstore's object; its retries serve reads and the parts of large objects only."""
+        self._bucket = bucket
+        self._bucket_without_retries = _without_retries(bucket)
+        self._part_bytes = part_bytes
+        self.location: Final = _location(bucket)
+
+    def read(self, path: str, *, unless: str | None = None) -> StoredObject | Failure:
+        """Read a whole object, unless it still has the tag given."""
+        return _attempt(lambda: _read(self._bucket, path, unless))
+
+    def read_once(self, path: str) -> StoredObject | Failure:
+        """Read a whole object with a single request."""
+        return _attempt(lambda: _read(self._bucket_without_retries, path, None))
+
+    def read_range(self, path: str, *, start: int, length: int) -> bytes | Failure:
+        """Read at most `length` (not 0) bytes from `start`; none behind the end."""
+        return _attempt(lambda: _read_range(self._bucket, path, start, length))
+
+    def size(self, path: str) -> int | Failure:
+        """Bytes in the object; the bodiless answer to HEAD makes a missing bucket MISSING too."""
+        return _attempt(lambda: obstore.head(self._bucket, path)["size"])
+
+    def writes_in_parts(self, payload: bytes) -> bool:
+        """Whether `write` takes several requests, which obstore repeats by itself."""
+        return len(payload) > self._part_bytes
+
+    def write(self, path: str, payload: bytes) -> str | Failure:
+        """Write or replace an object; gives its tag."""
+        in_parts = self.writes_in_parts(payload)
+        bucket = self._bucket if in_parts else self._bucket_without_retries
+        return _attempt(
+            lambda: _put_tag(obstore.put(bucket, path, payload, chunk_size=self._part_bytes))
+        )
+
+    def write_if(self, path: str, payload: bytes, *, tag: str | None) -> str | Failure:
+        """Replace the object that has `tag`, or create one where there is none; gives its tag."""
+        bucket = self._bucket_without_retries
+        mode = _put_mode(tag)
+        return _attempt(lambda: _put_tag(obstore.put(bucket, path, payload, mode=mode)))
+
+    def delete(self, path: str) -> Failure | None:
+        """Remove an object."""
+        return _attempt(lambda: obstore.delete(self._bucket_without_retries, path))
+
+    def list_all(self, directory: str | None) -> list[ObjectInfo] | Failure:
+        """List everything under a directory, in the server's order."""
+        return _attempt(lambda: _infos(obstore.list(self._bucket, directory).collect()))
+
+    def listing(self, directory: str | None, *, offset: str | None) -> "ResumableListing":
+        """List what is under a directory and behind `offset`, in the server's order."""
+        return ResumableListing(self._bucket, directory, offset)
+
+
+class ResumableListing:
+    """A listing in chunks; after a failure it goes on behind the last entry it gave."""
+
+    def __init__(self, bucket: Bucket, directory: str | None, offset: str | None) -> None:
+        self._bucket = bucket
+        self._directory = directory
+        self._offset = offset
+        self._stream: obstore.ListStream[Sequence[obstore.ObjectMeta]] | None = None
+
+    def next_chunk(self) -> list[ObjectInfo] | Failure:
+        """Give the next entries, none at the end."""
+        chunk = _attempt(self._advance)
+        if isinstance(chunk, Failure):
+            self._stream = None
+        elif chunk:
+            self._offset = chunk[-1].path
+        return chunk
+
+    def _advance(self) -> list[ObjectInfo]:
+        if self._stream is None:
+            self._stream = obstore.list(
+                self._bucket, self._directory, offset=self._offset, chunk_size=_LIST_CHUNK
+            )
+        return _infos(next(self._stream, ()))
+
+
+def entity_tag(tag: str) -> str:
+    """Give the part of a tag that the server compares."""
+    return tag.partition(" ")[0]
+
+
+def check_tag(tag: str) -> None:
+    """Refuse, with InvalidArgument, a tag that no header can hold: obstore panics on one."""
+    if not (0 < len(tag) <= _TAG_LENGTH_MAX and tag.isascii() and tag.isprintable()):
+        raise InvalidArgument(
+            "the tag is empty, too long, or holds characters no tag has",
+            hint="Give a tag that this store gave",
+        )
+
+
+def _without_retries(bucket: Bucket) -> Bucket:
+    """Give the same bucket with requests that are sent once."""
+    once: obstore.store.RetryConfig = {"max_retries": 0}
+    match bucket:
+        case S3Store():
+            return S3Store(
+                prefix=bucket.prefix,
+                config=bucket.config,
+                client_options=bucket.client_options,
+                retry_config=once,
+                credential_provider=bucket.credential_provider,
+            )
+        case GCSStore():
+            return GCSStore(
+                prefix=bucket.prefix,
+                config=bucket.config,
+                client_options=bucket.client_options,
+                retry_config=once,
+                credential_provider=bucket.credential_provider,
+            )
+        case AzureStore():
+            return AzureStore(
+                prefix=bucket.prefix,
+                config=bucket.config,
+                client_options=bucket.client_options,
+                retry_config=once,
+                credential_provider=bucket.credential_provider,
+            )
+        case MemoryStore():
+            return bucket
+    raise InvalidArgument(
+        f"{type(bucket).__name__} is not a store with conditional writes",
+        hint="Give an S3Store, GCSStore, AzureStore or MemoryStore of obstore",
+    )
+
+
+def _location(bucket: Bucket) -> str:
+    match bucket:
+        case S3Store():
+            root = f"s3://{bucket.config['bucket']}"
+        case GCSStore():
+            root = f"gs://{bucket.config['bucket']}"
+        case AzureStore():
+            root = f"az://{bucket.config['container_name']}"
+        case MemoryStore():
+            return "memory://obstore"
+    return f"{root}/{bucket.prefix}" if bucket.prefix else root
+
+
+def _attempt(call: Callable[[], T]) -> T | Failure:
+    """Make one call; its error comes back as a value, so that nothing can chain it."""
+    try:
+        return call()
+    except (BaseError, FileNotFoundError, NotImplementedError) as error:
+        return _understood(error)
+
+
+def _understood(error: Exception) -> Failure:
+    """Say what an error means, from its class first and its status where the class is vague."""
+    text = str(error)
+    status_found = _STATUS.search(text)
+    status = int(status_found[1]) if status_found else None
+    code_found = _CODE.search(text, status_found.end()) if status_found else None
+    code = code_found[1] if code_found else ""
+    reason = f"{status} {code}".strip() if status else type(error).__name__
+    if code == "NoSuchBucket":
+        return Failure(Verdict.NO, reason, NO_BUCKET_HINT)
+    match error:
+        case FileNotFoundError():
+            return Failure(Verdict.MISSING, reason)
+        case NotModifiedError():
+            return Failure(Verdict.UNCHANGED, reason)
+        case AlreadyExistsError() | PreconditionError():
+            return Failure(Verdict.REFUSED, reason)
+        case PermissionDeniedError() | UnauthenticatedError():
+            return Failure(Verdict.NO, reason, _DENIED_HINT)
+        case NotSupportedError() | NotImplementedError():
+            return Failure(Verdict.NO, reason, "Use a store that has conditional writes")
+        case InvalidPathError():
+            return Failure(Verdict.NO, reason, _FOREIGN_NAME_HINT)
+        case _:
+            return _understood_vaguely(text, status, reason)
+
+
+def _understood_vaguely(text: str, status: int | None, reason: str) -> Failure:
+    """Say what an error without a class of its own means."""
+    transport = _TRANSPORT.search(text)
+    if status in _DENIED_STATUSES:
+        return Failure(Verdict.NO, reason, _DENIED_HINT)
+    if status == HTTPStatus.NOT_FOUND:
+        return Failure(Verdict.NO, reason, NO_BUCKET_HINT)
+    if status == HTTPStatus.CONFLICT:
+        return Failure(Verdict.REFUSED, reason)
+    if status in _CLIENT_ERRORS and status not in _LOST_STATUSES:
+        return Failure(Verdict.NO, reason)
+    if _REDIRECT.search(text):
+        return Failure(Verdict.NO, "redirected", "Set the region to the one of the bucket")
+    if transport and transport[1] == "Connect":
+        return Failure(Verdict.NEVER_SENT, "no connection")
+    return Failure(Verdict.LOST, "timed out" if transport else reason)
+
+
+def _read(bucket: Bucket, path: str, unless: str | None) -> StoredObject:
+    options: obstore.GetOptions = {"if_none_match": entity_tag(unless)} if unless else {}
+    result = obstore.get(bucket, path, options=options)
+    payload = result.bytes().to_bytes()
+    meta = result.meta
+    return StoredObject(payload=payload, tag=_tag(meta["e_tag"], meta["version"]))
+
+
+def _read_range(bucket: Bucket, path: str, start: int, length: int) -> bytes:
+    try:
+        return obstore.get_range(bucket, path, start=start, length=length).to_bytes()
+    except GenericError:
+        # Stores refuse a range behind the end, each in its own words.
+        if start >= obstore.head(bucket, path)["size"]:
+            return b""
+        raise
+
+
+def _put_mode(tag: str | None) -> "obstore.PutMode":
+    if tag is None:
+        return "create"
+    _, _, version = tag.partition(" ")
+    # A version of None is an error to obstore: it is there or it is not.
+    return {"e_tag": entity_tag(tag), "version": version} if version else {"e_tag": tag}
+
+
+def _put_tag(result: "obstore.PutResult") -> str:
+    return _tag(result["e_tag"], result["version"])
+
+
+def _tag(given: str | None, version: str | None) -> str:
+    if given is None:
+        raise Unavailable(
+            "the store gives its objects no entity tag, so a change to one cannot be noticed",
+            hint="Use a store that sends ETag",
+        )
+    return f"{given} {version}" if version else given
+
+
+def _infos(entries: Sequence["obstore.ObjectMeta"]) -> list[ObjectInfo]:
+    return [ObjectInfo(path=entry["path"], size=entry["size"]) for entry in entries]

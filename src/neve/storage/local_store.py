@@ -1,0 +1,471 @@
+"""LocalStore: objects and append files under one directory of a disk.
+
+How a write becomes durable; the order of the steps is the promise:
+
+    put_if_absent   write .tmp-<id> · sync it · link it to the path · remove it · sync the directory
+    put             write .tmp-<id> · sync it · rename it to the path · sync the directory
+    put_if_match    lock the directory · compare the tag · then as put
+    create          make the file · preallocate · sync the directory
+    recycle         rename the file · sync both directories
+
+L1  A path never leads to bytes of an object that were not synced before.
+L2  `put`, `put_if_match` and `delete` change a name only under the lock of its directory, so that
+    nothing comes between comparing and renaming. `put_if_absent` needs no lock: `link` decides.
+L3  A conditional write that finds another object answers None only after syncing the directory:
+    what stood in its way survives power loss too, so that a caller may build on it.
+L4  A failure before link or rename leaves nothing visible, removes the temporary file, and is
+    Unavailable. A failure after it is OutcomeUnknown.
+
+New directories, links and locks are the business of `neve.storage.local_tree`. Two names are the
+store's own, never an object's: `.tmp-…` and `.lock`. A file named `LOCK` is a lock that a caller
+asked for. Listings show none of them.
+"""
+
+import errno
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+from neve.errors import (
+    AlreadyExists,
+    Fenced,
+    InvalidArgument,
+    LimitExceeded,
+    NotFound,
+    OutcomeUnknown,
+    Unavailable,
+)
+from neve.storage.clock import Clock, IdSource, SystemClock, SystemIds
+from neve.storage.disk import Disk, FileKind, error_from_disk
+from neve.storage.local_append_file import LocalAppendFile, LocalLock
+from neve.storage.local_tree import LocalTree, link_found
+from neve.storage.object_store import ObjectInfo, StoredObject
+from neve.storage.posix_disk import PosixDisk
+from neve.storage.table_paths import (
+    LOCK_NAME,
+    TEMPORARY_PREFIX,
+    check_path,
+    check_prefix,
+    is_object_name,
+    join_path,
+    split_path,
+)
+
+OBJECT_BYTES_MAX: Final = 5 << 30
+LOCK_WAIT_SECONDS: Final = 30.0
+
+_NOT_THERE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR})
+
+
+def content_tag(payload: bytes) -> str:
+    """Give the tag of an object with these bytes: a 128-bit digest in hexadecimal."""
+    return hashlib.blake2b(payload, digest_size=16).hexdigest()
+
+
+class LocalStore:
+    """An ObjectStore and AppendFiles on a local disk; safe for many threads and processes."""
+
+    def __init__(
+        self,
+        root: str,
+        *,
+        disk: Disk | None = None,
+        ids: IdSource | None = None,
+        clock: Clock | None = None,
+        create: bool = True,
+        object_bytes_max: int = OBJECT_BYTES_MAX,
+        lock_wait_seconds: float = LOCK_WAIT_SECONDS,
+    ) -> None:
+        """Open the directory `root`, making it when it is missing; without `create`, NotFound.
+
+        An object larger than `object_bytes_max` is neither written nor read whole. A writer that
+        finds its directory locked for longer than `lock_wait_seconds` gives up with Unavailable.
+        """
+        self._disk: Disk = PosixDisk() if disk is None else disk
+        self._object_bytes_max = object_bytes_max
+        self._tree = LocalTree(
+            root,
+            disk=self._disk,
+            ids=SystemIds() if ids is None else ids,
+            clock=SystemClock() if clock is None else clock,
+            create=create,
+            lock_wait_seconds=lock_wait_seconds,
+        )
+
+    @property
+    def location(self) -> str:
+        """Root as a `file://` URI, links resolved."""
+        return self._tree.root.as_uri()
+
+    def get(self, path: str) -> StoredObject:
+        """Read a whole object; raises NotFound."""
+        payload = self._read(path, start=0, length=None)
+        return StoredObject(payload=payload, tag=content_tag(payload))
+
+    def get_if_changed(self, path: str, *, tag: str) -> StoredObject | None:
+        """Read a whole object unless it still has `tag`; raises NotFound."""
+        stored = self.get(path)
+        return None if stored.tag == tag else stored
+
+    def get_range(self, path: str, *, start: int, length: int) -> bytes:
+        """Read up to `length` bytes from `start`; short only at the end; raises NotFound."""
+        if start < 0 or length < 0:
+            raise InvalidArgument(
+                f"cannot read {length} bytes from byte {start}",
+                path=path,
+                hint="Start and length are never negative",
+            )
+        return self._read(path, start=start, length=length)
+
+    def size(self, path: str) -> int:
+        """Bytes in the object; raises NotFound."""
+        check_path(path)
+        try:
+            self._tree.refuse_links(path)
+            status = self._disk.stat(self._tree.on_disk(path))
+        except OSError as error:
+            raise _failed_read(error, path) from error
+        if status.kind is FileKind.FILE:
+            return status.size
+        if status.kind is FileKind.DIRECTORY:
+            raise NotFound("there is a directory, not an object", path=path)
+        raise link_found(path)
+
+    def put(self, path: str, payload: bytes) -> str:
+        """Write or replace an object; gives its tag."""
+        directory = self._check_object(path, payload)
+        with self._writing("write an object", path):
+            self._tree.refuse_links(path)
+            self._tree.ensure_directory(directory)
+            temporary = self._tree.write_temporary(directory, payload)
+            with self._tree.discarding_on_failure(temporary), self._tree.locked(directory):
+                self._rename(temporary, path)
+        self._settle(path)
+        return content_tag(payload)
+
+    def put_if_absent(self, path: str, payload: bytes) -> str | None:
+        """Create an object; gives its tag, or None when another one is already there."""
+        directory = self._check_object(path, payload)
+        with self._writing("create an object", path):
+            self._tree.refuse_links(path)
+            self._tree.ensure_directory(directory)
+            if self._is_taken(path) or not self._link_new(path, payload):
+                self._tree.sync_directory(directory)
+                return None
+        self._settle(path)
+        return content_tag(payload)
+
+    def put_if_match(self, path: str, payload: bytes, *, tag: str) -> str | None:
+        """Replace the object that has `tag`; gives the new tag, or None when it has another."""
+        directory = self._check_object(path, payload)
+        with self._writing("replace an object", path):
+            # Looking before locking spares a loser the wait, and a missing object its directory.
+            found = self._tag_now(path)
+            if found is None:
+                return None
+            if found == tag:
+                self._tree.ensure_directory(directory)
+                with self._tree.locked(directory):
+                    found = self._tag_now(path)
+                    if found == tag:
+                        self._replace_locked(path, payload)
+            if found != tag:
+                self._tree.sync_directory(directory)
+                return None
+        self._settle(path)
+        return content_tag(payload)
+
+    def list(self, prefix: str, *, after: str | None = None) -> Iterator[ObjectInfo]:
+        """Objects whose path starts with `prefix`, ascending, beginning behind `after`.
+
+        Directories are read as the iteration reaches them.
+        """
+        check_prefix(prefix)
+        behind = "" if after is None else after
+
+        def holds_wanted(directory: str) -> bool:
+            below = f"{directory}/"
+            return below.startswith(prefix) and (below > behind or behind.startswith(below))
+
+        def is_wanted(path: str) -> bool:
+            _, name = split_path(path)
+            return path.startswith(prefix) and path > behind and is_object_name(name)
+
+        start, _ = split_path(prefix)
+        return self._described(self._tree.files(start, enter=holds_wanted, keep=is_wanted))
+
+    def delete(self, path: str) -> None:
+        """Remove an object; one that is not there is no error."""
+        check_path(path)
+        directory, _ = split_path(path)
+        place = self._tree.on_disk(path)
+        try:
+            self._tree.refuse_links(path)
+            if self._disk.stat(place).kind is FileKind.DIRECTORY:
+                return
+            with self._tree.locked(directory, when_there_is_room=True):
+                self._disk.remove(place)
+        except OSError as error:
+            if error.errno not in _NOT_THERE:
+                raise error_from_disk(error, doing="delete an object", path=path) from error
+
+    def sweep_temporaries(self, *, modified_before_ms: int) -> tuple[str, ...]:
+        """Remove temporary files last written before a wall-clock time; gives their paths.
+
+        They are what a writer leaves that died, or that could not remove its own. Choose a time
+        that no living writer has been busy since: one whose file goes away gets Unavailable.
+        """
+
+        def is_temporary(path: str) -> bool:
+            _, name = split_path(path)
+            return name.startswith(TEMPORARY_PREFIX)
+
+        removed: list[str] = []
+        with self._writing("sweep temporary files", ""):
+            for path in self._tree.files("", enter=lambda _directory: True, keep=is_temporary):
+                with suppress(FileNotFoundError):
+                    place = self._tree.on_disk(path)
+                    if self._disk.stat(place).modified_ms < modified_before_ms:
+                        self._disk.remove(place)
+                        removed.append(path)
+        return tuple(removed)
+
+    def create(self, path: str, *, preallocate_bytes: int = 0) -> LocalAppendFile:
+        """Open a new file for appending; raises AlreadyExists."""
+        directory = self._check_append_file(path, preallocate_bytes)
+        with self._writing("create a file", path):
+            self._tree.refuse_links(path)
+            self._tree.ensure_directory(directory)
+            try:
+                handle = self._disk.create_file(self._tree.on_disk(path))
+            except FileExistsError as error:
+                raise _taken(path) from error
+        try:
+            if preallocate_bytes:
+                self._disk.allocate(handle, preallocate_bytes)
+        except OSError as error:
+            self._tree.close(handle)
+            if self._tree.discard(path):
+                raise error_from_disk(error, doing="preallocate", path=path) from error
+            raise _unknown("the file was made but could not be preallocated", path) from error
+        return self._settled_file(path, handle, (directory,))
+
+    def recycle(self, path: str, *, new_path: str, preallocate_bytes: int = 0) -> LocalAppendFile:
+        """Rename an old file and append over its bytes from the start; raises NotFound.
+
+        A taken `new_path` is AlreadyExists. Two writers must not do this in one directory at once:
+        a log directory has one writer, who holds its lock.
+        """
+        check_path(path)
+        new_directory = self._check_append_file(new_path, preallocate_bytes)
+        directory, _ = split_path(path)
+        try:
+            self._tree.refuse_links(path)
+            handle = self._disk.open_file(self._tree.on_disk(path), writable=True)
+        except OSError as error:
+            raise _failed_read(error, path) from error
+        try:
+            with self._writing("recycle a file", new_path):
+                self._tree.refuse_links(new_path)
+                self._tree.ensure_directory(new_directory)
+                self._refuse_taken(new_path)
+                if preallocate_bytes > self._disk.size(handle):
+                    self._disk.allocate(handle, preallocate_bytes)
+                self._rename(path, new_path)
+        except BaseException:
+            self._tree.close(handle)
+            raise
+        directories = (new_directory,) if directory == new_directory else (new_directory, directory)
+        return self._settled_file(new_path, handle, directories)
+
+    def lock(self, path: str) -> LocalLock:
+        """Take the exclusive lock at `path`, a file named LOCK; raises Fenced when it is held."""
+        check_path(path)
+        directory, name = split_path(path)
+        if name != LOCK_NAME:
+            raise InvalidArgument(
+                "a lock has to be in a file of its own",
+                path=path,
+                hint=f"Name it {join_path(directory, LOCK_NAME)}",
+            )
+        with self._writing("take a lock", path):
+            self._tree.refuse_links(path)
+            self._tree.ensure_directory(directory)
+            handle = self._tree.open_or_create(path)
+            try:
+                is_ours = self._disk.lock(handle)
+            except BaseException:
+                self._tree.close(handle)
+                raise
+        if not is_ours:
+            self._tree.close(handle)
+            raise Fenced(
+                "another writer holds the lock",
+                path=path,
+                hint=f"Close that writer, or open read-only; fuser {self._tree.on_disk(path)} "
+                "tells which process it is",
+            )
+        return LocalLock(disk=self._disk, handle=handle, path=path)
+
+    def _read(self, path: str, *, start: int, length: int | None) -> bytes:
+        """Read from `start`, to the end when there is no length."""
+        check_path(path)
+        disk = self._disk
+        try:
+            self._tree.refuse_links(path)
+            handle = disk.open_file(self._tree.on_disk(path))
+            try:
+                # The size bounds what is allocated, whatever a caller asks for.
+                there = max(disk.size(handle) - start, 0)
+                wanted = there if length is None else min(there, length)
+                if length is None and wanted > self._object_bytes_max:
+                    raise self._too_large(path, wanted)
+                chunk = disk.read(handle, start, wanted)
+                if len(chunk) == wanted:
+                    return chunk
+                chunks = [chunk]
+                while chunk and (wanted := wanted - len(chunk)):
+                    start += len(chunk)
+                    chunk = disk.read(handle, start, wanted)
+                    chunks.append(chunk)
+                return b"".join(chunks)
+            finally:
+                self._tree.close(handle)
+        except OSError as error:
+            raise _failed_read(error, path) from error
+
+    def _tag_now(self, path: str) -> str | None:
+        try:
+            return self.get(path).tag
+        except NotFound:
+            return None
+
+    def _is_taken(self, path: str) -> bool:
+        try:
+            kind = self._disk.stat(self._tree.on_disk(path)).kind
+        except FileNotFoundError:
+            return False
+        if kind is FileKind.DIRECTORY:
+            raise IsADirectoryError(errno.EISDIR, "there is a directory")
+        if kind is not FileKind.FILE:
+            raise link_found(path)
+        return True
+
+    def _refuse_taken(self, path: str) -> None:
+        if self._is_taken(path):
+            raise _taken(path)
+
+    def _link_new(self, path: str, payload: bytes) -> bool:
+        """Publish an object under a free name; False when it was taken meanwhile."""
+        directory, _ = split_path(path)
+        temporary = self._tree.write_temporary(directory, payload)
+        try:
+            self._disk.link(self._tree.on_disk(temporary), self._tree.on_disk(path))
+        except FileExistsError:
+            return False
+        finally:
+            self._tree.discard(temporary)
+        return True
+
+    def _replace_locked(self, path: str, payload: bytes) -> None:
+        directory, _ = split_path(path)
+        temporary = self._tree.write_temporary(directory, payload)
+        with self._tree.discarding_on_failure(temporary):
+            self._rename(temporary, path)
+
+    def _rename(self, path: str, new_path: str) -> None:
+        self._disk.rename(self._tree.on_disk(path), self._tree.on_disk(new_path))
+
+    def _settle(self, path: str) -> None:
+        """Make a name durable that others can already see."""
+        directory, _ = split_path(path)
+        try:
+            self._tree.sync_directory(directory)
+        except OSError as error:
+            raise _unknown("the object was written, but its name may be lost", path) from error
+
+    def _settled_file(
+        self, path: str, handle: int, directories: tuple[str, ...]
+    ) -> LocalAppendFile:
+        file = LocalAppendFile(disk=self._disk, handle=handle, path=path)
+        try:
+            for directory in directories:
+                self._tree.sync_directory(directory)
+        except OSError as error:
+            file.close()
+            raise _unknown("the file is there, but its name may be lost", path) from error
+        return file
+
+    def _described(self, paths: Iterator[str]) -> Iterator[ObjectInfo]:
+        try:
+            for path in paths:
+                try:
+                    size = self._disk.stat(self._tree.on_disk(path)).size
+                except FileNotFoundError:
+                    continue
+                yield ObjectInfo(path=path, size=size)
+        except OSError as error:
+            raise error_from_disk(error, doing="list objects", path="") from error
+
+    def _check_object(self, path: str, payload: bytes) -> str:
+        """Refuse what cannot be stored; gives the object's directory."""
+        directory = _check_file_name(path)
+        if len(payload) > self._object_bytes_max:
+            raise self._too_large(path, len(payload))
+        return directory
+
+    def _check_append_file(self, path: str, preallocate_bytes: int) -> str:
+        if preallocate_bytes < 0:
+            raise InvalidArgument(
+                f"cannot preallocate {preallocate_bytes} bytes", path=path, hint="Give 0 or more"
+            )
+        return _check_file_name(path)
+
+    def _too_large(self, path: str, actual: int) -> LimitExceeded:
+        return LimitExceeded(
+            f"an object of {actual:,} bytes is larger than {self._object_bytes_max:,}",
+            limit=self._object_bytes_max,
+            actual=actual,
+            path=path,
+            hint="Read it in ranges, write it in parts, or open the store with object_bytes_max",
+        )
+
+    @contextmanager
+    def _writing(self, doing: str, path: str) -> Iterator[None]:
+        """Say what failed, of steps that leave nothing visible behind when they fail."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            self._tree.forget_directories()
+            raise Unavailable(
+                f"could not {doing}: a directory or a temporary file was removed meanwhile",
+                path=path,
+                hint="Try again, and find out who removes files of this store",
+            ) from error
+        except OSError as error:
+            raise error_from_disk(error, doing=doing, path=path) from error
+
+
+def _check_file_name(path: str) -> str:
+    check_path(path)
+    directory, name = split_path(path)
+    if not is_object_name(name):
+        raise InvalidArgument(
+            f"the name {name} is kept for locks", path=path, hint="Choose another name"
+        )
+    return directory
+
+
+def _failed_read(error: OSError, path: str) -> Exception:
+    if error.errno in _NOT_THERE:
+        return NotFound("there is no object of this name", path=path)
+    return error_from_disk(error, doing="read an object", path=path)
+
+
+def _taken(path: str) -> AlreadyExists:
+    return AlreadyExists("the name is taken", path=path, hint="Choose the next free one")
+
+
+def _unknown(what: str, path: str) -> OutcomeUnknown:
+    return OutcomeUnknown(what, path=path, hint="Look whether it is there before trying again")

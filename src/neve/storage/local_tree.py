@@ -1,0 +1,297 @@
+"""LocalTree: a directory tree on a disk, with the rules that keep it whole.
+
+    <root>/                     links in the path of the root itself are resolved once, at the start
+    ├── manifest/catalog/HEAD   a file
+    ├── manifest/catalog/.lock  kernel lock of the directory: who holds it may replace and remove
+    └── data/.tmp-<id>          a file that its writer has not published yet
+
+T1  A directory is used for writing only after this tree has synced the directory above it, whoever
+    made it: another process may have died between making and syncing. For the root that covers the
+    directory it stands in, where this user may open it, and every one made on the way to it.
+T2  Below the root no symbolic link is followed: neve makes none, and one could lead outside.
+    `refuse_links` looks at every directory of a path before anything is opened.
+T3  The lock of a directory excludes threads and processes alike, because each waiter opens the lock
+    file anew. The kernel frees it when its holder dies. Waiting ends with Unavailable, never hangs.
+
+Calls raise OSError, for the caller to say what it was doing, and typed errors for what only the
+tree knows. Paths are relative to the root, as callers of a store give them.
+"""
+
+import errno
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import PurePosixPath
+from typing import Final
+
+from neve.errors import Corruption, InvalidArgument, NotFound, Unavailable
+from neve.storage.clock import Clock, IdSource
+from neve.storage.disk import DirectoryEntry, Disk, FileKind, error_from_disk, write_fully
+from neve.storage.table_paths import (
+    DIRECTORY_LOCK_NAME,
+    TEMPORARY_PREFIX,
+    join_path,
+)
+
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_NOT_OURS: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+
+_FIRST_PAUSE_SECONDS: Final = 0.000_05
+_LONGEST_PAUSE_SECONDS: Final = 0.002
+_NAME_TRIES: Final = 100
+
+PathTest = Callable[[str], bool]
+
+
+class LocalTree:
+    """One directory and everything below it; safe for many threads and processes."""
+
+    def __init__(
+        self,
+        root: str,
+        *,
+        disk: Disk,
+        ids: IdSource,
+        clock: Clock,
+        create: bool,
+        lock_wait_seconds: float,
+    ) -> None:
+        if not root or "\0" in root:
+            raise InvalidArgument(
+                f"{root!a} is not a directory name", hint="Give the path of a directory"
+            )
+        # Fixed at construction.
+        self.disk = disk
+        self.root = PurePosixPath(disk.real_path(root))
+        self._prefix = f"{self.root}/"
+        self._ids = ids
+        self._clock = clock
+        self._lock_wait_seconds = lock_wait_seconds
+        # Safe on its own, as adding and clearing are single steps: directories T1 holds for.
+        self._durable_directories: set[str] = set()
+        try:
+            self._open_root(create=create)
+        except OSError as error:
+            raise error_from_disk(error, doing="open the store", path=str(self.root)) from error
+
+    def on_disk(self, path: str) -> str:
+        """Give the absolute path; the empty one is the root."""
+        return self._prefix + path
+
+    def refuse_links(self, path: str) -> None:
+        """Raise Corruption when a directory of the path is a link (T2)."""
+        end = path.find("/")
+        with suppress(FileNotFoundError):  # Below a missing directory nothing can be a link.
+            while end != -1:
+                directory = path[:end]
+                if self.disk.stat(self._prefix + directory).kind is FileKind.LINK:
+                    raise link_found(directory)
+                end = path.find("/", end + 1)
+
+    def ensure_directory(self, directory: str) -> None:
+        """Make a directory, and those above it, where missing; all are durable afterwards (T1)."""
+        if directory in self._durable_directories:
+            return
+        self._sync_above_root()
+        above, end = "", directory.find("/")
+        while above != directory:
+            step = directory if end == -1 else directory[:end]
+            if step not in self._durable_directories:
+                self._make_directory(step)
+                self.sync_directory(above)
+                self._durable_directories.add(step)
+            above, end = step, directory.find("/", end + 1)
+
+    def forget_directories(self) -> None:
+        """Take nothing for granted about directories any more: one was removed from outside."""
+        self._durable_directories.clear()
+
+    def sync_directory(self, directory: str) -> None:
+        """Make the entries of a directory durable."""
+        self.disk.sync_directory(self.on_disk(directory))
+
+    @contextmanager
+    def locked(self, directory: str, *, when_there_is_room: bool = False) -> Iterator[None]:
+        """Hold the lock of a directory (T3).
+
+        With `when_there_is_room`, a disk too full for the lock file is no error: it is also too
+        full for the writers that the lock keeps out, and deleting must still be possible.
+        """
+        try:
+            handle = self.open_or_create(join_path(directory, DIRECTORY_LOCK_NAME))
+        except OSError as error:
+            if not (when_there_is_room and error.errno in _NO_ROOM):
+                raise
+            yield
+            return
+        try:
+            self._wait_for_lock(handle, directory)
+            yield
+        finally:
+            self.close(handle)
+
+    def write_temporary(self, directory: str, payload: bytes) -> str:
+        """Write and sync a file nobody else looks at; gives its path."""
+        path, handle = self._create_temporary(directory)
+        try:
+            write_fully(self.disk, handle, (payload,), 0)
+            self.disk.sync(handle)
+        except BaseException:
+            self.close(handle)
+            self.discard(path)
+            raise
+        self.close(handle)
+        return path
+
+    @contextmanager
+    def discarding_on_failure(self, path: str) -> Iterator[None]:
+        """Remove a file when the block fails."""
+        try:
+            yield
+        except BaseException:
+            self.discard(path)
+            raise
+
+    def discard(self, path: str) -> bool:
+        """Remove a file nobody needs; False when it could not be done."""
+        try:
+            self.disk.remove(self.on_disk(path))
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+        return True
+
+    def open_or_create(self, path: str) -> int:
+        """Open a file for writing, making an empty one when it is missing."""
+        place = self.on_disk(path)
+        try:
+            return self.disk.open_file(place, writable=True)
+        except FileNotFoundError:
+            try:
+                return self.disk.create_file(place)
+            except FileExistsError:
+                return self.disk.open_file(place, writable=True)
+
+    def close(self, handle: int) -> None:
+        """Close a handle whose bytes are synced or of no use: a fault then changes nothing."""
+        with suppress(OSError):
+            self.disk.close(handle)
+
+    def files(self, start: str, *, enter: PathTest, keep: PathTest) -> Iterator[str]:
+        """Paths of plain files below `start` that pass `keep`, ascending, in directories that pass.
+
+        A directory is read when the iteration reaches it. Links and devices are passed over, and
+        so is a directory that went away meanwhile.
+        """
+        with suppress(NotADirectoryError):  # Below a file there is nothing to find.
+            self.refuse_links(f"{start}/" if start else "")
+        pending = [f"{start}/"]
+        while pending:
+            path = pending.pop()
+            if path.endswith("/"):
+                pending.extend(self._below(path[:-1], enter=enter, keep=keep))
+            else:
+                yield path
+
+    def _below(self, directory: str, *, enter: PathTest, keep: PathTest) -> list[str]:
+        """Entries of one directory, descending, directories marked by a slash at the end.
+
+        The slash is also what makes the order right: `a-b` comes before everything in `a/`.
+        """
+        try:
+            entries = self.disk.list_directory(self.on_disk(directory))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        found = {self._marked(directory, entry) for entry in entries if _is_plain(entry)}
+        wanted = (p for p in found if (enter(p[:-1]) if p.endswith("/") else keep(p)))
+        return sorted(wanted, reverse=True)
+
+    def _marked(self, directory: str, entry: DirectoryEntry) -> str:
+        path = join_path(directory, entry.name)
+        return f"{path}/" if entry.kind is FileKind.DIRECTORY else path
+
+    def _open_root(self, *, create: bool) -> None:
+        missing: list[PurePosixPath] = []
+        existing = self.root
+        while not self._is_directory(existing):
+            missing.append(existing)
+            existing = existing.parent
+        if missing and not create:
+            raise NotFound("there is no store", path=str(self.root), hint="Check the path")
+        for directory in reversed(missing):
+            with suppress(FileExistsError):
+                self.disk.make_directory(str(directory))
+            self.disk.sync_directory(str(directory.parent))
+        if missing:
+            self._durable_directories.add("")
+
+    def _is_directory(self, path: PurePosixPath) -> bool:
+        try:
+            kind = self.disk.stat(str(path)).kind
+        except FileNotFoundError:
+            return False
+        if kind is not FileKind.DIRECTORY:
+            raise NotADirectoryError(errno.ENOTDIR, "there is a file, not a directory")
+        return True
+
+    def _sync_above_root(self) -> None:
+        if "" in self._durable_directories:
+            return
+        try:
+            self.disk.sync_directory(str(self.root.parent))
+        except OSError as error:
+            # Who may not open the directory did not make the root in it either.
+            if error.errno not in _NOT_OURS:
+                raise
+        self._durable_directories.add("")
+
+    def _make_directory(self, directory: str) -> None:
+        place = self.on_disk(directory)
+        try:
+            self.disk.make_directory(place)
+        except FileExistsError:
+            kind = self.disk.stat(place).kind
+            if kind is FileKind.LINK:
+                raise link_found(directory) from None
+            if kind is not FileKind.DIRECTORY:
+                raise NotADirectoryError(errno.ENOTDIR, f"{directory} is not a directory") from None
+
+    def _wait_for_lock(self, handle: int, directory: str) -> None:
+        pause = _FIRST_PAUSE_SECONDS
+        gives_up_at: float | None = None
+        while not self.disk.lock(handle):
+            now = self._clock.monotonic()
+            if gives_up_at is None:
+                gives_up_at = now + self._lock_wait_seconds
+            if now >= gives_up_at:
+                raise Unavailable(
+                    f"another writer kept the directory locked for {self._lock_wait_seconds:g} s",
+                    path=join_path(directory, DIRECTORY_LOCK_NAME),
+                    hint="Look for a writer that is stopped or stuck, then try again",
+                )
+            self._clock.sleep(pause * (0.5 + self._ids.jitter()))
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+
+    def _create_temporary(self, directory: str) -> tuple[str, int]:
+        for _ in range(_NAME_TRIES):
+            path = join_path(directory, f"{TEMPORARY_PREFIX}{self._ids.uuid().hex}")
+            with suppress(FileExistsError):
+                return path, self.disk.create_file(self.on_disk(path))
+        raise Unavailable(
+            f"{_NAME_TRIES} new ids were all in use as temporary files",
+            path=directory,
+            hint="Sweep temporary files, and use an id source that does not repeat itself",
+        )
+
+
+def link_found(path: str) -> Corruption:
+    """Say that there is a symbolic link or a special file where neve has a file or a directory."""
+    return Corruption(
+        "there is a symbolic link or a special file",
+        path=path,
+        hint="neve makes none, and one could lead out of the store: remove it, or move the store",
+    )
+
+
+def _is_plain(entry: DirectoryEntry) -> bool:
+    return entry.kind is FileKind.FILE or entry.kind is FileKind.DIRECTORY

@@ -1,0 +1,118 @@
+"""Which store a location names.
+
+    /data/lake, data/lake          a directory on this machine
+    file:///data/lake              the same, percent-decoded
+    s3://bucket/prefix             an S3 bucket, with the storage options of `cloud_store.open_s3`
+    memory://name                  in this process, percent-decoded; one name is one store
+
+A location never holds a secret: user names, passwords, queries and fragments are refused, and the
+error does not repeat them. Options come from the caller only. obstore has a credential chain of its
+own, which may look into the environment when no key is given.
+"""
+
+import importlib
+import re
+from collections.abc import Mapping
+from typing import Final, cast
+from urllib.parse import unquote
+
+from neve.errors import InvalidArgument
+from neve.storage.clock import Clock, IdSource
+from neve.storage.local_store import LocalStore
+from neve.storage.memory_store import named_memory_store
+from neve.storage.object_store import ObjectStore
+from neve.storage.table_paths import check_path
+
+_URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)")
+_HALF_URL: Final = re.compile(r"(?:s3|s3a|gs|az|memory|https?):", re.IGNORECASE)
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}")
+_FORMS: Final = "Give a directory, file:///directory, s3://bucket/prefix or memory://name"
+
+
+def open_store(
+    location: str,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    clock: Clock | None = None,
+    ids: IdSource | None = None,
+) -> ObjectStore:
+    """Open the store at `location`; a directory that does not exist is made."""
+    if not location.strip():
+        raise InvalidArgument("the location is empty", hint=_FORMS)
+    if _CONTROL.search(location):
+        raise InvalidArgument("the location holds a control character", hint=_FORMS)
+    scheme, rest = _split(location)
+    options = dict(storage_options or {})
+    if scheme == "s3":
+        return _open_s3(rest, options, clock, ids)
+    if options:
+        raise InvalidArgument(
+            f"a {scheme} location has no storage options, but was given {', '.join(sorted(options))}",
+            hint="Leave them out",
+        )
+    match scheme:
+        case "directory":
+            return LocalStore(rest, clock=clock, ids=ids)
+        case "file":
+            return LocalStore(_file_path(rest), clock=clock, ids=ids)
+        case "memory":
+            return named_memory_store(_memory_name(rest))
+        case _:
+            raise InvalidArgument(f"there is no store for locations with {scheme}://", hint=_FORMS)
+
+
+def _split(location: str) -> tuple[str, str]:
+    """Give the scheme in lower case and what follows it; a plain path is a directory."""
+    if location.startswith("file:/") and not location.startswith("file://"):
+        # The form Java writes.
+        location = f"file://{location.removeprefix('file:')}"
+    url = _URL.fullmatch(location)
+    if url is None:
+        if _HALF_URL.match(location):
+            raise InvalidArgument("the location has a scheme but no //", hint=_FORMS)
+        return "directory", location
+    scheme, rest = url[1].lower(), url[2]
+    if "@" in rest.partition("/")[0]:
+        raise InvalidArgument(
+            "the location holds a user name or password",
+            hint="Pass credentials as storage_options",
+        )
+    if "?" in rest or "#" in rest:
+        raise InvalidArgument(
+            "the location holds a query or a fragment",
+            hint="Remove what begins with ? or #; in a file URL write %3F and %23",
+        )
+    return scheme, rest
+
+
+def _file_path(rest: str) -> str:
+    host, slash, path = rest.partition("/")
+    if host not in {"", "localhost"} or not slash:
+        raise InvalidArgument("a file URL names a directory on this machine", hint=_FORMS)
+    decoded = unquote(f"/{path}")
+    if _CONTROL.search(decoded):
+        raise InvalidArgument("the location holds a control character", hint=_FORMS)
+    return decoded
+
+
+def _memory_name(rest: str) -> str:
+    name = unquote(rest)
+    if not name or "/" in rest:
+        raise InvalidArgument("a memory location has one name and no path", hint=_FORMS)
+    return name
+
+
+def _open_s3(
+    rest: str, options: Mapping[str, str], clock: Clock | None, ids: IdSource | None
+) -> ObjectStore:
+    bucket, _, prefix = rest.partition("/")
+    if not _BUCKET.fullmatch(bucket):
+        raise InvalidArgument("the location has no valid bucket name", hint=_FORMS)
+    prefix = prefix.removesuffix("/")
+    if prefix:
+        check_path(prefix)
+    # By name: the client is an extra, and only those who use a bucket pay for loading it.
+    cloud_store = importlib.import_module("neve.storage.cloud_store")
+    store = cloud_store.open_s3(bucket, prefix, options, clock=clock, ids=ids)
+    return cast("ObjectStore", store)

@@ -1,1 +1,33 @@
-"""Embeddable primary-key tables for the lakehouse."""
+"""Embeddable primary-key tables for the lakehouse: durable rows in, clean Iceberg snapshots out."""
+
+from neve.errors import (
+    AlreadyExists,
+    CatalogConflict,
+    Closed,
+    Conflict,
+    Corruption,
+    Fenced,
+    InvalidArgument,
+    LimitExceeded,
+    NeveError,
+    NotFound,
+    OutcomeUnknown,
+    SchemaMismatch,
+    Unavailable,
+)
+
+__all__ = [
+    "AlreadyExists",
+    "CatalogConflict",
+    "Closed",
+    "Conflict",
+    "Corruption",
+    "Fenced",
+    "InvalidArgument",
+    "LimitExceeded",
+    "NeveError",
+    "NotFound",
+    "OutcomeUnknown",
+    "SchemaMismatch",
+    "Unavailable",
+]

@@ -3,7 +3,7 @@
 What fits what, besides a type itself and everything `normalize_type` maps onto it:
 
     integer → int, long, float, double, decimal       when every value is exact in the target
-    float   → float, double                           the same
+    float   → int, long, float, double                the same
     decimal → decimal                                 no digit dropped
     binary  → fixed[n]      fixed[n] → binary         every length right
     fixed[16] → uuid
@@ -41,8 +41,8 @@ _BYTES: Final = frozenset({TypeKind.BINARY, TypeKind.FIXED})
 
 # Kinds a target takes besides its own.
 _SOURCES: Final[dict[TypeKind, frozenset[TypeKind]]] = {
-    TypeKind.INT: _INTEGERS,
-    TypeKind.LONG: _INTEGERS,
+    TypeKind.INT: _INTEGERS | _FLOATS,
+    TypeKind.LONG: _INTEGERS | _FLOATS,
     TypeKind.FLOAT: _INTEGERS | _FLOATS,
     TypeKind.DOUBLE: _INTEGERS | _FLOATS,
     TypeKind.DECIMAL: _INTEGERS,

@@ -15,6 +15,7 @@ B4  Literals of `in` and `not in` are sorted and differ.
 B1 lets "false" and "unknown" be one thing: without negation a row matches by what is true alone.
 """
 
+import functools
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
@@ -25,8 +26,12 @@ from typing import Final, TypeAlias, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from neve.errors import LimitExceeded
 from neve.model.plain_values import PlainValue, is_float, stored_array, stored_type
 from neve.model.schema_view import ArrowArray, read_column
+
+# Arrow walks a chain recursively, however it was joined, and some 20,000 links end the process.
+EXPRESSION_CONDITIONS_MAX: Final = 1_000
 
 
 class Operator(StrEnum):
@@ -103,7 +108,8 @@ class BoundPredicate(ABC):
 
         For rows in memory. Arrow's dataset scan skips Parquet row groups by their bounds, in which
         NaN does not take part, and so loses NaN rows that `!=` and `is_nan` should find; it also
-        fails on the bounds of UUIDs. Use `evaluate` on what was read from files.
+        fails on the bounds of UUIDs. Use `evaluate` on what was read from files. Raises
+        LimitExceeded for more conditions than Arrow can walk.
         """
 
 
@@ -211,7 +217,7 @@ class AllOf(BoundPredicate):
 
     def to_arrow(self) -> pc.Expression:
         """Give the filter as an Arrow expression."""
-        return _balanced([operand.to_arrow() for operand in self.operands], operator.and_)
+        return _join(self.operands, operator.and_)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +240,7 @@ class AnyOf(BoundPredicate):
 
     def to_arrow(self) -> pc.Expression:
         """Give the filter as an Arrow expression."""
-        return _balanced([operand.to_arrow() for operand in self.operands], operator.or_)
+        return _join(self.operands, operator.or_)
 
 
 def all_of(operands: Iterable[BoundPredicate]) -> BoundPredicate:
@@ -267,13 +273,23 @@ def _field_ids(operands: tuple[BoundPredicate, ...]) -> frozenset[int]:
     return frozenset().union(*(operand.field_ids for operand in operands))
 
 
-def _balanced(
-    expressions: list[pc.Expression],
+def _condition_count(operands: tuple[BoundPredicate, ...]) -> int:
+    return sum(
+        _condition_count(operand.operands) if isinstance(operand, AllOf | AnyOf) else 1
+        for operand in operands
+    )
+
+
+def _join(
+    operands: tuple[BoundPredicate, ...],
     join: Callable[[pc.Expression, pc.Expression], pc.Expression],
 ) -> pc.Expression:
-    """Join pair by pair: Arrow walks expressions recursively, so depth must stay small."""
-    while len(expressions) > 1:
-        pairs = zip(expressions[::2], expressions[1::2], strict=False)
-        odd_one_out = expressions[len(expressions) & ~1 :]
-        expressions = [join(left, right) for left, right in pairs] + odd_one_out
-    return expressions[0]
+    count = _condition_count(operands)
+    if count > EXPRESSION_CONDITIONS_MAX:
+        raise LimitExceeded(
+            "the predicate has too many conditions for an Arrow expression",
+            limit=EXPRESSION_CONDITIONS_MAX,
+            actual=count,
+            hint="Use is_in for many values of one column, or evaluate batches",
+        )
+    return functools.reduce(join, (operand.to_arrow() for operand in operands))

@@ -27,6 +27,7 @@ from neve.errors import InvalidArgument, LimitExceeded, SchemaMismatch
 # pyarrow's classes take type arguments in the stubs only, hence the quotes.
 ArrowArray: TypeAlias = "pa.Array[pa.Scalar[pa.DataType]]"
 ArrowColumn: TypeAlias = "ArrowArray | pa.ChunkedArray[pa.Scalar[pa.DataType]]"
+KeyArray: TypeAlias = pa.FixedSizeBinaryArray | pa.BinaryArray | pa.LargeBinaryArray
 
 KEY_BYTES_MAX: Final = 65_535  # a written key's length fits in 16 bits
 

@@ -35,7 +35,7 @@ from typing import Final
 import pyarrow as pa
 
 from neve.errors import Corruption, InvalidArgument, LimitExceeded
-from neve.model.key_column import KEY_BYTES_MAX, ArrowArray, ArrowColumn, KeyColumn
+from neve.model.key_column import KEY_BYTES_MAX, ArrowArray, ArrowColumn, KeyArray, KeyColumn
 from neve.model.key_range import KeyRange
 from neve.model.key_values import EncodeValue, unescape, value_codec
 from neve.model.key_vectors import KeyVectors
@@ -111,7 +111,7 @@ class KeyEncoder:
             _check_length(len(key))
         return key
 
-    def encode_arrays(self, arrays: Sequence[ArrowColumn]) -> ArrowArray:
+    def encode_arrays(self, arrays: Sequence[ArrowColumn]) -> KeyArray:
         """Give the keys of whole columns, byte for byte those of `encode`.
 
         The result is fixed-size binary when `is_fixed_width`, otherwise binary, or large binary

@@ -19,7 +19,7 @@ sorted search, and Arrow copies the texts between.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Final, TypeAlias, TypeVar, assert_never
+from typing import Final, TypeAlias, TypeVar, assert_never, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +28,14 @@ import pyarrow.compute as pc
 from numpy.lib.stride_tricks import sliding_window_view
 
 from neve.errors import Corruption, InvalidArgument, LimitExceeded
-from neve.model.key_column import KEY_BYTES_MAX, ArrowArray, ArrowColumn, KeyColumn, KeyKind
+from neve.model.key_column import (
+    KEY_BYTES_MAX,
+    ArrowArray,
+    ArrowColumn,
+    KeyArray,
+    KeyColumn,
+    KeyKind,
+)
 from neve.model.key_values import NUL, NUL_ESCAPED, TERMINATOR
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
@@ -71,28 +78,28 @@ class KeyVectors:
             segments += [_Run(neighbours, _record_of(neighbours))] if is_fixed else neighbours
         self._segments = tuple(segments)
 
-    def encode(self, arrays: Sequence[ArrowColumn]) -> ArrowArray:
+    def encode(self, arrays: Sequence[ArrowColumn]) -> KeyArray:
         """Give one key per row: fixed-size binary for a single run, otherwise binary."""
         if len(arrays) != len(self._columns):
             raise InvalidArgument(
                 f"a key has {len(self._columns)} columns, {len(arrays)} arrays were given",
                 hint=f"Pass {', '.join(column.name for column in self._columns)}, in this order",
             )
-        lengths = {len(array) for array in arrays}
-        if len(lengths) > 1:
+        columns = [_checked(*pair) for pair in zip(self._columns, arrays, strict=True)]
+        rows, *others = sorted({len(column) for column in columns})
+        if others:
             raise InvalidArgument(
-                f"key arrays have different lengths: {sorted(lengths)}",
+                f"key arrays have different lengths: {[rows, *others]}",
                 hint="Pass arrays of the same rows",
             )
-        columns = [_checked(*pair) for pair in zip(self._columns, arrays, strict=True)]
-        rows = lengths.pop()
         if isinstance(self._segments[0], _Run) and len(self._segments) == 1:
             records = _fill(self._segments[0], columns, rows)
             key_type = pa.binary(records.itemsize)
-            return pa.Array.from_buffers(key_type, rows, [None, _buffer(records)])
+            keys = pa.Array.from_buffers(key_type, rows, [None, _buffer(records)])
+            return cast("pa.FixedSizeBinaryArray", keys)
         return self._join(columns, rows)
 
-    def _join(self, columns: Sequence[ArrowArray], rows: int) -> ArrowArray:
+    def _join(self, columns: Sequence[ArrowArray], rows: int) -> KeyArray:
         # Sizes first: whether 32-bit offsets suffice must be known before anything is built.
         total = 0
         for column, array in zip(self._columns, columns, strict=True):
@@ -111,7 +118,7 @@ class KeyVectors:
             else:
                 pieces += [_escaped(next(remaining), binary), pa.scalar(TERMINATOR, binary)]
         separator = pa.scalar(b"", binary)
-        keys: ArrowArray = pc.binary_join_element_wise(*pieces, separator)  # type: ignore[type-var, assignment]
+        keys: KeyArray = pc.binary_join_element_wise(*pieces, separator)  # type: ignore[type-var, assignment]
         _check_lengths(keys)
         return keys
 
@@ -183,6 +190,8 @@ def _record_of(columns: Sequence[KeyColumn]) -> np.dtype[np.void]:
 
 def _checked(column: KeyColumn, array: ArrowColumn) -> ArrowArray:
     """Give one contiguous array of plain storage, with every value fit for a key."""
+    if not isinstance(array, pa.Array | pa.ChunkedArray):
+        raise column.refuses(f"was given {type(array).__name__}", hint="Pass an Arrow array")
     if array.type != column.type:
         raise column.refuses(
             f"was given an array of {array.type}", hint=f"Cast it to {column.type} first"
@@ -282,7 +291,8 @@ def _restored(column: KeyColumn, field: Words) -> ArrowArray:
             _refuse_rows(unwritten, f"NaN or -0.0 in key column {column.name!r}")
             return _array_of(column, words)
         case KeyKind.DECIMAL:
-            _refuse_rows(~field.any(axis=1), f"too many digits in key column {column.name!r}")
+            lowest: Flags = (field == 0).all(axis=1)
+            _refuse_rows(lowest, f"too many digits in key column {column.name!r}")
             halves = field[:, ::-1].astype(_U64, order="C")
             halves[:, 1] ^= _sign(halves)
             return _array_of(column, halves)
@@ -401,6 +411,8 @@ def _refuse_rows(bad: Flags, what: str) -> None:
 
 def _spans(keys: ArrowArray) -> tuple[Bytes, Positions, Positions]:
     """Give the bytes of all keys and where each begins and ends in them."""
+    if not isinstance(keys, pa.Array):
+        raise InvalidArgument(f"keys are {type(keys).__name__}", hint="Pass one Arrow array")
     if keys.null_count:
         raise InvalidArgument("keys hold a NULL", hint="Drop the rows without a key first")
     if pa.types.is_fixed_size_binary(keys.type):

@@ -129,6 +129,12 @@ def neighbour(value: PlainValue, type_: pa.DataType, *, up: bool) -> PlainValue:
     return value if floor is None else floor
 
 
+def less(left: PlainValue, right: PlainValue) -> bool:
+    """Compare two plain values; raises TypeError when they are of different kinds."""
+    smaller: bool = left < right  # type: ignore[operator]  # of one column, so of one kind
+    return smaller
+
+
 def plain_of(scalar: ArrowScalar) -> PlainValue | None:
     """Give an Arrow scalar as a plain value, or None for NULL."""
     if not scalar.is_valid:

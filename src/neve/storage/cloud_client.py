@@ -23,12 +23,14 @@ compares the version, the others the entity tag.
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import Enum, auto
 from http import HTTPStatus
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar, cast
 
-from neve.errors import InvalidArgument, Unavailable
+from neve.errors import InvalidArgument, LimitExceeded, Unavailable
 from neve.storage.object_store import ObjectInfo, StoredObject
+from neve.storage.s3_options import S3Options
 
 try:
     import obstore
@@ -55,6 +57,7 @@ Bucket: TypeAlias = S3Store | GCSStore | AzureStore | MemoryStore
 T = TypeVar("T")
 
 _LIST_CHUNK: Final = 1_000
+_READ_RETRIES_MAX: Final = 3
 _TAG_LENGTH_MAX: Final = 1_024
 
 _CLIENT_ERRORS: Final = range(400, 500)
@@ -100,20 +103,21 @@ class Failure:
 class CloudClient:
     """Requests to one bucket; safe for any number of threads."""
 
-    def __init__(self, bucket: Bucket, *, part_bytes: int) -> None:
+    def __init__(self, bucket: Bucket, *, part_bytes: int, object_bytes_max: int) -> None:
         """Wrap obstore's object; its retries serve reads and the parts of large objects only."""
         self._bucket = bucket
         self._bucket_without_retries = _without_retries(bucket)
         self._part_bytes = part_bytes
+        self._object_bytes_max = object_bytes_max
         self.location: Final = _location(bucket)
 
     def read(self, path: str, *, unless: str | None = None) -> StoredObject | Failure:
         """Read a whole object, unless it still has the tag given."""
-        return _attempt(lambda: _read(self._bucket, path, unless))
+        return _attempt(lambda: self._read(self._bucket, path, unless))
 
     def read_once(self, path: str) -> StoredObject | Failure:
         """Read a whole object with a single request."""
-        return _attempt(lambda: _read(self._bucket_without_retries, path, None))
+        return _attempt(lambda: self._read(self._bucket_without_retries, path, None))
 
     def read_range(self, path: str, *, start: int, length: int) -> bytes | Failure:
         """Read at most `length` (not 0) bytes from `start`; none behind the end."""
@@ -153,6 +157,28 @@ class CloudClient:
         """List what is under a directory and behind `offset`, in the server's order."""
         return ResumableListing(self._bucket, directory, offset)
 
+    def check_payload(self, path: str, payload: bytes) -> None:
+        """Refuse, with LimitExceeded, an object that would be too large to read."""
+        self._check_size(path, len(payload))
+
+    def _check_size(self, path: str, size: int) -> None:
+        if size > self._object_bytes_max:
+            raise LimitExceeded(
+                f"an object of {size:,} bytes is larger than {self._object_bytes_max:,}",
+                limit=self._object_bytes_max,
+                actual=size,
+                path=path,
+                hint="Read it in ranges, or open the store with a larger object_bytes_max",
+            )
+
+    def _read(self, bucket: Bucket, path: str, unless: str | None) -> StoredObject:
+        options: obstore.GetOptions = {"if_none_match": entity_tag(unless)} if unless else {}
+        result = obstore.get(bucket, path, options=options)
+        meta = result.meta
+        self._check_size(path, meta["size"])
+        payload = result.bytes().to_bytes()
+        return StoredObject(payload=payload, tag=_tag(meta["e_tag"], meta["version"]))
+
 
 class ResumableListing:
     """A listing in chunks; after a failure it goes on behind the last entry it gave."""
@@ -178,6 +204,30 @@ class ResumableListing:
                 self._bucket, self._directory, offset=self._offset, chunk_size=_LIST_CHUNK
             )
         return _infos(next(self._stream, ()))
+
+
+def s3_bucket(name: str, *, prefix: str, options: S3Options) -> S3Store:
+    """Describe a bucket to obstore; nothing is sent yet."""
+    timeout: obstore.store.ClientConfig = {"timeout": timedelta(seconds=options.timeout_seconds)}
+    retries: obstore.store.RetryConfig = {
+        "max_retries": _READ_RETRIES_MAX,
+        "retry_timeout": timedelta(seconds=options.patience_seconds),
+    }
+    try:
+        return S3Store(
+            name,
+            prefix=prefix or None,
+            config=cast("obstore.store.S3Config", options.client_config()),
+            client_options={**timeout, "allow_http": options.allow_http},
+            retry_config=retries,
+        )
+    except (BaseError, ValueError):
+        pass
+    # Outside the handler, so that the client's words, which may hold values, are not chained.
+    raise InvalidArgument(
+        "the object-store client does not accept the storage options",
+        hint="Check endpoint and region",
+    )
 
 
 def entity_tag(tag: str) -> str:
@@ -294,14 +344,6 @@ def _understood_vaguely(text: str, status: int | None, reason: str) -> Failure:
     if transport and transport[1] == "Connect":
         return Failure(Verdict.NEVER_SENT, "no connection")
     return Failure(Verdict.LOST, "timed out" if transport else reason)
-
-
-def _read(bucket: Bucket, path: str, unless: str | None) -> StoredObject:
-    options: obstore.GetOptions = {"if_none_match": entity_tag(unless)} if unless else {}
-    result = obstore.get(bucket, path, options=options)
-    payload = result.bytes().to_bytes()
-    meta = result.meta
-    return StoredObject(payload=payload, tag=_tag(meta["e_tag"], meta["version"]))
 
 
 def _read_range(bucket: Bucket, path: str, start: int, length: int) -> bytes:

@@ -25,10 +25,8 @@ C3  A proxy that repeats a request on its own turns a success into a refusal; re
     through it. Only when a third writer replaces the object in between does the call say None.
 """
 
-import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from enum import StrEnum
 from typing import Final, TypeVar
 
 from neve.errors import InvalidArgument, NeveError, NotFound, OutcomeUnknown, Unavailable
@@ -44,11 +42,11 @@ from neve.storage.cloud_client import (
     s3_bucket,
 )
 from neve.storage.object_store import ObjectInfo, StoredObject
+from neve.storage.s3_options import PATIENCE_SECONDS, Listing, S3Options
 from neve.storage.table_paths import check_path, check_prefix
 
 T = TypeVar("T")
 
-PATIENCE_SECONDS: Final = 30.0
 PART_BYTES: Final = 64 << 20
 OBJECT_BYTES_MAX: Final = 5 << 30
 _FIRST_PAUSE_SECONDS: Final = 0.05
@@ -57,13 +55,6 @@ _PAUSE_SECONDS_MAX: Final = 2.0
 _OFFSET_MAX: Final = 1 << 61
 # Answers, not troubles: asking again gives the same.
 _FINDINGS: Final = frozenset({Verdict.MISSING, Verdict.UNCHANGED})
-
-
-class Listing(StrEnum):
-    """How the server lists: S3, Google and Azure by name, SeaweedFS directory by directory."""
-
-    ORDERED = "ordered"
-    UNORDERED = "unordered"
 
 
 class CloudStore:
@@ -86,9 +77,7 @@ class CloudStore:
         client options bounds each try. `put` sends what is larger than `part_bytes` in parts. An
         object larger than `object_bytes_max` is neither written nor read whole.
         """
-        self._client = CloudClient(
-            bucket, part_bytes=part_bytes, object_bytes_max=object_bytes_max
-        )
+        self._client = CloudClient(bucket, part_bytes=part_bytes, object_bytes_max=object_bytes_max)
         self._clock = clock or SystemClock()
         self._ids = ids or SystemIds()
         self._patience_seconds = patience_seconds
@@ -325,42 +314,17 @@ def _offset(after: str | None) -> str | None:
 
 def open_s3(
     bucket: str,
-    prefix: str,
-    options: Mapping[str, str],
     *,
+    prefix: str,
+    options: S3Options,
     clock: Clock | None = None,
     ids: IdSource | None = None,
 ) -> CloudStore:
-    """Open an S3 bucket with options as text; an unknown or unfit one raises InvalidArgument.
-
-    endpoint                        where the server is, https://… unless allow_http
-    region                          region of the bucket
-    access_key_id                   } without these, obstore looks for credentials
-    secret_access_key               }
-    session_token                   with temporary credentials
-    skip_signature                  true for a bucket open to everybody
-    virtual_hosted_style_request    true when the endpoint's host names the bucket
-    allow_http                      true to talk without TLS
-    timeout_seconds                 how long one request may take (30)
-    patience_seconds                how long one call goes on trying (30)
-    listing                         ordered, or unordered for servers that do not sort
-    """
-    left = dict(options)
-    patience_seconds = _seconds(left, "patience_seconds", PATIENCE_SECONDS)
-    listing = left.pop("listing", Listing.ORDERED)
-    if listing not in set(Listing):
-        raise InvalidArgument("the storage option listing is neither ordered nor unordered")
+    """Open what is under `prefix` in an S3 bucket; an empty prefix is the whole bucket."""
     return CloudStore(
-        s3_bucket(
-            bucket,
-            prefix=prefix,
-            allow_http=_flag(left, "allow_http"),
-            timeout_seconds=_seconds(left, "timeout_seconds", TIMEOUT_SECONDS),
-            patience_seconds=patience_seconds,
-            config=left,
-        ),
+        s3_bucket(bucket, prefix=prefix, options=options),
         clock=clock,
         ids=ids,
-        patience_seconds=patience_seconds,
-        listing=Listing(listing),
+        patience_seconds=options.patience_seconds,
+        listing=options.listing,
     )

@@ -1,8 +1,8 @@
 """Whether a store keeps the promises that commits stand on, found out by trying.
 
-Some servers accept `If-None-Match` and `If-Match` and ignore them: every write succeeds, two writers
-both believe they won, and one commit is gone. Some list out of order, and a listing that begins
-behind a name then misses objects. Both are refused before the first commit, not found out after.
+Some servers accept `If-None-Match` and `If-Match` and ignore them: every write succeeds, two
+writers both believe they won, and one commit is gone. Some list out of order, and a listing that
+begins behind a name then misses objects. Both are to be found out before the first commit.
 
 The probe writes objects named `probe-<id>` and deletes them; a crash can leave one behind, which
 anybody may delete.

@@ -175,6 +175,21 @@ def error_from_disk(error: OSError, *, doing: str, path: str) -> NeveError:
             return Unavailable(text, path=path, hint=hint or "Find the cause, then try again")
 
 
+def read_fully(disk: Disk, handle: int, offset: int, length: int) -> bytes:
+    """Read `length` bytes, or as many as there are."""
+    chunks: list[bytes] = []
+    while length:
+        chunk = disk.read(handle, offset, length)
+        if len(chunk) == length and not chunks:
+            return chunk
+        if not chunk:
+            break
+        chunks.append(chunk)
+        offset += len(chunk)
+        length -= len(chunk)
+    return b"".join(chunks)
+
+
 def write_fully(
     disk: Disk,
     handle: int,

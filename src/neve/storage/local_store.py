@@ -37,7 +37,7 @@ from neve.errors import (
     Unavailable,
 )
 from neve.storage.clock import Clock, IdSource, SystemClock, SystemIds
-from neve.storage.disk import Disk, FileKind, error_from_disk
+from neve.storage.disk import Disk, FileKind, error_from_disk, read_fully
 from neve.storage.local_append_file import LocalAppendFile, LocalLock
 from neve.storage.local_tree import LocalTree, link_found
 from neve.storage.object_store import ObjectInfo, StoredObject
@@ -321,15 +321,7 @@ class LocalStore:
                 wanted = there if length is None else min(there, length)
                 if length is None and wanted > self._object_bytes_max:
                     raise self._too_large(path, wanted)
-                chunk = disk.read(handle, start, wanted)
-                if len(chunk) == wanted:
-                    return chunk
-                chunks = [chunk]
-                while chunk and (wanted := wanted - len(chunk)):
-                    start += len(chunk)
-                    chunk = disk.read(handle, start, wanted)
-                    chunks.append(chunk)
-                return b"".join(chunks)
+                return read_fully(disk, handle, start, wanted)
             finally:
                 self._tree.close(handle)
         except OSError as error:

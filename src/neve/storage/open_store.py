@@ -2,7 +2,7 @@
 
     /data/lake, data/lake          a directory on this machine
     file:///data/lake              the same, percent-decoded
-    s3://bucket/prefix             an S3 bucket, with the storage options of `cloud_store.open_s3`
+    s3://bucket/prefix             an S3 bucket, with the storage options of `s3_options`
     memory://name                  in this process, percent-decoded; one name is one store
 
 A location never holds a secret: user names, passwords, queries and fragments are refused, and the
@@ -21,6 +21,7 @@ from neve.storage.clock import Clock, IdSource
 from neve.storage.local_store import LocalStore
 from neve.storage.memory_store import named_memory_store
 from neve.storage.object_store import ObjectStore
+from neve.storage.s3_options import parse_s3_options
 from neve.storage.table_paths import check_path
 
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)")
@@ -43,27 +44,25 @@ def open_store(
     if _CONTROL.search(location):
         raise InvalidArgument("the location holds a control character", hint=_FORMS)
     scheme, rest = _split(location)
-    options = dict(storage_options or {})
-    if scheme == "s3":
-        return _open_s3(rest, options, clock, ids)
-    if options:
-        raise InvalidArgument(
-            f"a {scheme} location has no storage options, but was given {', '.join(sorted(options))}",
-            hint="Leave them out",
-        )
+    options = storage_options or {}
     match scheme:
-        case "directory":
+        case "s3":
+            return _open_s3(rest, options, clock, ids)
+        case "":
+            _refuse_options(options)
             return LocalStore(rest, clock=clock, ids=ids)
         case "file":
+            _refuse_options(options)
             return LocalStore(_file_path(rest), clock=clock, ids=ids)
         case "memory":
+            _refuse_options(options)
             return named_memory_store(_memory_name(rest))
         case _:
-            raise InvalidArgument(f"there is no store for locations with {scheme}://", hint=_FORMS)
+            raise InvalidArgument(f"there is no store for {scheme}:// locations", hint=_FORMS)
 
 
 def _split(location: str) -> tuple[str, str]:
-    """Give the scheme in lower case and what follows it; a plain path is a directory."""
+    """Give the scheme in lower case and what follows it; a plain path has none."""
     if location.startswith("file:/") and not location.startswith("file://"):
         # The form Java writes.
         location = f"file://{location.removeprefix('file:')}"
@@ -71,7 +70,7 @@ def _split(location: str) -> tuple[str, str]:
     if url is None:
         if _HALF_URL.match(location):
             raise InvalidArgument("the location has a scheme but no //", hint=_FORMS)
-        return "directory", location
+        return "", location
     scheme, rest = url[1].lower(), url[2]
     if "@" in rest.partition("/")[0]:
         raise InvalidArgument(
@@ -84,6 +83,14 @@ def _split(location: str) -> tuple[str, str]:
             hint="Remove what begins with ? or #; in a file URL write %3F and %23",
         )
     return scheme, rest
+
+
+def _refuse_options(options: Mapping[str, str]) -> None:
+    if options:
+        raise InvalidArgument(
+            f"this location takes no storage options, but {min(options)!a} was given",
+            hint="Leave them out, or give an s3:// location",
+        )
 
 
 def _file_path(rest: str) -> str:
@@ -106,6 +113,7 @@ def _memory_name(rest: str) -> str:
 def _open_s3(
     rest: str, options: Mapping[str, str], clock: Clock | None, ids: IdSource | None
 ) -> ObjectStore:
+    parsed = parse_s3_options(options)
     bucket, _, prefix = rest.partition("/")
     if not _BUCKET.fullmatch(bucket):
         raise InvalidArgument("the location has no valid bucket name", hint=_FORMS)
@@ -114,5 +122,5 @@ def _open_s3(
         check_path(prefix)
     # By name: the client is an extra, and only those who use a bucket pay for loading it.
     cloud_store = importlib.import_module("neve.storage.cloud_store")
-    store = cloud_store.open_s3(bucket, prefix, options, clock=clock, ids=ids)
+    store = cloud_store.open_s3(bucket, prefix=prefix, options=parsed, clock=clock, ids=ids)
     return cast("ObjectStore", store)

@@ -101,11 +101,12 @@ class PosixDisk:
 
     def write(self, handle: int, pieces: Sequence[bytes | memoryview], offset: int) -> int:
         """Write at an offset; takes no more than PIECES_MAX pieces at a time."""
-        if len(pieces) == 1:
+        count = len(pieces)
+        if count == 1:
             return os.pwrite(handle, pieces[0], offset)
-        if not pieces:
+        if not count:
             return 0
-        return os.pwritev(handle, pieces[:PIECES_MAX], offset)
+        return os.pwritev(handle, pieces if count <= PIECES_MAX else pieces[:PIECES_MAX], offset)
 
     def allocate(self, handle: int, length: int) -> None:
         """Reserve space; where the file system cannot, only the size grows."""

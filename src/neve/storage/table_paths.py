@@ -106,8 +106,10 @@ def check_name(name: str, *, what: str = "name") -> None:
 
 
 def is_object_name(name: str) -> bool:
-    """Whether a file with this last segment is an object that callers wrote."""
-    return not name.startswith(TEMPORARY_PREFIX) and name not in _LOCK_NAMES
+    """Whether a file with this last segment can be an object that callers wrote."""
+    return not (
+        name.startswith(TEMPORARY_PREFIX) or name in _LOCK_NAMES or _REFUSED_IN_PATH.search(name)
+    )
 
 
 def split_path(path: str) -> tuple[str, str]:

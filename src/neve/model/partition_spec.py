@@ -1,0 +1,257 @@
+"""How a table's rows are divided into partitions.
+
+As people write it, and as Iceberg keeps it:
+
+    "day(ts)"              {"source-id": 1, "field-id": 1000, "name": "ts_day",    "transform": "day"}
+    "bucket(16, id)"       {"source-id": 2, "field-id": 1001, "name": "id_bucket", "transform": "bucket[16]"}
+    "truncate(4, name)"    {"source-id": 3, "field-id": 1002, "name": "name_trunc", "transform": "truncate[4]"}
+    "x" or "identity(x)"   {"source-id": 4, "field-id": 1003, "name": "x",         "transform": "identity"}
+
+S1  Field ids begin at 1000 and mean one source column and transform for ever, in all specs of a
+    table: a field that comes back gets its old id and name.
+S2  Names, field ids and pairs of column and transform occur once in a spec. One column has at most
+    one of year, month, day and hour: the finer one implies the coarser.
+S3  A field is named as no other column is, so that both can stand side by side in a listing.
+"""  # noqa: E501 - a drawing
+
+import difflib
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+import pyarrow as pa
+
+from neve.errors import Corruption, InvalidArgument, LimitExceeded
+from neve.model.schema_view import ArrowArray, SchemaView, read_column
+from neve.model.transforms import (
+    Bucket,
+    Identity,
+    TimePart,
+    TimeUnit,
+    Transform,
+    Truncate,
+    parse_transform,
+)
+
+FIRST_FIELD_ID: Final = 1_000
+PARTITION_FIELDS_MAX: Final = 100
+
+_ID_MAX: Final = (1 << 31) - 1
+_JSON_CHARACTERS_MAX: Final = 1 << 20
+_CALL: Final = re.compile(r"\s*(\w+)\s*\((.*)\)\s*", re.DOTALL)
+_PARAMETER: Final = re.compile(r"\s*(\d{1,10})\s*,(.*)", re.DOTALL)
+_WITH_PARAMETER: Final = ("bucket", "truncate")
+_NAMES: Final = ("identity", *TimeUnit, *_WITH_PARAMETER)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionField:
+    """One partition value: a transform of one column."""
+
+    source_id: int
+    field_id: int
+    name: str
+    transform: Transform
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSpec:
+    """Fields that together name a partition; none for a table in one piece."""
+
+    spec_id: int
+    fields: tuple[PartitionField, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.fields) > PARTITION_FIELDS_MAX:
+            raise LimitExceeded(
+                "too many partition fields",
+                limit=PARTITION_FIELDS_MAX,
+                actual=len(self.fields),
+                hint="Partition by one or two columns: every value makes files of its own",
+            )
+        for field in self.fields:
+            if not FIRST_FIELD_ID <= field.field_id <= _ID_MAX:
+                raise InvalidArgument(
+                    f"partition field {field.name!r} has field id {field.field_id}",
+                    hint=f"Number partition fields from {FIRST_FIELD_ID}: below are columns",
+                )
+            if not field.name:
+                raise InvalidArgument(
+                    f"partition field {field.field_id} has no name", hint="Name it"
+                )
+        self._refuse_repeats([field.field_id for field in self.fields], what="field id")
+        self._refuse_repeats(
+            [(field.source_id, _kind(field.transform)) for field in self.fields],
+            what="source column and kind of transform",
+        )
+        self._refuse_repeats([field.name for field in self.fields], what="name")
+
+    def _refuse_repeats(self, marks: Sequence[object], *, what: str) -> None:
+        first_with: dict[object, PartitionField] = {}
+        for mark, field in zip(marks, self.fields, strict=True):
+            if mark in first_with:
+                raise InvalidArgument(
+                    f"partition fields {first_with[mark].name!r} and {field.name!r} have the same "
+                    f"{what}",
+                    hint="Leave one of them out; of year, month, day and hour keep the finest",
+                )
+            first_with[mark] = field
+
+    @classmethod
+    def parse(
+        cls,
+        texts: Sequence[str],
+        schema: SchemaView,
+        *,
+        spec_id: int = 0,
+        history: Iterable["PartitionSpec"] = (),
+    ) -> "PartitionSpec":
+        """Read fields such as `day(ts)`; raises InvalidArgument, NotFound.
+
+        `history` holds the specs the table had before: a field of theirs keeps its id and name.
+        """
+        if isinstance(texts, str):
+            raise InvalidArgument(
+                "partition fields were given as one text", hint=f"Pass a list: [{texts[:64]!r}]"
+            )
+        known = {
+            (field.source_id, field.transform): field for spec in history for field in spec.fields
+        }
+        last_id = max((field.field_id for field in known.values()), default=FIRST_FIELD_ID - 1)
+        fields = []
+        for text in texts:
+            transform, column_name = _parse_field(text)
+            column = schema.column(column_name)
+            transform.check_source(column.type, column=column.name)
+            field = known.get((column.field_id, transform))
+            if field is None:
+                last_id += 1
+                field = PartitionField(
+                    source_id=column.field_id,
+                    field_id=last_id,
+                    name=_default_name(transform, column.name),
+                    transform=transform,
+                )
+            if field.name in {other.name for other in schema.columns} - {column.name}:
+                raise InvalidArgument(
+                    f"partition field {text!r} would be named {field.name!r}, as a column is",
+                    hint="Rename the column, or partition by another",
+                )
+            fields.append(field)
+        return cls(spec_id, tuple(fields))
+
+    @property
+    def is_unpartitioned(self) -> bool:
+        """Whether all rows are in one partition."""
+        return not self.fields
+
+    def values(self, batch: pa.RecordBatch, schema: SchemaView) -> tuple[ArrowArray, ...]:
+        """Partition values of every row, one array per field; raises SchemaMismatch."""
+        arrays = []
+        for field in self.fields:
+            column = schema.column_by_id(field.source_id)
+            array = read_column(batch, column)
+            arrays.append(field.transform.apply(array, column=column.name))
+        return tuple(arrays)
+
+    def to_json(self) -> str:
+        """Give Iceberg's JSON form."""
+        fields = [
+            {
+                "source-id": field.source_id,
+                "field-id": field.field_id,
+                "name": field.name,
+                "transform": str(field.transform),
+            }
+            for field in self.fields
+        ]
+        return json.dumps({"spec-id": self.spec_id, "fields": fields}, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> "PartitionSpec":
+        """Read Iceberg's JSON form; raises Corruption."""
+        if len(text) > _JSON_CHARACTERS_MAX:
+            raise Corruption(f"a partition spec of {len(text)} characters")
+        try:
+            document: object = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise Corruption("a partition spec is no JSON") from error
+        listed = _member(document, "fields", list)
+        spec_id = _member(document, "spec-id", int)
+        try:
+            fields = tuple(
+                PartitionField(
+                    source_id=_member(item, "source-id", int),
+                    field_id=_member(item, "field-id", int),
+                    name=_member(item, "name", str),
+                    transform=parse_transform(_member(item, "transform", str)),
+                )
+                for item in listed
+            )
+            return cls(spec_id, fields)
+        except (InvalidArgument, LimitExceeded) as error:
+            raise Corruption(f"a partition spec that cannot be: {error.message}") from error
+
+
+def _parse_field(text: str) -> tuple[Transform, str]:
+    """Split a field into its transform and the name of its column."""
+    if not isinstance(text, str):
+        raise InvalidArgument(
+            f"a partition field is text, not {type(text).__name__}", hint='Write "day(ts)"'
+        )
+    call = _CALL.fullmatch(text)
+    if call is None:
+        return Identity(), text.strip()
+    name, inside = call.group(1), call.group(2)
+    if name in _WITH_PARAMETER:
+        parameter = _PARAMETER.fullmatch(inside)
+        if parameter is None:
+            raise InvalidArgument(
+                f"partition field {text[:64]!r} lacks its number or its column",
+                hint=f"Write the number first: {name}(16, column)",
+            )
+        number = int(parameter.group(1))
+        return (Bucket(number) if name == "bucket" else Truncate(number)), parameter.group(
+            2
+        ).strip()
+    if name == "identity":
+        return Identity(), inside.strip()
+    if name in set(TimeUnit):
+        return TimePart(TimeUnit(name)), inside.strip()
+    close = difflib.get_close_matches(name.lower(), _NAMES, n=1)
+    raise InvalidArgument(
+        f"unknown partition transform {name[:64]!r}",
+        hint=f"Did you mean {close[0]}?" if close else f"neve knows {', '.join(_NAMES)}",
+    )
+
+
+def _default_name(transform: Transform, column: str) -> str:
+    """Name a field as Iceberg does."""
+    match transform:
+        case TimePart(unit):
+            return f"{column}_{unit}"
+        case Bucket():
+            return f"{column}_bucket"
+        case Truncate():
+            return f"{column}_trunc"
+        case _:
+            return column
+
+
+def _kind(transform: Transform) -> str:
+    """Name what two fields on one column must not share."""
+    return "time" if isinstance(transform, TimePart) else str(transform)
+
+
+_Json = TypeVar("_Json", int, str, list[object])
+
+
+def _member(document: object, key: str, kind: type[_Json]) -> _Json:
+    """Take a member of a JSON object; raises Corruption when it is absent or of another kind."""
+    value = document.get(key) if isinstance(document, dict) else None
+    # JSON's true is an int to Python.
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise Corruption(f"a partition spec has no {kind.__name__} {key!r}")
+    return value

@@ -1,0 +1,223 @@
+"""What is known of some rows without reading them, and whether they can match a predicate.
+
+A column's rows fall into three groups, and each operator treats a group as one:
+
+    NULL        matches `is null`, and nothing else
+    NaN         matches `is nan`, `is not null`, `!=` and `not in`
+    ordinary    lies between the bounds
+
+F1  NEVER means that no row matches; ALWAYS that every row does; SOME promises nothing.
+F2  `lower` is not above any ordinary value and `upper` not below one. They may be wider than the
+    values, as cut-off text is; they are no values of the column themselves.
+F3  None means unknown. A NaN bound counts as unknown.
+F4  Rows that cannot exist match as asked: no rows at all is NEVER.
+"""
+
+import bisect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, assert_never
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from neve.model.bound_predicate import (
+    AllOf,
+    Always,
+    AnyOf,
+    BoundCondition,
+    BoundPredicate,
+    Operator,
+)
+from neve.model.plain_values import PlainValue, is_float, less, plain_of, stored_array
+from neve.model.schema_view import ArrowArray
+
+
+class Match(Enum):
+    """How many of the rows match."""
+
+    NEVER = "never"
+    SOME = "some"
+    ALWAYS = "always"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnFacts:
+    """What is known of one column in some rows; bounds are plain values."""
+
+    lower: PlainValue | None = None
+    upper: PlainValue | None = None
+    null_count: int | None = None
+    nan_count: int | None = None
+    row_count: int | None = None
+
+    @classmethod
+    def of_value(cls, value: PlainValue | None) -> "ColumnFacts":
+        """Facts of rows that all have this value: a partition, for example."""
+        is_null, is_nan = value is None, value != value  # noqa: PLR0124 - only NaN differs from itself
+        bound = None if is_nan else value
+        return cls(
+            lower=bound,
+            upper=bound,
+            null_count=int(is_null),
+            nan_count=int(is_nan),
+            row_count=1,
+        )
+
+    @classmethod
+    def of_array(cls, array: ArrowArray) -> "ColumnFacts":
+        """Count and bound the values of a column; a nested one is only counted."""
+        lower = upper = None
+        if not pa.types.is_nested(array.type):
+            extremes = pc.min_max(stored_array(array))
+            lower, upper = plain_of(extremes["min"]), plain_of(extremes["max"])
+        nan_count = 0
+        if is_float(array.type):
+            nan_count = pc.is_nan(array).true_count
+            # With NaN alone, Arrow bounds it by itself.
+            lower, upper = _known(lower), _known(upper)
+        return cls(
+            lower=lower,
+            upper=upper,
+            null_count=array.null_count,
+            nan_count=nan_count,
+            row_count=len(array),
+        )
+
+
+_UNKNOWN: Final = ColumnFacts()
+_MATCHED_BY_NAN: Final = frozenset(
+    {Operator.IS_NAN, Operator.NOT_NULL, Operator.NE, Operator.NOT_IN}
+)
+
+
+def match(predicate: BoundPredicate, facts: Mapping[int, ColumnFacts]) -> Match:
+    """Tell how many rows match, by what is known of their columns, by field id."""
+    if isinstance(predicate, Always):
+        return Match.ALWAYS if predicate.answer else Match.NEVER
+    if isinstance(predicate, BoundCondition):
+        return _match_condition(predicate, facts.get(predicate.column.field_id, _UNKNOWN))
+    assert isinstance(predicate, AllOf | AnyOf)
+    answers = {match(operand, facts) for operand in predicate.operands}
+    decisive, other = Match.NEVER, Match.ALWAYS
+    if isinstance(predicate, AnyOf):
+        decisive, other = other, decisive
+    if decisive in answers:
+        return decisive
+    return other if answers == {other} else Match.SOME
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Rows that an operator treats alike."""
+
+    may_exist: bool
+    some_match: bool
+    all_match: bool
+
+
+def _match_condition(condition: BoundCondition, facts: ColumnFacts) -> Match:
+    operator = condition.operator
+    nan_count = facts.nan_count if is_float(condition.column.type) else 0
+    nulls_match = operator is Operator.IS_NULL
+    nans_match = operator in _MATCHED_BY_NAN
+    bounds = _Bounds(_known(facts.lower), _known(facts.upper))
+    try:
+        some_match, all_match = bounds.match(condition)
+    except TypeError:
+        # Bounds of another kind than the column say nothing about it.
+        some_match, all_match = True, False
+    groups = (
+        _Group(facts.null_count != 0, nulls_match, nulls_match),
+        _Group(nan_count != 0, nans_match, nans_match),
+        _Group(_may_be_ordinary(facts, nan_count), some_match, all_match),
+    )
+    if not any(group.may_exist and group.some_match for group in groups):
+        return Match.NEVER
+    if all(group.all_match for group in groups if group.may_exist):
+        return Match.ALWAYS
+    return Match.SOME
+
+
+def _may_be_ordinary(facts: ColumnFacts, nan_count: int | None) -> bool:
+    if facts.row_count is None:
+        return True
+    # An unknown count may be zero.
+    return (facts.null_count or 0) + (nan_count or 0) < facts.row_count
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    """Between which values the ordinary values lie."""
+
+    lower: PlainValue | None
+    upper: PlainValue | None
+
+    def match(self, condition: BoundCondition) -> tuple[bool, bool]:
+        """Tell whether some, and whether all, of the values between the bounds match."""
+        operator = condition.operator
+        match operator:
+            case Operator.IS_NULL | Operator.IS_NAN:
+                return False, False
+            case Operator.NOT_NULL | Operator.NOT_NAN:
+                return True, True
+            case Operator.LT:
+                return not self.all_from(condition.literal), self.all_below(condition.literal)
+            case Operator.LE:
+                return not self.all_above(condition.literal), self.all_up_to(condition.literal)
+            case Operator.GT:
+                return not self.all_up_to(condition.literal), self.all_above(condition.literal)
+            case Operator.GE:
+                return not self.all_below(condition.literal), self.all_from(condition.literal)
+            case Operator.EQ | Operator.IN:
+                return self.match_members(condition.literals)
+            case Operator.NE | Operator.NOT_IN:
+                some_members, all_members = self.match_members(condition.literals)
+                return not all_members, not some_members
+            case Operator.STARTS_WITH:
+                return self.match_prefix(condition.literal)
+            case Operator.NOT_STARTS_WITH:
+                some_prefixed, all_prefixed = self.match_prefix(condition.literal)
+                return not all_prefixed, not some_prefixed
+        assert_never(operator)
+
+    def all_below(self, value: PlainValue) -> bool:
+        return self.upper is not None and less(self.upper, value)
+
+    def all_up_to(self, value: PlainValue) -> bool:
+        return self.upper is not None and not less(value, self.upper)
+
+    def all_above(self, value: PlainValue) -> bool:
+        return self.lower is not None and less(value, self.lower)
+
+    def all_from(self, value: PlainValue) -> bool:
+        return self.lower is not None and not less(self.lower, value)
+
+    def match_members(self, members: tuple[PlainValue, ...]) -> tuple[bool, bool]:
+        """Match values with a sorted set."""
+        start, end = 0, len(members)
+        if self.lower is not None:
+            start = bisect.bisect_left(members, self.lower)
+        if self.upper is not None:
+            end = bisect.bisect_right(members, self.upper)
+        found = start < end
+        return found, found and self.lower is not None and self.lower == self.upper
+
+    def match_prefix(self, prefix: PlainValue) -> tuple[bool, bool]:
+        """Match values with a prefix: all that have it lie next to each other."""
+        assert isinstance(prefix, str | bytes)
+        lower, upper = _cut(self.lower, len(prefix)), _cut(self.upper, len(prefix))
+        beside = _Bounds(lower, upper)
+        apart = beside.all_above(prefix) or beside.all_below(prefix)
+        return not apart, lower == prefix and upper == prefix
+
+
+def _cut(bound: PlainValue | None, length: int) -> str | bytes | None:
+    if bound is None or isinstance(bound, str | bytes):
+        return None if bound is None else bound[:length]
+    raise TypeError
+
+
+def _known(bound: PlainValue | None) -> PlainValue | None:
+    return None if bound != bound else bound  # noqa: PLR0124 - only NaN differs from itself

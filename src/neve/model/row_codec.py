@@ -1,0 +1,325 @@
+"""RowCodec: rows of one schema to bytes and back, one at a time or as Arrow batches.
+
+The bytes are drawn in `neve.model.row_layout`, the Python values in `neve.model.scalar_values`;
+a list is a list, a struct a dict, a map a list of pairs (a dict is accepted too).
+
+A row carries the field ids and types it was written with, so any codec reads any row: values are
+found by field id, fields the schema no longer has are dropped, columns it gained since are their
+initial default or NULL, numbers are widened. What cannot be so is Corruption.
+
+Encoding checks everything before a byte is made: a row that was encoded can always be stored. The
+quick way serves rows whose values have exactly the expected classes and no NULL; all others, and
+everything that is wrong, take the careful way, which is slower and knows which column is to blame.
+"""
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
+from typing import Final, cast
+
+import pyarrow as pa
+
+from neve.errors import Corruption, LimitExceeded, SchemaMismatch
+from neve.model.arrow_types import NESTED_KINDS, TypeKind, kind_of, type_name
+from neve.model.row_layout import BodyLayout, MaybeRaw, StoredField, pack_header, parse_header
+from neve.model.row_values import Domain, value_reader, value_writer
+from neve.model.row_vectors import RowVectors
+from neve.model.scalar_values import FromRaw, ToRaw, Unfit, scalar_form
+from neve.model.schema import Column, TableSchema, normalize_batch, similar_name_hint
+
+ROW_BYTES_MAX: Final = (1 << 31) - 1
+
+# Headers of older schemas whose readers are kept; a table rarely has rows of more than a few.
+_READERS_MAX: Final = 32
+
+_Row = dict[str, object]
+
+
+class RowCodec:
+    """Encodes rows of `schema`, and decodes rows of any schema into it.
+
+    Safe to share between threads: a reader made twice is the same reader.
+    """
+
+    __slots__ = ("_header", "_own", "_readers", "_vectors", "_writer", "schema")
+
+    def __init__(self, schema: TableSchema) -> None:
+        stored = tuple(
+            StoredField(field_id=column.field_id, type=column.type) for column in schema.columns
+        )
+        self.schema: Final = schema
+        self._header: Final = pack_header(stored)
+        self._own: Final = _RowReader(stored, self._header, schema)
+        self._writer: Final = _RowWriter(schema, self._header)
+        self._vectors: Final = RowVectors(schema, stored, self._header)
+        self._readers: dict[bytes, _RowReader] = {}
+
+    def encode(self, row: Mapping[str, object]) -> bytes:
+        """Give the bytes of a row: a value per column, by name.
+
+        A column left out becomes its write default, or NULL. Raises SchemaMismatch naming the
+        column, before anything is made.
+        """
+        return self._writer.write(row)
+
+    def decode(self, value: bytes) -> dict[str, object]:
+        """Give the row in column order.
+
+        Raises Corruption for bytes that are no row, SchemaMismatch for a sound date or timestamp
+        outside Python's years 1 to 9999, which only `decode_many` can give.
+        """
+        if value.startswith(self._header):
+            return self._own.read(value)
+        return self._reader_of(value).read(value)
+
+    def encode_batch(self, batch: pa.RecordBatch) -> list[bytes]:
+        """Give the bytes of each row of a batch, which is made to fit by `normalize_batch`."""
+        rows = self._vectors.encode(normalize_batch(batch, self.schema))
+        longest = max(map(len, rows), default=0)
+        if longest > ROW_BYTES_MAX:
+            raise _too_long(longest)
+        return rows
+
+    def decode_many(self, values: Sequence[bytes]) -> pa.RecordBatch:
+        """Give the rows as a batch with the schema's Arrow schema, in the order given.
+
+        Raises Corruption as `decode` does; dates and timestamps of any year are fine.
+        """
+        return self._vectors.decode(values)
+
+    def _reader_of(self, value: bytes) -> "_RowReader":
+        # A header says itself where it ends, so at most one can be the beginning of a row.
+        for header, reader in tuple(self._readers.items()):
+            if value.startswith(header):
+                return reader
+        stored, body_at = parse_header(value)
+        reader = _RowReader(stored, value[:body_at], self.schema)
+        if len(self._readers) >= _READERS_MAX:
+            self._readers.clear()
+        self._readers[value[:body_at]] = reader
+        return reader
+
+
+def describe_row(value: bytes) -> list[tuple[int, str, object]]:
+    """Give field id, type name and value of each field of a row, as the row itself tells them.
+
+    Fields of structs are named by their ids. Raises Corruption.
+    """
+    stored, body_at = parse_header(value)
+    raws = BodyLayout([each.type for each in stored]).unpack(value, start=body_at)
+    described: list[tuple[int, str, object]] = []
+    for each, raw in zip(stored, raws, strict=True):
+        read = value_reader(each.type, each.type, Domain.SHOWN)
+        shown = raw if raw is None or read is None else read(raw)
+        described.append((each.field_id, type_name(each.type), shown))
+    return described
+
+
+class _RowWriter:
+    """Turns Python rows of one schema into bytes."""
+
+    __slots__ = (
+        "_columns",
+        "_count",
+        "_fixed_count",
+        "_header",
+        "_layout",
+        "_names",
+        "_no_nulls",
+        "_pack_head",
+        "_pick",
+        "_quick_fixed",
+        "_quick_variable",
+        "_types",
+    )
+
+    def __init__(self, schema: TableSchema, header: bytes) -> None:
+        columns = schema.columns
+        self._columns: Final = [
+            (column, value_writer(column.type, Domain.PYTHON)) for column in columns
+        ]
+        self._names: Final = frozenset(column.name for column in columns)
+        self._header: Final = header
+        self._layout: Final = BodyLayout([column.type for column in columns])
+        self._pack_head: Final = self._layout.head.pack
+        self._no_nulls: Final = self._layout.no_nulls
+        fixed = [columns[at] for at in self._layout.fixed]
+        variable = [columns[at] for at in self._layout.variable]
+        # The quick way takes values in the order in which they are packed.
+        self._count: Final = len(columns)
+        self._fixed_count: Final = len(fixed)
+        self._pick: Final = _picker([column.name for column in [*fixed, *variable]])
+        self._types: Final = [_quick_class(column.type) for column in [*fixed, *variable]]
+        self._quick_fixed: Final = _quick_writers(fixed)
+        self._quick_variable: Final = _quick_writers(variable)
+
+    def write(self, row: Mapping[str, object]) -> bytes:
+        try:
+            values = self._pick(row)
+            if [*map(type, values)] != self._types or len(row) != self._count:
+                return self._write_carefully(row)
+            fixed = [*values[: self._fixed_count]]
+            for at, to_raw in self._quick_fixed:
+                fixed[at] = to_raw(fixed[at])
+            pieces = [*values[self._fixed_count :]]
+            for at, to_raw in self._quick_variable:
+                pieces[at] = to_raw(pieces[at])
+            head = self._pack_head(self._no_nulls, *fixed, *map(len, cast("list[bytes]", pieces)))
+        except (KeyError, TypeError, ValueError, OverflowError, struct.error):
+            return self._write_carefully(row)
+        encoded = b"".join((self._header, head, *cast("list[bytes]", pieces)))
+        if len(encoded) > ROW_BYTES_MAX:
+            raise _too_long(len(encoded))
+        return encoded
+
+    def _write_carefully(self, row: Mapping[str, object]) -> bytes:
+        if not isinstance(row, Mapping):
+            raise SchemaMismatch(
+                f"expected a row as a dict, got {type(row).__name__}",
+                hint="Pass {column name: value}",
+            )
+        if not row.keys() <= self._names:
+            unknown = next(name for name in row if name not in self._names)
+            similar = similar_name_hint(str(unknown), [column.name for column, _ in self._columns])
+            raise SchemaMismatch(
+                f"column {unknown!r} is not in the table", column=str(unknown), hint=similar
+            )
+        raws = [_raw_of(column, to_raw, row) for column, to_raw in self._columns]
+        size = sum(len(cast("bytes", raws[at] or b"")) for at in self._layout.variable)
+        if size > ROW_BYTES_MAX - self._layout.head.size - len(self._header):
+            raise _too_long(size)
+        return self._header + self._layout.pack(raws)
+
+
+def _raw_of(column: Column, to_raw: ToRaw, row: Mapping[str, object]) -> MaybeRaw:
+    given = column.name in row
+    value = row[column.name] if given else column.write_default
+    if value is None:
+        if column.nullable:
+            return None
+        raise SchemaMismatch(
+            f"column {column.name!r} is {'NULL' if given else 'missing'} and may not be",
+            column=column.name,
+            hint=f"Give it a {type_name(column.type)} value",
+        )
+    try:
+        return to_raw(value)
+    except Unfit as unfit:
+        path = f"{column.name}.{unfit.path}" if unfit.path else column.name
+        raise SchemaMismatch(
+            f"column {path!r}: {unfit.reason}",
+            column=path,
+            hint=f"The column holds {type_name(column.type)}",
+        ) from unfit
+
+
+def _quick_class(arrow_type: pa.DataType) -> type:
+    match kind_of(arrow_type):
+        case TypeKind.LIST | TypeKind.MAP:
+            return list
+        case TypeKind.STRUCT:
+            return dict
+        case _:
+            return scalar_form(arrow_type).python_type
+
+
+def _quick_writers(columns: Sequence[Column]) -> tuple[tuple[int, ToRaw], ...]:
+    """Give the columns, by position, whose values are not their own raw form."""
+    found: list[tuple[int, ToRaw]] = []
+    for at, column in enumerate(columns):
+        if kind_of(column.type) in NESTED_KINDS:
+            found.append((at, value_writer(column.type, Domain.PYTHON)))
+        elif (quick := scalar_form(column.type).quick) is not None:
+            found.append((at, quick))
+    return tuple(found)
+
+
+class _RowReader:
+    """Turns rows of one header into Python rows of one schema."""
+
+    __slots__ = (
+        "_body_at",
+        "_columns",
+        "_constants",
+        "_fixed_reads",
+        "_layout",
+        "_names",
+        "_no_nulls",
+        "_pick",
+        "_pieces_at",
+        "_unpack_head",
+        "_variable_reads",
+    )
+
+    def __init__(
+        self, stored: Sequence[StoredField], header: bytes, schema: TableSchema
+    ) -> None:
+        layout = BodyLayout([each.type for each in stored])
+        self._layout: Final = layout
+        self._body_at: Final = len(header)
+        self._pieces_at: Final = len(header) + layout.head.size
+        self._unpack_head: Final = layout.head.unpack_from
+        self._no_nulls: Final = layout.no_nulls
+        self._names: Final = [column.name for column in schema.columns]
+        places = {each.field_id: at for at, each in enumerate(stored)}
+        # What a row does not hold lies behind what it holds.
+        later = [column for column in schema.columns if column.field_id not in places]
+        self._constants: Final = [_initial_value(column) for column in later]
+        places |= {column.field_id: len(stored) + at for at, column in enumerate(later)}
+        # Head entries: the bitmap, fixed-width values, lengths; then the constants.
+        order = [*layout.fixed, *layout.variable, *range(len(stored), len(stored) + len(later))]
+        slots = {at: slot for slot, at in enumerate(order, start=1)}
+        self._columns: Final = [
+            (column, places[column.field_id], _column_reader(column, stored, places))
+            for column in schema.columns
+        ]
+        self._pick: Final = _picker([slots[at] for _, at, _ in self._columns])
+        reads = {at: _quick_reader(stored[at].type, read) for _, at, read in self._columns if at < len(stored)}
+        self._fixed_reads: Final = tuple(
+            (slots[at], read) for at in layout.fixed if (read := reads.get(at)) is not None
+        )
+        self._variable_reads: Final = tuple((slots[at], reads.get(at)) for at in layout.variable)
+
+    def read(self, value: bytes) -> _Row:
+        try:
+            entries = [*self._unpack_head(value, self._body_at), *self._constants]
+            if entries[0] != self._no_nulls:
+                return self._read_carefully(value)
+            at = self._pieces_at
+            for slot, read in self._variable_reads:
+                end = at + entries[slot]
+                entries[slot] = value[at:end] if read is None else read(value[at:end])
+                at = end
+            if at != len(value):
+                return self._read_carefully(value)
+            for slot, read in self._fixed_reads:
+                entries[slot] = read(entries[slot])
+        except (ValueError, Corruption, struct.error):
+            return self._read_carefully(value)
+        return dict(zip(self._names, self._pick(entries), strict=True))
+
+    def _read_carefully(self, value: bytes) -> _Row:
+        values = [*self._layout.unpack(value, start=self._body_at), *self._constants]
+        row: _Row = {}
+        for column, at, read in self._columns:
+            raw = values[at]
+            if raw is None and not column.nullable:
+                raise Corruption(f"row has NULL in column {column.name!r}, which is never NULL")
+            try:
+                row[column.name] = raw if raw is None or read is None else read(raw)
+            except Unfit as unfit:
+                raise SchemaMismatch(
+                    f"column {column.name!r}: {unfit.reason}",
+                    column=column.name,
+                    hint="Read the row as Arrow, which has no such limit",
+                ) from unfit
+        return row
+
+
+def _initial_value(column: Column) -> object:
+    if column.initial_default is None and not column.nullable:
+        raise Corruption(
+            f"row has no column {column.name!r}, which is never NULL and has no initial default",
+            hint="The row belongs to another schema, or its bytes were changed",
+        )
+    return column.initial_default

@@ -1,0 +1,80 @@
+"""Small logs for tests, with defaults."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from neve.storage.append_file import AppendFiles
+from neve.storage.memory_store import MemoryStore
+from neve.storage.object_store import ObjectStore
+from neve.wal.batch_codec import EncodedChanges, LoggedBatch, encode_put
+from neve.wal.log_options import LogOptions, SyncPolicy
+from neve.wal.recovery_mode import RecoveryMode
+from neve.wal.replay import LogFile, Replay
+from neve.wal.write_ahead_log import WriteAheadLog
+
+SMALL = LogOptions(sync=SyncPolicy.ALWAYS, segment_bytes=64 << 10, preallocate=False)
+
+
+class LogStore(AppendFiles, ObjectStore, Protocol):
+    """A store that keeps logs."""
+
+
+def log_path(number: int) -> str:
+    return f"wal/{number:06}.wal"
+
+
+def put(key: str, value: bytes = b"value") -> EncodedChanges:
+    return encode_put(key.encode(), value, schema_version=1)
+
+
+def open_log(
+    store: LogStore,
+    *,
+    number: int = 1,
+    sequence: int = 1,
+    options: LogOptions = SMALL,
+    older_logs: tuple[LogFile, ...] = (),
+    path: Callable[[int], str] = log_path,
+) -> WriteAheadLog:
+    return WriteAheadLog(
+        files=store,
+        store=store,
+        log_path=path,
+        next_log_number=number,
+        next_sequence=sequence,
+        older_logs=older_logs,
+        options=options,
+    )
+
+
+def logs_in(store: ObjectStore) -> list[LogFile]:
+    return [
+        LogFile(number=int(found.path.split("/")[-1].removesuffix(".wal")), path=found.path)
+        for found in store.list("wal/")
+        if found.path.endswith(".wal")
+    ]
+
+
+def replay(
+    store: ObjectStore, mode: RecoveryMode = RecoveryMode.TOLERATE_TORN_TAIL
+) -> tuple[list[LoggedBatch], Replay]:
+    replaying = Replay(store, logs_in(store), mode=mode)
+    return list(replaying), replaying
+
+
+def written_log(*keys: str, close: bool = True) -> MemoryStore:
+    """Give a store with one log holding a put per key."""
+    store = MemoryStore()
+    log = open_log(store)
+    for key in keys:
+        log.append(put(key))
+    if close:
+        log.close()
+    return store
+
+
+def rewrite(store: ObjectStore, change: Callable[[bytearray], None], number: int = 1) -> None:
+    """Replace a log's bytes by a changed copy."""
+    bytes_now = bytearray(store.get(log_path(number)).payload)
+    change(bytes_now)
+    store.put(log_path(number), bytes(bytes_now))

@@ -1,0 +1,156 @@
+"""Leaders and followers: order, grouping, and nobody left asleep."""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+
+from neve.wal.commit_queue import CommitQueue
+
+
+@dataclass(frozen=True)
+class Parcel:
+    name: str
+    byte_count: int = 1
+
+
+class Recording:
+    """A commit function that can be held, and remembers its groups."""
+
+    def __init__(self) -> None:
+        self.groups: list[list[str]] = []
+        self.entered = threading.Event()
+        self.leave = threading.Event()
+        self.fail_with: BaseException | None = None
+
+    def __call__(self, group: Sequence[Parcel]) -> None:
+        self.groups.append([parcel.name for parcel in group])
+        if len(self.groups) == 1:
+            self.entered.set()
+            self.leave.wait()
+        elif self.fail_with is not None:
+            raise self.fail_with
+
+
+def held_queue(group_bytes_max: int = 100) -> tuple[CommitQueue[Parcel], Recording]:
+    commit = Recording()
+    queue = CommitQueue(commit, group_bytes_max=group_bytes_max, make_latch=threading.Lock)
+    return queue, commit
+
+
+def join_in_order(queue: CommitQueue[Parcel], *parcels: Parcel) -> list[threading.Thread]:
+    """Start one thread per parcel, each once the one before it waits."""
+    threads = []
+    for count, parcel in enumerate(parcels, start=1):
+        thread = threading.Thread(target=queue.submit, args=(parcel,))
+        thread.start()
+        threads.append(thread)
+        while len(queue._waiting) < count:
+            threading.Event().wait(0.001)
+    return threads
+
+
+def test_one_thread_alone_commits_at_once() -> None:
+    queue, commit = held_queue()
+    commit.leave.set()
+
+    queue.submit(Parcel("a"))
+    queue.submit(Parcel("b"))
+
+    assert commit.groups == [["a"], ["b"]]
+
+
+def test_those_who_wait_are_committed_together_in_order() -> None:
+    queue, commit = held_queue()
+    leader = threading.Thread(target=queue.submit, args=(Parcel("first"),))
+    leader.start()
+    commit.entered.wait()
+
+    followers = join_in_order(queue, Parcel("a"), Parcel("b"), Parcel("c"))
+    commit.leave.set()
+    for thread in [leader, *followers]:
+        thread.join(timeout=10)
+
+    assert commit.groups == [["first"], ["a", "b", "c"]]
+
+
+def test_a_group_stays_below_its_bytes() -> None:
+    queue, commit = held_queue(group_bytes_max=5)
+    leader = threading.Thread(target=queue.submit, args=(Parcel("first"),))
+    leader.start()
+    commit.entered.wait()
+
+    followers = join_in_order(queue, Parcel("a", 3), Parcel("b", 2), Parcel("c", 9), Parcel("d"))
+    commit.leave.set()
+    for thread in [leader, *followers]:
+        thread.join(timeout=10)
+
+    assert commit.groups == [["first"], ["a", "b"], ["c"], ["d"]]
+
+
+def test_a_lone_action_keeps_its_place_in_the_queue() -> None:
+    queue, commit = held_queue()
+    leader = threading.Thread(target=queue.submit, args=(Parcel("first"),))
+    leader.start()
+    commit.entered.wait()
+    before = join_in_order(queue, Parcel("a"))
+    alone = threading.Thread(
+        target=queue.run_alone, args=(lambda: commit.groups.append(["alone"]),)
+    )
+    alone.start()
+    while len(queue._waiting) < 2:
+        threading.Event().wait(0.001)
+    after = threading.Thread(target=queue.submit, args=(Parcel("b"),))
+    after.start()
+    while len(queue._waiting) < 3:
+        threading.Event().wait(0.001)
+
+    commit.leave.set()
+    for thread in [leader, *before, alone, after]:
+        thread.join(timeout=10)
+
+    assert commit.groups == [["first"], ["a"], ["alone"], ["b"]]
+
+
+def test_a_failing_commit_fails_everyone_in_its_group_and_nobody_else() -> None:
+    queue, commit = held_queue()
+    commit.fail_with = OSError("no space")
+    failures: list[str] = []
+
+    def submit(name: str) -> None:
+        try:
+            queue.submit(Parcel(name))
+        except OSError:
+            failures.append(name)
+
+    threads = [threading.Thread(target=submit, args=("first",))]
+    threads[0].start()
+    commit.entered.wait()
+    for count, name in enumerate("abc", start=1):
+        threads.append(threading.Thread(target=submit, args=(name,)))
+        threads[-1].start()
+        while len(queue._waiting) < count:
+            threading.Event().wait(0.001)
+    commit.leave.set()
+    for thread in threads:
+        thread.join(timeout=10)
+
+    assert sorted(failures) == ["a", "b", "c"]
+    commit.fail_with = None
+    queue.submit(Parcel("later"))
+    assert commit.groups[-1] == ["later"]
+
+
+def test_an_interrupted_leader_leaves_the_queue_usable() -> None:
+    queue, commit = held_queue()
+    commit.leave.set()
+    queue.submit(Parcel("first"))
+    commit.fail_with = KeyboardInterrupt()
+
+    with pytest.raises(KeyboardInterrupt):
+        queue.submit(Parcel("interrupted"))
+
+    commit.fail_with = None
+    queue.submit(Parcel("later"))
+    assert commit.groups[-1] == ["later"]

@@ -1,0 +1,309 @@
+"""What replay makes of logs that end in every way they can."""
+
+import pytest
+
+from neve.errors import Corruption
+from neve.model.write_batch import PutRow
+from neve.storage.memory_store import MemoryStore
+from neve.wal.batch_codec import LoggedBatch
+from neve.wal.log_options import LogOptions, SyncPolicy
+from neve.wal.recovery_mode import RecoveryMode
+from neve.wal.replay import Replay
+from tests.unit.wal.builders import (
+    SMALL,
+    log_path,
+    logs_in,
+    open_log,
+    put,
+    replay,
+    rewrite,
+    written_log,
+)
+
+
+def keys(batches: list[LoggedBatch]) -> list[str]:
+    return [
+        change.key.decode()
+        for logged in batches
+        for change in logged.batch.changes
+        if isinstance(change, PutRow)
+    ]
+
+
+def offset_of(store: MemoryStore, needle: bytes) -> int:
+    return store.get(log_path(1)).payload.index(needle)
+
+
+def flip(offset: int) -> "Flip":
+    return Flip(offset)
+
+
+class Flip:
+    """Flips one bit of a log."""
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+
+    def __call__(self, content: bytearray) -> None:
+        content[self.offset] ^= 1
+
+
+def test_a_directory_without_logs_holds_nothing() -> None:
+    batches, replaying = replay(MemoryStore())
+
+    assert batches == []
+    assert replaying.report.next_sequence is None
+
+
+def test_what_was_written_is_replayed_in_order() -> None:
+    batches, replaying = replay(written_log("a", "b", "c"))
+
+    assert keys(batches) == ["a", "b", "c"]
+    assert [logged.sequence for logged in batches] == [1, 2, 3]
+    assert replaying.report.next_sequence == 4
+    assert replaying.report.row_count == 3
+    assert not replaying.report.torn_tail
+
+
+def test_a_torn_tail_ends_replay_quietly() -> None:
+    store = written_log("a", "b", close=False)
+    rewrite(store, lambda content: content.__delitem__(slice(-3, None)))
+
+    batches, replaying = replay(store)
+
+    assert keys(batches) == ["a"]
+    assert replaying.report.torn_tail
+    assert replaying.report.next_sequence == 2
+
+
+@pytest.mark.parametrize("mode", [RecoveryMode.TOLERATE_TORN_TAIL, RecoveryMode.ABSOLUTE])
+def test_damage_before_durable_rows_refuses_with_its_place(mode: RecoveryMode) -> None:
+    store = written_log("aaaa", "bbbb", "cccc", close=False)
+    rewrite(store, flip(offset_of(store, b"bbbb")))
+
+    with pytest.raises(Corruption) as caught:
+        replay(store, mode)
+
+    assert caught.value.path == log_path(1)
+    assert caught.value.offset is not None
+    assert "point_in_time" in str(caught.value)
+
+
+def test_a_damaged_last_record_of_a_killed_writer_is_a_torn_tail() -> None:
+    """Nothing behind it says that it was ever durable."""
+    store = written_log("aaaa", "bbbb", close=False)
+    rewrite(store, flip(offset_of(store, b"bbbb")))
+
+    batches, replaying = replay(store)
+
+    assert keys(batches) == ["aaaa"]
+    assert replaying.report.torn_tail
+
+
+def test_a_damaged_last_record_of_a_closed_log_is_corruption() -> None:
+    store = written_log("aaaa", "bbbb", close=True)
+    rewrite(store, flip(offset_of(store, b"bbbb")))
+
+    with pytest.raises(Corruption, match="were durable"):
+        replay(store)
+
+
+def test_point_in_time_keeps_what_is_before_the_damage() -> None:
+    store = written_log("aaaa", "bbbb", "cccc")
+    rewrite(store, flip(offset_of(store, b"bbbb")))
+
+    batches, replaying = replay(store, RecoveryMode.POINT_IN_TIME)
+
+    assert keys(batches) == ["aaaa"]
+    assert replaying.report.stopped_early
+    assert replaying.report.next_sequence == 2
+
+
+def test_skipping_keeps_what_can_be_read_and_says_what_it_dropped() -> None:
+    store = MemoryStore()
+    log = open_log(store)
+    for key in ("aaaa", "bbbb", "cccc"):
+        log.append(put(key, b"v" * 20_000))
+    log.close()
+    rewrite(store, flip(offset_of(store, b"aaaa")))
+
+    batches, replaying = replay(store, RecoveryMode.SKIP_CORRUPT)
+
+    assert keys(batches) == ["cccc"]
+    assert replaying.report.dropped_bytes > 20_000
+    assert replaying.report.next_sequence == 4
+
+
+def test_a_block_of_zeros_before_durable_rows_is_corruption() -> None:
+    store = MemoryStore()
+    log = open_log(store)
+    for index in range(10):
+        log.append(put(f"key{index}", b"v" * 10_000))
+
+    def lose_second_block(content: bytearray) -> None:
+        content[32_768 : 2 * 32_768] = bytes(32_768)
+
+    rewrite(store, lose_second_block)
+
+    with pytest.raises(Corruption):
+        replay(store)
+
+
+def test_a_lost_block_at_the_tail_ends_replay_quietly() -> None:
+    """Written in one group and cut by a power loss that kept only its end."""
+    store = MemoryStore()
+    log = open_log(store, options=LogOptions(sync=SyncPolicy.NONE, preallocate=False))
+    log.append(put("first", b"v" * 30_000))
+    log.sync_once()
+    for index in range(6):
+        log.append(put(f"key{index}", b"v" * 10_000))
+
+    def lose_second_block(content: bytearray) -> None:
+        content[32_768 : 2 * 32_768] = bytes(32_768)
+
+    rewrite(store, lose_second_block)
+    batches, replaying = replay(store)
+
+    assert keys(batches) == ["first"]
+    assert replaying.report.problems
+
+
+def test_a_gigabyte_of_zeros_is_an_empty_log() -> None:
+    class Zeros(MemoryStore):
+        def get_range(self, path: str, *, start: int, length: int) -> bytes:
+            assert path == log_path(1)
+            return bytes(max(0, min(length, (1 << 30) - start)))
+
+    store = Zeros()
+    store.put(log_path(1), b"")
+
+    batches, _ = replay(store)
+
+    assert batches == []
+
+
+def test_logs_follow_each_other() -> None:
+    store = MemoryStore()
+    log = open_log(store)
+    log.append(put("a"))
+    log.rotate()
+    log.append(put("b"))
+    log.rotate()
+    log.append(put("c"))
+    log.close()
+
+    batches, replaying = replay(store)
+
+    assert keys(batches) == ["a", "b", "c"]
+    assert replaying.report.log_count == 3
+
+
+def test_a_missing_log_in_the_middle_is_corruption() -> None:
+    store = MemoryStore()
+    log = open_log(store)
+    for key in ("a", "b", "c"):
+        log.append(put(key))
+        log.rotate()
+    store.delete(log_path(2))
+
+    with pytest.raises(Corruption, match="missing"):
+        replay(store)
+
+
+def test_a_torn_tail_that_an_earlier_recovery_accepted_stays_accepted() -> None:
+    store = written_log("a", "b", close=False)
+    rewrite(store, lambda content: content.__delitem__(slice(-3, None)))
+    log = open_log(store, number=2, sequence=2)
+    log.append(put("c"))
+    log.close()
+
+    batches, replaying = replay(store)
+
+    assert keys(batches) == ["a", "c"]
+    assert [logged.sequence for logged in batches] == [1, 2]
+    assert replaying.report.next_sequence == 3
+
+
+def test_rows_an_earlier_recovery_dropped_do_not_come_back() -> None:
+    """The first log still holds row 2 whole, but the second begins at 2."""
+    store = written_log("a", "dropped", close=False)
+    log = open_log(store, number=2, sequence=2)
+    log.append(put("c"))
+    log.close()
+
+    for mode in (RecoveryMode.TOLERATE_TORN_TAIL, RecoveryMode.SKIP_CORRUPT):
+        batches, _ = replay(store, mode)
+        assert keys(batches) == ["a", "c"]
+
+
+def test_a_log_that_lost_its_first_record_but_held_durable_rows_is_corruption() -> None:
+    store = written_log("a", "b", "c")
+    rewrite(store, flip(20))
+
+    with pytest.raises(Corruption, match="damaged first record"):
+        replay(store)
+
+
+def test_an_empty_log_after_a_crash_at_its_creation_is_passed_over() -> None:
+    store = written_log("a")
+    store.put(log_path(2), bytes(4096))
+
+    batches, _ = replay(store)
+
+    assert keys(batches) == ["a"]
+
+
+def test_a_file_that_holds_only_an_older_logs_records_counts_as_empty() -> None:
+    """This is what a crash leaves right after a file was recycled."""
+    store = written_log("a")
+    store.put(log_path(9), store.get(log_path(1)).payload)
+    store.delete(log_path(1))
+
+    batches, replaying = replay(store)
+
+    assert batches == []
+    assert replaying.report.next_sequence is None
+
+
+def test_rows_that_are_in_data_files_already_are_not_given() -> None:
+    store = written_log("a", "b", "c")
+
+    replaying = Replay(store, logs_in(store), from_sequence=3)
+
+    assert keys(list(replaying)) == ["c"]
+    assert replaying.report.row_count == 1
+
+
+def test_a_log_that_begins_behind_the_first_needed_row_is_corruption() -> None:
+    store = MemoryStore()
+    log = open_log(store, sequence=10)
+    log.append(put("a"))
+    log.close()
+
+    with pytest.raises(Corruption, match="missing"):
+        list(Replay(store, logs_in(store), from_sequence=5))
+
+
+def test_replaying_twice_gives_the_same() -> None:
+    store = written_log("a", "b", close=False)
+    rewrite(store, lambda content: content.__delitem__(slice(-3, None)))
+
+    assert replay(store)[0] == replay(store)[0]
+
+
+def test_absolute_accepts_a_log_that_ends_between_two_records() -> None:
+    batches, _ = replay(written_log("a", "b", close=False), RecoveryMode.ABSOLUTE)
+
+    assert keys(batches) == ["a", "b"]
+
+
+def test_a_record_that_spans_blocks_is_given_whole() -> None:
+    store = MemoryStore()
+    log = open_log(store, options=SMALL)
+    value = bytes(range(256)) * 600
+    log.append(put("big", value))
+    log.close()
+
+    ((logged),) = replay(store)[0]
+
+    assert logged.batch.changes == (PutRow(b"big", value),)

@@ -1,0 +1,274 @@
+"""The live log: numbers, policies, rotation, recycling, truncation, closing."""
+
+import threading
+
+import pyarrow as pa
+import pytest
+
+from neve.errors import Closed, InvalidArgument, LimitExceeded
+from neve.model.write_batch import SEQUENCE_MAX, PutRow, UpsertRows, WriteBatch
+from neve.observability.metrics import WAL_DELETED, WAL_RECYCLED, WAL_SYNCS, Counters
+from neve.storage.memory_store import MemoryStore
+from neve.testing.simulated_clock import SimulatedClock
+from neve.wal.batch_codec import encode_changes
+from neve.wal.log_options import LogOptions, SyncPolicy
+from neve.wal.record_format import Dialect
+from neve.wal.write_ahead_log import WriteAheadLog
+from tests.unit.wal.builders import SMALL, log_path, logs_in, open_log, put, replay
+
+
+def counted_log(
+    store: MemoryStore, options: LogOptions, clock: SimulatedClock | None = None
+) -> tuple[WriteAheadLog, Counters]:
+    counters = Counters()
+    log = WriteAheadLog(
+        files=store,
+        store=store,
+        log_path=log_path,
+        next_log_number=1,
+        next_sequence=1,
+        options=options,
+        recorder=counters,
+        clock=clock or SimulatedClock(),
+    )
+    return log, counters
+
+
+def test_every_row_takes_one_sequence_number() -> None:
+    log = open_log(MemoryStore())
+    rows = pa.record_batch({"id": [1, 2, 3]})
+
+    first = log.append(put("a"))
+    second = log.append(encode_changes(WriteBatch((UpsertRows(rows), PutRow(b"b", b"")))))
+    third = log.append(put("c"))
+
+    assert (first, second, third) == (1, 2, 6)
+    assert log.next_sequence == 7
+
+
+def test_batches_are_applied_in_sequence_order_after_they_are_durable() -> None:
+    log = open_log(MemoryStore())
+    seen: list[tuple[int, int]] = []
+
+    for key in ("a", "b"):
+        log.append(put(key), apply=lambda first: seen.append((first, log.durable_through)))
+
+    assert seen == [(1, 1), (2, 2)]
+
+
+def test_always_syncs_every_append() -> None:
+    log, counters = counted_log(MemoryStore(), LogOptions(sync=SyncPolicy.ALWAYS))
+
+    for _ in range(5):
+        log.append(put("a"))
+
+    assert counters.total(WAL_SYNCS) == 5
+
+
+def test_group_shares_a_sync_between_appends_that_wait_together() -> None:
+    log, counters = counted_log(MemoryStore(), LogOptions(sync=SyncPolicy.GROUP))
+    entered, leave = threading.Event(), threading.Event()
+
+    def hold(_: int) -> None:
+        entered.set()
+        leave.wait()
+
+    threads = [threading.Thread(target=log.append, args=(put("first"),), kwargs={"apply": hold})]
+    threads[0].start()
+    entered.wait()
+    followers = [threading.Thread(target=log.append, args=(put(f"k{i}"),)) for i in range(8)]
+    for thread in followers:
+        thread.start()
+    while len(log._queue._waiting) < 8:
+        threading.Event().wait(0.001)
+    leave.set()
+    for thread in threads + followers:
+        thread.join()
+
+    assert counters.total(WAL_SYNCS) == 2
+    assert log.next_sequence == 10
+
+
+def test_interval_syncs_when_the_interval_is_over() -> None:
+    clock = SimulatedClock()
+    options = LogOptions(sync=SyncPolicy.INTERVAL, sync_interval_seconds=5)
+    log, counters = counted_log(MemoryStore(), options, clock)
+
+    log.append(put("a"))
+    assert log.durable_through == 0
+    clock.sleep(6)
+    log.append(put("b"))
+
+    assert counters.total(WAL_SYNCS) == 1
+    assert log.durable_through == 2
+
+
+def test_none_syncs_only_when_asked() -> None:
+    log, counters = counted_log(MemoryStore(), LogOptions(sync=SyncPolicy.NONE))
+
+    log.append(put("a"))
+    assert counters.total(WAL_SYNCS) == 0
+    assert log.sync_once()
+    assert not log.sync_once()
+
+    assert log.durable_through == 1
+
+
+def test_a_full_log_is_closed_and_the_next_one_begun() -> None:
+    store = MemoryStore()
+    log = open_log(store, options=SMALL)
+
+    for _ in range(10):
+        log.append(put("a", b"v" * 20_000))
+
+    assert [found.number for found in logs_in(store)] == [1, 2, 3]
+    assert [closed.number for closed in log.closed_logs] == [1, 2]
+    assert len(replay(store)[0]) == 10
+
+
+def test_segment_bytes_decides_how_long_a_log_gets() -> None:
+    sizes = []
+    for segment_bytes in (64 << 10, 256 << 10):
+        store = MemoryStore()
+        log = open_log(store, options=LogOptions(segment_bytes=segment_bytes, preallocate=False))
+        for _ in range(40):
+            log.append(put("a", b"v" * 20_000))
+        sizes.append(len(logs_in(store)))
+
+    assert sizes[0] > sizes[1]
+
+
+def test_preallocation_reserves_a_logs_space_when_it_begins() -> None:
+    for preallocate, expected in ((True, 128 << 10), (False, 0)):
+        store = MemoryStore()
+        open_log(store, options=LogOptions(segment_bytes=128 << 10, preallocate=preallocate))
+        assert (store.size(log_path(1)) >= 128 << 10) == bool(expected)
+
+
+def test_the_floor_is_the_first_log_with_a_row_that_is_not_flushed() -> None:
+    log = open_log(MemoryStore())
+    for key in ("a", "b", "c"):
+        log.append(put(key))
+        log.rotate()
+
+    assert [log.floor_for(flushed) for flushed in (0, 1, 2, 3)] == [1, 2, 3, 4]
+
+
+def test_logs_below_the_floor_are_deleted() -> None:
+    store = MemoryStore()
+    options = LogOptions(sync=SyncPolicy.ALWAYS, preallocate=False, recycle_count=0)
+    log, counters = counted_log(store, options)
+    for key in ("a", "b", "c"):
+        log.append(put(key))
+        log.rotate()
+
+    dropped = log.truncate_below(3)
+
+    assert dropped == 2
+    assert [found.number for found in logs_in(store)] == [3, 4]
+    assert counters.total(WAL_DELETED) == 2
+
+
+def test_a_log_below_the_floor_is_written_over_by_the_next_one() -> None:
+    store = MemoryStore()
+    log, counters = counted_log(
+        store, LogOptions(sync=SyncPolicy.ALWAYS, segment_bytes=64 << 10, recycle_count=1)
+    )
+    for index in range(200):
+        log.append(put(f"old{index:03}"))
+    log.rotate()
+    log.truncate_below(2)
+    log.append(put("b"))
+    log.rotate()
+    log.append(put("new"))
+
+    assert counters.total(WAL_RECYCLED) == 1
+    assert [found.number for found in logs_in(store)] == [2, 3]
+    assert b"old199" in store.get(log_path(3)).payload
+    batches, replaying = replay(store)
+    assert [logged.sequence for logged in batches] == [201, 202]
+    assert replaying.report.next_sequence == 203
+
+
+def test_logs_replayed_at_open_are_kept_until_they_are_truncated() -> None:
+    store = MemoryStore()
+    first = open_log(store)
+    first.append(put("a"))
+    first.close()
+
+    log = open_log(store, number=2, sequence=2, older_logs=tuple(logs_in(store)))
+
+    assert log.floor_for(0) == 1
+    assert log.floor_for(1) == 2
+    assert log.truncate_below(2) == 1
+
+
+def test_closing_twice_is_no_error_and_writing_afterwards_is() -> None:
+    log = open_log(MemoryStore())
+    log.append(put("a"))
+
+    log.close()
+    log.close()
+
+    with pytest.raises(Closed, match="was closed"):
+        log.append(put("b"))
+    with pytest.raises(Closed):
+        log.rotate()
+
+
+def test_the_last_sequence_number_is_never_passed() -> None:
+    log = open_log(MemoryStore(), sequence=SEQUENCE_MAX - 1)
+    log.append(put("a"))
+
+    with pytest.raises(LimitExceeded):
+        log.append(put("b"))
+
+    assert log.next_sequence == SEQUENCE_MAX
+
+
+def test_a_foreign_dialect_holds_only_plain_rows() -> None:
+    store = MemoryStore()
+    log = open_log(store, options=LogOptions(dialect=Dialect.ROCKSDB, preallocate=False))
+
+    log.append(put("alpha", b"one"))
+    log.close()
+
+    assert store.get(log_path(1)).payload.hex(" ").startswith("02 b3 f8 14 17 00 01 01 00 00 00")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("segment_bytes", 100),
+        ("sync_interval_seconds", 0),
+        ("recycle_count", -1),
+        ("group_bytes_max", 0),
+    ],
+)
+def test_an_option_that_cannot_work_is_refused(name: str, value: int) -> None:
+    with pytest.raises(InvalidArgument, match=name):
+        LogOptions(**{name: value})  # type: ignore[arg-type]
+
+
+def test_numbers_begin_at_one() -> None:
+    with pytest.raises(InvalidArgument):
+        open_log(MemoryStore(), number=0)
+
+
+def test_sixteen_threads_get_contiguous_numbers_and_lose_nothing() -> None:
+    store = MemoryStore()
+    log = open_log(store, options=LogOptions(segment_bytes=64 << 10, preallocate=False))
+    firsts: list[int] = []
+
+    def write(worker: int) -> None:
+        firsts.extend([log.append(put(f"{worker}-{index}")) for index in range(50)])
+
+    threads = [threading.Thread(target=write, args=(worker,)) for worker in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    log.close()
+
+    assert sorted(firsts) == list(range(1, 801))
+    assert len(replay(store)[0]) == 800

@@ -250,8 +250,7 @@ def test_moments_that_python_cannot_hold_keep_their_order_and_bytes(
         keys = encoder([kind])
         storage = pa.int32() if kind == pa.date32() else pa.int64()
         column = pa.array([number], storage).view(kind)
-        (key,) = keys.encode_arrays([column]).to_pylist()
-        assert key is not None
+        key = cast("bytes", keys.encode_arrays([column]).to_pylist()[0])
         assert keys.encode(keys.decode(key)) == key
         assert keys.decode_arrays(pa.array([key], pa.binary())) == [column]
         assert (key < keys.encode((epoch,))) == (number < 0)

@@ -2,17 +2,18 @@
 
 As people write it, and as Iceberg keeps it:
 
-    "day(ts)"              {"source-id": 1, "field-id": 1000, "name": "ts_day",    "transform": "day"}
-    "bucket(16, id)"       {"source-id": 2, "field-id": 1001, "name": "id_bucket", "transform": "bucket[16]"}
-    "truncate(4, name)"    {"source-id": 3, "field-id": 1002, "name": "name_trunc", "transform": "truncate[4]"}
-    "x" or "identity(x)"   {"source-id": 4, "field-id": 1003, "name": "x",         "transform": "identity"}
+    written                source-id  field-id  name        transform
+    "day(ts)"                      1      1000  ts_day      day
+    "bucket(16, id)"               2      1001  id_bucket   bucket[16]
+    "truncate(4, title)"           3      1002  title_trunc truncate[4]
+    "x" or "identity(x)"           4      1003  x           identity
 
 S1  Field ids begin at 1000 and mean one source column and transform for ever, in all specs of a
     table: a field that comes back gets its old id and name.
 S2  Names, field ids and pairs of column and transform occur once in a spec. One column has at most
     one of year, month, day and hour: the finer one implies the coarser.
 S3  A field is named as no other column is, so that both can stand side by side in a listing.
-"""  # noqa: E501 - a drawing
+"""
 
 import difflib
 import json

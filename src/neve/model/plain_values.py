@@ -176,6 +176,14 @@ def stored_array(array: ArrowArray) -> ArrowArray:
     return array.storage if isinstance(array, pa.UuidArray) else array
 
 
+def is_nan(value: object) -> bool:
+    """Tell whether a value is NaN, or the missing datetime of pandas."""
+    if isinstance(value, Decimal):
+        return value.is_nan()
+    # Nothing else differs from itself.
+    return bool(value != value)  # noqa: PLR0124
+
+
 def is_float(type_: pa.DataType) -> bool:
     """Tell whether a column can hold NaN."""
     return pa.types.is_floating(type_)
@@ -212,10 +220,10 @@ class _Literal:
         if isinstance(number, bool) or not isinstance(number, int | float | Decimal):
             self.refuse(wanted)
         if not isinstance(number, int):
+            if is_nan(number):
+                self.refuse(f"{wanted}: NaN equals nothing")
             # The shortest text of a float is what was typed: 0.1 means one tenth.
             number = Decimal(repr(number)) if isinstance(number, float) else number
-            if number.is_nan():
-                self.refuse(f"{wanted}: NaN equals nothing")
         whole, exact = _floor_scaled(number, scale)
         if whole > limit:
             return Located(limit, exact=False)
@@ -242,7 +250,7 @@ class _Literal:
         number = self.value
         if isinstance(number, bool) or not isinstance(number, int | float | Decimal):
             self.refuse("a float")
-        if number.is_nan() if isinstance(number, Decimal) else math.isnan(number):
+        if is_nan(number):
             self.refuse("a number, or use is_nan: NaN equals nothing")
         single = pa.types.is_float32(self.type_)
         try:

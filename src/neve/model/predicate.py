@@ -41,7 +41,7 @@ from neve.model.bound_predicate import (
     all_of,
     any_of,
 )
-from neve.model.plain_values import Located, PlainValue, is_float, locate
+from neve.model.plain_values import Located, PlainValue, is_float, is_nan, locate
 from neve.model.schema_view import SchemaView
 
 # Trees are walked recursively; "and" and "or" chains count once, however long.
@@ -246,7 +246,7 @@ class ColumnName:
                 f"column {self.name!r} was compared with a {type(value).__name__}",
                 hint="Use a number, text, bytes, a date, a time, a datetime or a UUID",
             )
-        if _is_nan(value):
+        if is_nan(value):
             raise InvalidArgument(
                 f"column {self.name!r} was compared with {value!r}",
                 hint="Nothing equals NaN: use is_nan() or not_nan()",
@@ -260,13 +260,6 @@ def col(name: str) -> ColumnName:
             f"a column name is text, not {type(name).__name__}", hint='Write col("name")'
         )
     return ColumnName(name)
-
-
-def _is_nan(value: object) -> bool:
-    if isinstance(value, Decimal):
-        return value.is_nan()
-    # Only NaN, and the missing datetime of pandas, differ from themselves.
-    return bool(value != value)  # noqa: PLR0124
 
 
 def _operands(predicate: object, kind: type[And] | type[Or]) -> tuple[Predicate, ...]:

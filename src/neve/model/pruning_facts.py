@@ -30,7 +30,7 @@ from neve.model.bound_predicate import (
     BoundPredicate,
     Operator,
 )
-from neve.model.plain_values import PlainValue, is_float, less, plain_of, stored_array
+from neve.model.plain_values import PlainValue, is_float, is_nan, less, plain_of, stored_array
 from neve.model.schema_view import ArrowArray
 
 
@@ -55,13 +55,11 @@ class ColumnFacts:
     @classmethod
     def of_value(cls, value: PlainValue | None) -> "ColumnFacts":
         """Facts of rows that all have this value: a partition, for example."""
-        is_null, is_nan = value is None, value != value  # noqa: PLR0124 - only NaN differs from itself
-        bound = None if is_nan else value
         return cls(
-            lower=bound,
-            upper=bound,
-            null_count=int(is_null),
-            nan_count=int(is_nan),
+            lower=_known(value),
+            upper=_known(value),
+            null_count=int(value is None),
+            nan_count=int(is_nan(value)),
             row_count=1,
         )
 
@@ -220,4 +218,4 @@ def _cut(bound: PlainValue | None, length: int) -> str | bytes | None:
 
 
 def _known(bound: PlainValue | None) -> PlainValue | None:
-    return None if bound != bound else bound  # noqa: PLR0124 - only NaN differs from itself
+    return None if is_nan(bound) else bound

@@ -15,16 +15,16 @@ everything that is wrong, take the careful way, which is slower and knows which 
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
-from typing import Final, cast
+from typing import Any, Final, TypeAlias, cast
 
 import pyarrow as pa
 
 from neve.errors import Corruption, LimitExceeded, SchemaMismatch
 from neve.model.arrow_types import NESTED_KINDS, TypeKind, kind_of, type_name
 from neve.model.row_layout import BodyLayout, MaybeRaw, StoredField, pack_header, parse_header
-from neve.model.row_values import Domain, value_reader, value_writer
+from neve.model.row_values import Domain, initial_value, value_reader, value_writer
 from neve.model.row_vectors import RowVectors
-from neve.model.scalar_values import FromRaw, ToRaw, Unfit, scalar_form
+from neve.model.scalar_values import FromRaw, Raw, ToRaw, Unfit, scalar_form
 from neve.model.schema import Column, TableSchema, normalize_batch, similar_name_hint
 
 ROW_BYTES_MAX: Final = (1 << 31) - 1
@@ -41,7 +41,7 @@ class RowCodec:
     Safe to share between threads: a reader made twice is the same reader.
     """
 
-    __slots__ = ("_header", "_own", "_readers", "_vectors", "_writer", "schema")
+    __slots__ = ("_header", "_read", "_readers", "_vectors", "_write", "schema")
 
     def __init__(self, schema: TableSchema) -> None:
         stored = tuple(
@@ -49,8 +49,8 @@ class RowCodec:
         )
         self.schema: Final = schema
         self._header: Final = pack_header(stored)
-        self._own: Final = _RowReader(stored, self._header, schema)
-        self._writer: Final = _RowWriter(schema, self._header)
+        self._read: Final = _RowReader(stored, self._header, schema).read
+        self._write: Final = _RowWriter(schema, self._header).write
         self._vectors: Final = RowVectors(schema, stored, self._header)
         self._readers: dict[bytes, _RowReader] = {}
 
@@ -60,7 +60,7 @@ class RowCodec:
         A column left out becomes its write default, or NULL. Raises SchemaMismatch naming the
         column, before anything is made.
         """
-        return self._writer.write(row)
+        return self._write(row)
 
     def decode(self, value: bytes) -> dict[str, object]:
         """Give the row in column order.
@@ -69,7 +69,7 @@ class RowCodec:
         outside Python's years 1 to 9999, which only `decode_many` can give.
         """
         if value.startswith(self._header):
-            return self._own.read(value)
+            return self._read(value)
         return self._reader_of(value).read(value)
 
     def encode_batch(self, batch: pa.RecordBatch) -> list[bytes]:
@@ -130,6 +130,7 @@ class _RowWriter:
         "_pick",
         "_quick_fixed",
         "_quick_variable",
+        "_steps",
         "_types",
     )
 
@@ -143,34 +144,64 @@ class _RowWriter:
         self._layout: Final = BodyLayout([column.type for column in columns])
         self._pack_head: Final = self._layout.head.pack
         self._no_nulls: Final = self._layout.no_nulls
-        fixed = [columns[at] for at in self._layout.fixed]
-        variable = [columns[at] for at in self._layout.variable]
-        # The quick way takes values in the order in which they are packed.
+        # The quick ways take values in the order in which they are packed.
+        packed = [*self._layout.fixed, *self._layout.variable]
+        ordered = [columns[at] for at in packed]
+        quick = [_quick_writer(column.type) for column in ordered]
+        zeros = [
+            *self._layout.zeros[: len(self._layout.fixed)],
+            *[b""] * len(self._layout.variable),
+        ]
         self._count: Final = len(columns)
-        self._fixed_count: Final = len(fixed)
-        self._pick: Final = _picker([column.name for column in [*fixed, *variable]])
-        self._types: Final = [_quick_class(column.type) for column in [*fixed, *variable]]
-        self._quick_fixed: Final = _quick_writers(fixed)
-        self._quick_variable: Final = _quick_writers(variable)
+        self._fixed_count: Final = len(self._layout.fixed)
+        self._pick: Final = _picker([column.name for column in ordered])
+        self._types: Final = [_quick_class(column.type) for column in ordered]
+        self._quick_fixed: Final = _positions(quick[: self._fixed_count])
+        self._quick_variable: Final = _positions(quick[self._fixed_count :])
+        null_bits = [1 << at if columns[at].nullable else 0 for at in packed]
+        self._steps: Final = list(zip(self._types, quick, null_bits, zeros, strict=True))
 
     def write(self, row: Mapping[str, object]) -> bytes:
         try:
             values = self._pick(row)
-            if [*map(type, values)] != self._types or len(row) != self._count:
+            if len(row) != self._count:
                 return self._write_carefully(row)
+            if [*map(type, values)] != self._types:
+                return self._write_with_nulls(values) or self._write_carefully(row)
             fixed = [*values[: self._fixed_count]]
             for at, to_raw in self._quick_fixed:
                 fixed[at] = to_raw(fixed[at])
             pieces = [*values[self._fixed_count :]]
             for at, to_raw in self._quick_variable:
                 pieces[at] = to_raw(pieces[at])
-            head = self._pack_head(self._no_nulls, *fixed, *map(len, cast("list[bytes]", pieces)))
+            head = self._pack_head(self._no_nulls, *fixed, *map(len, pieces))
         except (KeyError, TypeError, ValueError, OverflowError, struct.error):
             return self._write_carefully(row)
-        encoded = b"".join((self._header, head, *cast("list[bytes]", pieces)))
+        encoded = b"".join((self._header, head, *pieces))
         if len(encoded) > ROW_BYTES_MAX:
             raise _too_long(len(encoded))
         return encoded
+
+    def _write_with_nulls(self, values: tuple[Any, ...]) -> bytes:
+        """Give the bytes of a row whose values other than None are of the expected classes.
+
+        Gives nothing for any other row; raises what `write` catches.
+        """
+        nulls = 0
+        raws: list[Any] = []
+        for value, (expected, to_raw, null_bit, zero) in zip(values, self._steps, strict=True):
+            if value is None and null_bit:
+                nulls |= null_bit
+                raws.append(zero)
+            elif type(value) is expected:
+                raws.append(value if to_raw is None else to_raw(value))
+            else:
+                return b""
+        pieces = raws[self._fixed_count :]
+        bitmap = nulls.to_bytes(len(self._no_nulls), "little")
+        head = self._pack_head(bitmap, *raws[: self._fixed_count], *map(len, pieces))
+        encoded = b"".join((self._header, head, *pieces))
+        return encoded if len(encoded) <= ROW_BYTES_MAX else b""
 
     def _write_carefully(self, row: Mapping[str, object]) -> bytes:
         if not isinstance(row, Mapping):
@@ -223,15 +254,15 @@ def _quick_class(arrow_type: pa.DataType) -> type:
             return scalar_form(arrow_type).python_type
 
 
-def _quick_writers(columns: Sequence[Column]) -> tuple[tuple[int, ToRaw], ...]:
-    """Give the columns, by position, whose values are not their own raw form."""
-    found: list[tuple[int, ToRaw]] = []
-    for at, column in enumerate(columns):
-        if kind_of(column.type) in NESTED_KINDS:
-            found.append((at, value_writer(column.type, Domain.PYTHON)))
-        elif (quick := scalar_form(column.type).quick) is not None:
-            found.append((at, quick))
-    return tuple(found)
+def _quick_writer(arrow_type: pa.DataType) -> ToRaw | None:
+    if kind_of(arrow_type) in NESTED_KINDS:
+        return value_writer(arrow_type, Domain.PYTHON)
+    return scalar_form(arrow_type).quick
+
+
+def _positions(writers: Sequence[ToRaw | None]) -> tuple[tuple[int, ToRaw], ...]:
+    """Give the places where values are not their own raw form."""
+    return tuple((at, to_raw) for at, to_raw in enumerate(writers) if to_raw is not None)
 
 
 class _RowReader:
@@ -244,16 +275,17 @@ class _RowReader:
         "_fixed_reads",
         "_layout",
         "_names",
+        "_never_null",
         "_no_nulls",
+        "_null_slots",
         "_pick",
         "_pieces_at",
         "_unpack_head",
         "_variable_reads",
+        "_zeros",
     )
 
-    def __init__(
-        self, stored: Sequence[StoredField], header: bytes, schema: TableSchema
-    ) -> None:
+    def __init__(self, stored: Sequence[StoredField], header: bytes, schema: TableSchema) -> None:
         layout = BodyLayout([each.type for each in stored])
         self._layout: Final = layout
         self._body_at: Final = len(header)
@@ -264,7 +296,7 @@ class _RowReader:
         places = {each.field_id: at for at, each in enumerate(stored)}
         # What a row does not hold lies behind what it holds.
         later = [column for column in schema.columns if column.field_id not in places]
-        self._constants: Final = [_initial_value(column) for column in later]
+        self._constants: Final = [initial_value(column) for column in later]
         places |= {column.field_id: len(stored) + at for at, column in enumerate(later)}
         # Head entries: the bitmap, fixed-width values, lengths; then the constants.
         order = [*layout.fixed, *layout.variable, *range(len(stored), len(stored) + len(later))]
@@ -274,17 +306,27 @@ class _RowReader:
             for column in schema.columns
         ]
         self._pick: Final = _picker([slots[at] for _, at, _ in self._columns])
-        reads = {at: _quick_reader(stored[at].type, read) for _, at, read in self._columns if at < len(stored)}
+        reads = {
+            at: _quick_reader(stored[at].type, read)
+            for _, at, read in self._columns
+            if at < len(stored)
+        }
         self._fixed_reads: Final = tuple(
             (slots[at], read) for at in layout.fixed if (read := reads.get(at)) is not None
         )
+        required = {at for column, at, _ in self._columns if not column.nullable}
+        # Bits that the careful way has to look at: columns never NULL, and bits of no field.
+        self._never_null: Final = sum(
+            1 << at for at in range(8 * layout.bitmap_bytes) if at >= len(stored) or at in required
+        )
+        self._null_slots: Final = tuple((1 << at, slots[at]) for at in range(len(stored)))
+        self._zeros: Final = (layout.no_nulls, *layout.zeros)
         self._variable_reads: Final = tuple((slots[at], reads.get(at)) for at in layout.variable)
 
     def read(self, value: bytes) -> _Row:
         try:
-            entries = [*self._unpack_head(value, self._body_at), *self._constants]
-            if entries[0] != self._no_nulls:
-                return self._read_carefully(value)
+            head = self._unpack_head(value, self._body_at)
+            entries = [*head, *self._constants]
             at = self._pieces_at
             for slot, read in self._variable_reads:
                 end = at + entries[slot]
@@ -294,6 +336,15 @@ class _RowReader:
                 return self._read_carefully(value)
             for slot, read in self._fixed_reads:
                 entries[slot] = read(entries[slot])
+            if head[0] != self._no_nulls:
+                nulls = int.from_bytes(head[0], "little")
+                if nulls & self._never_null:
+                    return self._read_carefully(value)
+                for null_bit, slot in self._null_slots:
+                    if nulls & null_bit:
+                        entries[slot] = None
+                        if head[slot] != self._zeros[slot]:
+                            return self._read_carefully(value)
         except (ValueError, Corruption, struct.error):
             return self._read_carefully(value)
         return dict(zip(self._names, self._pick(entries), strict=True))
@@ -306,7 +357,7 @@ class _RowReader:
             if raw is None and not column.nullable:
                 raise Corruption(f"row has NULL in column {column.name!r}, which is never NULL")
             try:
-                row[column.name] = raw if raw is None or read is None else read(raw)
+                row[column.name] = raw if raw is None or read is None else read(cast("Raw", raw))
             except Unfit as unfit:
                 raise SchemaMismatch(
                     f"column {column.name!r}: {unfit.reason}",
@@ -316,10 +367,34 @@ class _RowReader:
         return row
 
 
-def _initial_value(column: Column) -> object:
-    if column.initial_default is None and not column.nullable:
-        raise Corruption(
-            f"row has no column {column.name!r}, which is never NULL and has no initial default",
-            hint="The row belongs to another schema, or its bytes were changed",
-        )
-    return column.initial_default
+def _column_reader(
+    column: Column, stored: Sequence[StoredField], places: Mapping[int, int]
+) -> FromRaw | None:
+    at = places[column.field_id]
+    if at >= len(stored):
+        return None
+    return value_reader(stored[at].type, column.type, Domain.PYTHON)
+
+
+def _quick_reader(stored: pa.DataType, read: FromRaw | None) -> FromRaw | None:
+    # One call less for the most common case; the careful way explains what it refuses.
+    return cast("FromRaw", bytes.decode) if kind_of(stored) is TypeKind.STRING else read
+
+
+# What a row holds has no type before it was checked, and a cast would cost time for each row.
+_Picker: TypeAlias = Callable[[object], tuple[Any, ...]]
+
+
+def _picker(keys: Sequence[object]) -> _Picker:
+    """Make the function that takes these keys out of a row, or of a list, as a tuple."""
+    pick = cast("_Picker", itemgetter(*keys))
+    return pick if len(keys) > 1 else lambda row: (pick(row),)
+
+
+def _too_long(size: int) -> LimitExceeded:
+    return LimitExceeded(
+        f"row takes {size} bytes",
+        limit=ROW_BYTES_MAX,
+        actual=size,
+        hint="Store large values elsewhere and keep their address in the row",
+    )

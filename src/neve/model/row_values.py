@@ -34,6 +34,7 @@ from neve.model.row_layout import (
     unpack_count,
 )
 from neve.model.scalar_values import FromRaw, Raw, ToRaw, Unfit, scalar_form
+from neve.model.schema import Column
 
 
 class Domain(Enum):
@@ -100,6 +101,16 @@ def value_reader(stored: pa.DataType, wanted: pa.DataType, domain: Domain) -> Fr
         return None
     from_raw = scalar_form(stored).from_raw
     return from_raw if from_raw is None or domain is not Domain.SHOWN else _shown(from_raw)
+
+
+def initial_value(column: Column) -> object:
+    """Give what a column is in a row that was written before it existed; raises Corruption."""
+    if column.initial_default is None and not column.nullable:
+        raise Corruption(
+            f"row has no column {column.name!r}, which is never NULL and has no initial default",
+            hint="The row belongs to another schema, or its bytes were changed",
+        )
+    return column.initial_default
 
 
 def _unrelated(stored: pa.DataType, wanted: pa.DataType) -> Corruption:

@@ -63,6 +63,13 @@ class AppendFiles(Protocol):
         """Rename an old file and append over its bytes from the start; raises NotFound."""
         ...
 
+    def make_durable(self, path: str) -> None:
+        """Sync a file that another writer left behind; raises NotFound.
+
+        What a reader finds in it may exist only in memory until then.
+        """
+        ...
+
     def lock(self, path: str) -> LockHandle:
         """Take the exclusive lock at `path`; raises Fenced when another process holds it."""
         ...

@@ -279,6 +279,21 @@ class LocalStore:
         directories = (new_directory,) if directory == new_directory else (new_directory, directory)
         return self._settled_file(new_path, handle, directories)
 
+    def make_durable(self, path: str) -> None:
+        """Sync a file that another writer left behind; raises NotFound."""
+        check_path(path)
+        try:
+            self._tree.refuse_links(path)
+            handle = self._disk.open_file(self._tree.on_disk(path), writable=True)
+        except OSError as error:
+            raise _failed_read(error, path) from error
+        try:
+            self._disk.sync(handle)
+        except OSError as error:
+            raise error_from_disk(error, doing="sync a file", path=path) from error
+        finally:
+            self._tree.close(handle)
+
     def lock(self, path: str) -> LocalLock:
         """Take the exclusive lock at `path`, a file named LOCK; raises Fenced when it is held."""
         check_path(path)

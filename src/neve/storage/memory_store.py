@@ -167,6 +167,12 @@ class MemoryStore:
             old.extend(bytes(max(0, preallocate_bytes - len(old))))
             return self._open_locked(new_path, old)
 
+    def make_durable(self, path: str) -> None:
+        """Check that the file is there; raises NotFound. Memory has nothing to sync."""
+        check_path(path)
+        with self._contents.lock:
+            self._contents.entry_locked(path)
+
     def lock(self, path: str) -> "MemoryLock":
         """Take the exclusive lock at `path`; raises Fenced while another handle holds it."""
         check_path(path)

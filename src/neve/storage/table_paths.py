@@ -200,7 +200,8 @@ class TablePaths:
 
     def data_file(self, file_id: str, *, partition_path: str = "") -> str:
         """Path of a Parquet file; the partition path is decoration for people, already escaped."""
-        return _checked(join_path(join_path(self.data, partition_path), f"{file_id}.parquet"))
+        directory = f"{self.data}/{partition_path}" if partition_path else self.data
+        return _checked(f"{directory}/{file_id}.parquet")
 
     def delete_file(self, file_id: str) -> str:
         """Path of a Puffin file of deletion vectors."""

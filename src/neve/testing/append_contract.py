@@ -11,7 +11,7 @@ The store must be empty; reading goes through the ObjectStore beside it. Each te
 halves are shown with a simulated disk.
 """
 
-# ruff: noqa: D102  the name of a test is its sentence
+# ruff: noqa: D102, PLR2004  the name of a test is its sentence, and its numbers are its example
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

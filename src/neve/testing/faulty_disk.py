@@ -70,10 +70,13 @@ class FaultyDisk(HookedDisk):
         """How many calls failed or were cut short."""
         return self._faults
 
-    def heal(self) -> None:
-        """Let every call succeed from now on."""
+    def plan(self, *faults: Fault) -> None:
+        """Plan anew, counting calls from here; without faults every call succeeds."""
         with self._lock:
-            self._plan = ()
+            self._plan = faults
+            self._calls.clear()
+            self._calls_of.clear()
+            self._faults = 0
 
     def before(self, call: DiskCall) -> None:
         """Count the call, and fail it when the plan says so."""

@@ -7,9 +7,12 @@ Steps, for each log in ascending number:
 2. Give its batches while each begins where the last one ended, up to the start of the next log.
    What lies behind that was dropped by an earlier recovery.
 3. At the end of the log, or at the first thing that is not the next batch, judge:
-   - another log follows: it must begin exactly where this one stopped;
+   - another log follows: it must begin where this one stopped;
    - it is the last: if any whole record behind says that rows missing here were durable, they were
      acknowledged and are lost: Corruption. Otherwise this is a torn tail, and the end.
+
+Rows below the first one needed are in data files. They may be missing: a deleted log can come back
+after power loss while the next one stays away.
 
 R1  Sequence numbers given are contiguous, in every mode but `skip_corrupt`.
 R2  A batch is given whole or not at all.
@@ -65,7 +68,7 @@ class Replay:
         self._store = store
         self._logs = sorted(logs, key=lambda log: log.number)
         self._mode = mode
-        self._from_sequence = from_sequence
+        self._first_needed = from_sequence or 0
         self._expected: int | None = None
 
     def __iter__(self) -> Iterator[LoggedBatch]:
@@ -98,16 +101,19 @@ class Replay:
 
     def _joins(self, start: _Start) -> bool:
         """Check that a log begins where the ones before it ended."""
-        due = self._expected if self._expected is not None else self._from_sequence
-        first = self._expected is None
-        if due is None or self._skips or (first and start.sequence <= due):
+        if self._expected is None:
+            # Without a word about data files, the first log there is begins the table.
+            due = self._first_needed or start.sequence
+        else:
+            due = max(self._expected, self._first_needed)
+        if self._skips or start.sequence <= due:
             self._expected = start.sequence
-        elif start.sequence != due:
+        else:
             self._expected = due
             self._refuse(self._gap(start.log, 0, start.sequence), "a log is missing or was cut")
-        if self._expected is not None and not self.report.stopped_early:
-            self.report.next_sequence = max(self.report.next_sequence or 0, self._expected)
-        return not self.report.stopped_early
+            return not self.report.stopped_early
+        self.report.next_sequence = max(self.report.next_sequence or 0, self._expected)
+        return True
 
     def _replay_log(self, start: _Start, limit: int | None) -> Iterator[LoggedBatch]:
         log = start.log
@@ -167,9 +173,7 @@ class Replay:
             self.report.row_count += logged.next_sequence - logged.sequence
 
     def _is_needed(self, logged: LoggedBatch) -> bool:
-        return bool(logged.batch.changes) and (
-            self._from_sequence is None or logged.next_sequence > self._from_sequence
-        )
+        return bool(logged.batch.changes) and logged.next_sequence > self._first_needed
 
     def _judge(
         self, log: LogFile, problem: Problem | None, stopped_at: int, limit: int | None
@@ -179,7 +183,7 @@ class Replay:
         if limit is None:
             lost = self._lost_rows(log, stopped_at)
             self.report.torn_tail = problem is not None and lost is None
-        elif self._expected == limit:
+        elif limit <= max(self._expected, self._first_needed):
             lost = None
         else:
             lost = f"rows {self._expected:,} to {limit - 1:,} are missing"
@@ -191,7 +195,7 @@ class Replay:
         """Say which acknowledged rows are missing, by the word of a record behind the damage."""
         read_at = self._read_at(log)
         for claim in claims_behind(read_at, from_offset=from_offset, log_number=log.number):
-            if self._expected is not None and claim.durable_through >= self._expected:
+            if claim.durable_through >= max(self._expected or 0, self._first_needed):
                 return (
                     f"the record at byte {claim.offset} shows that rows up to "
                     f"{claim.durable_through:,} were durable, and rows from {self._expected:,} "
@@ -204,7 +208,7 @@ class Replay:
         claims = list(claims_behind(self._read_at(log), from_offset=0, log_number=log.number))
         if not claims:
             return None
-        first = min(claim.sequence for claim in claims)
+        first = max(min(claim.sequence for claim in claims), self._first_needed)
         last = max(claim.durable_through for claim in claims)
         return None if last < first else f"rows {first:,} to {last:,} were durable in it"
 

@@ -69,8 +69,13 @@ class SegmentWriter:
             self._append_one(b"".join(payloads[0]))
             return
         framed: list[Piece] = []
-        for pieces in payloads:
-            self._frame(b"".join(pieces), framed)
+        block_offset = self._block_offset
+        try:
+            for pieces in payloads:
+                self._frame(b"".join(pieces), framed)
+        except LimitExceeded:
+            self._block_offset = block_offset  # nothing of this append reaches the file
+            raise
         self._write(framed)
 
     def _append_one(self, payload: bytes) -> None:

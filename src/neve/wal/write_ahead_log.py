@@ -8,10 +8,11 @@ Steps of an append, in one function (`_commit_group`):
 4. apply the batches, in sequence order
 5. acknowledge
 
-Steps of a rotation: begin the next file; write LogEnd and sync the full log; write LogStart.
+Steps of a rotation: make the next file; sync the full log and write its LogEnd; write LogStart.
 
 W1  Sequence and log numbers only grow.
 W2  Every log but the last was synced to its end before the next one got its first record.
+    Logs found at open are synced before the new log begins.
 W3  A failed append or sync fails its whole group with OutcomeUnknown and poisons the log: nothing
     is acknowledged any more, and what is durable is found out by reopening.
 W4  Under `group` and `always` a batch is applied only after it is durable.
@@ -129,6 +130,7 @@ class WriteAheadLog:
         self._spare_paths: list[str] = []
         self._unusable: Closed | None = None
         self._synced_at = self._clock.monotonic()
+        self._adopt(older_logs)
         self._active = self._begin_log(next_log_number)
 
     @property
@@ -170,7 +172,7 @@ class WriteAheadLog:
             nonlocal worked
             self._check_usable()
             if self._durable_through < self._next_sequence - 1:
-                self._guard(self._sync_active)
+                self._guard(self._sync_active, self._active.file.path)
                 worked = True
 
         self._queue.run_alone(sync)
@@ -216,12 +218,12 @@ class WriteAheadLog:
         return dropped
 
     def close(self) -> None:
-        """Write LogEnd, sync and release the log; closing twice is no error."""
+        """Sync, write LogEnd and release the log; closing twice is no error."""
 
         def close() -> None:
             if self._unusable is not None:
                 return
-            self._guard(self._end_active)
+            self._guard(self._end_active, self._active.file.path)
             self._unusable = Closed("the log was closed", path=self._active.file.path)
 
         self._queue.run_alone(close)
@@ -247,7 +249,7 @@ class WriteAheadLog:
                 if work.apply is not None:
                     work.apply(work.first_sequence)
         except BaseException as error:
-            self._poison(error)
+            self._poison(error, self._active.file.path)
             for work in group:
                 work.failure = self._unknown(work, error)
             if not isinstance(error, NeveError):
@@ -298,7 +300,7 @@ class WriteAheadLog:
         """Begin the next log; the full one stays as it is when no new file can be made."""
         full = self._active
         file = self._make_file(full.log_number + 1)
-        self._guard(self._end_active)
+        self._guard(self._end_active, self._active.file.path)
         self._closed_logs.append(
             ClosedLog(number=full.log_number, path=full.file.path, end_sequence=self._next_sequence)
         )
@@ -307,14 +309,24 @@ class WriteAheadLog:
         logger.info("rotated log=%s next=%d", full.file.path, self._active.log_number)
 
     def _end_active(self) -> None:
+        # LogEnd says that all rows are durable, so they must be. It needs no sync of its own:
+        # without it the log merely ends like one whose writer died between two records.
         if self._durable_through < self._next_sequence - 1:
             self._sync_active()
         if self._stamped:
             self._active.append([self._frame_stamp(encode_log_end())])
-            self._active.sync()
         if self.options.recycle_count == 0:
             self._active.file.truncate_to_position()
         self._active.file.close()
+
+    def _adopt(self, older_logs: Sequence[LogFile]) -> None:
+        """Make durable what was replayed.
+
+        A killed writer's last rows may have been read from memory only; the new log begins behind
+        them, so they must not be lost any more.
+        """
+        for log in older_logs:
+            self._files.make_durable(log.path)
 
     def _begin_log(self, number: int) -> SegmentWriter:
         return self._open_segment(self._make_file(number), number)
@@ -339,9 +351,8 @@ class WriteAheadLog:
             file, log_number=number, dialect=self.options.dialect, recyclable=self._stamped
         )
         if self._stamped:
-            self._guard(
-                lambda: segment.append([self._frame_stamp(encode_log_start(log_number=number))])
-            )
+            start = self._frame_stamp(encode_log_start(log_number=number))
+            self._guard(lambda: segment.append([start]), file.path)
         return segment
 
     def _frame_stamp(self, changes: EncodedChanges) -> tuple[bytes | memoryview, ...]:
@@ -352,16 +363,15 @@ class WriteAheadLog:
             stamped=self._stamped,
         )
 
-    def _guard(self, step: Callable[[], None]) -> None:
+    def _guard(self, step: Callable[[], None], path: str) -> None:
         """Run a step whose failure leaves the log in a state that only reopening can tell."""
         try:
             step()
         except BaseException as error:
-            self._poison(error)
+            self._poison(error, path)
             raise
 
-    def _poison(self, error: BaseException) -> None:
-        path = self._active.file.path if hasattr(self, "_active") else None
+    def _poison(self, error: BaseException, path: str) -> None:
         self._unusable = Closed(
             f"the log failed ({error})",
             path=path,

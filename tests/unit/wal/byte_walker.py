@@ -80,7 +80,8 @@ def stored_checksum(dialect: str, type_byte: int, log_number: int | None, payloa
             return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
         case "merutable":
             return zlib.crc32(bytes((type_byte,)) + payload)
-    raise ValueError(dialect)
+        case _:
+            raise ValueError(dialect)
 
 
 def walk(log: bytes, *, dialect: str) -> Walk:

@@ -1,0 +1,1 @@
+"""Named workloads, each run beside its peers; `python -m benchmarks.run` runs them."""

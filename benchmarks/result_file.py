@@ -1,0 +1,198 @@
+"""The JSON file of one run: everything a page or a later comparison needs.
+
+    run
+    ├── format, date, command, seed, rounds, quick, seconds
+    ├── environment       machine, versions, commit; never a path or a host name
+    ├── load_before, load_after
+    └── workloads[]
+        ├── name, sentence, unit, shows, parameters, notes
+        ├── candidates[]  name, kind, sync, rounds[] as measured, and their medians and spread
+        └── ratios[]      of, to, rounds[] (pairs of one round), median and spread, target
+
+Rates are rows (keys, starts) per second of wall time. A spread is the smallest and the largest of
+the rounds. Numbers of single rounds are kept, so that nobody has to trust the summary.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Final, TypedDict, cast
+
+FORMAT: Final = 1
+
+
+class Spread(TypedDict):
+    """What the rounds say together."""
+
+    median: float
+    minimum: float
+    maximum: float
+
+
+class RoundRecord(TypedDict):
+    """One candidate in one round."""
+
+    rows: int
+    calls: int
+    logical_bytes: int
+    wall_seconds: float
+    cpu_seconds: float
+    written_bytes: int | None
+    latency_us: dict[str, float]
+    facts: dict[str, float]
+
+
+class CandidateRecord(TypedDict):
+    """One candidate in all rounds."""
+
+    name: str
+    kind: str
+    sync: str
+    rounds: list[RoundRecord]
+    rate: Spread
+    calls_per_second: Spread
+    megabytes_per_second: Spread
+    cpu_us_per_row: Spread
+    cpu_per_wall: Spread
+    written_per_logical_byte: Spread | None
+    latency_us: dict[str, Spread]
+    facts: dict[str, Spread]
+
+
+class RatioRecord(TypedDict):
+    """Rate of one candidate over that of another, taken round by round."""
+
+    of: str
+    to: str
+    rounds: list[float]
+    ratio: Spread
+    target: float | None
+    is_met: bool | None
+
+
+class WorkloadRecord(TypedDict):
+    """One workload with all who took part."""
+
+    name: str
+    sentence: str
+    unit: str
+    shows: str
+    parameters: dict[str, str | int | float]
+    notes: list[str]
+    candidates: list[CandidateRecord]
+    ratios: list[RatioRecord]
+
+
+class EnvironmentRecord(TypedDict):
+    """Where the run took place."""
+
+    commit: str
+    commit_is_clean: bool
+    python: str
+    libraries: dict[str, str]
+    checksum: str
+    operating_system: str
+    processor: str
+    cores: int
+    memory_bytes: int
+    file_system: str
+
+
+class RunRecord(TypedDict):
+    """One run of the benchmarks."""
+
+    format: int
+    date: str
+    command: str
+    seed: int
+    rounds: int
+    quick: bool
+    seconds: float
+    environment: EnvironmentRecord
+    load_before: list[float]
+    load_after: list[float]
+    workloads: list[WorkloadRecord]
+
+
+def spread_of(values: Sequence[float]) -> Spread:
+    """Give median, smallest and largest."""
+    return Spread(median=median(values), minimum=min(values), maximum=max(values))
+
+
+def summarize_candidate(
+    name: str, *, kind: str, sync: str, rounds: Sequence[RoundRecord]
+) -> CandidateRecord:
+    """Give medians and spreads over the rounds of one candidate."""
+    amplifications = [
+        one["written_bytes"] / one["logical_bytes"]
+        for one in rounds
+        if one["written_bytes"] is not None and one["logical_bytes"]
+    ]
+    return CandidateRecord(
+        name=name,
+        kind=kind,
+        sync=sync,
+        rounds=list(rounds),
+        rate=spread_of([one["rows"] / one["wall_seconds"] for one in rounds]),
+        calls_per_second=spread_of([one["calls"] / one["wall_seconds"] for one in rounds]),
+        megabytes_per_second=spread_of(
+            [one["logical_bytes"] / 1e6 / one["wall_seconds"] for one in rounds]
+        ),
+        cpu_us_per_row=spread_of([one["cpu_seconds"] * 1e6 / one["rows"] for one in rounds]),
+        cpu_per_wall=spread_of([one["cpu_seconds"] / one["wall_seconds"] for one in rounds]),
+        written_per_logical_byte=spread_of(amplifications) if amplifications else None,
+        latency_us={
+            percentile: spread_of([one["latency_us"][percentile] for one in rounds])
+            for percentile in rounds[0]["latency_us"]
+        },
+        facts={
+            fact: spread_of([one["facts"][fact] for one in rounds]) for fact in rounds[0]["facts"]
+        },
+    )
+
+
+def compare_candidates(
+    of: CandidateRecord, to: CandidateRecord, *, target: float | None
+) -> RatioRecord:
+    """Divide rates round by round: what disturbs a machine disturbs neighbours alike."""
+    ratios = [
+        (mine["rows"] / mine["wall_seconds"]) / (theirs["rows"] / theirs["wall_seconds"])
+        for mine, theirs in zip(of["rounds"], to["rounds"], strict=True)
+    ]
+    spread = spread_of(ratios)
+    return RatioRecord(
+        of=of["name"],
+        to=to["name"],
+        rounds=ratios,
+        ratio=spread,
+        target=target,
+        is_met=None if target is None else spread["median"] >= target,
+    )
+
+
+def write_run(run: RunRecord, path: Path) -> None:
+    """Write the file, or replace the one of an earlier run, never in halves."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_text(json.dumps(_rounded(run), indent=1, ensure_ascii=False) + "\n")
+    temporary.replace(path)
+
+
+def read_run(path: Path) -> RunRecord:
+    """Read a file that `write_run` wrote."""
+    run = cast("RunRecord", json.loads(path.read_text()))
+    if run["format"] != FORMAT:
+        raise ValueError(f"{path.name} has format {run['format']}, this code reads {FORMAT}")
+    return run
+
+
+def _rounded(value: object) -> object:
+    """Keep six significant digits: more would be noise in every diff."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, dict):
+        return {name: _rounded(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_rounded(inner) for inner in value]
+    return value

@@ -1,0 +1,140 @@
+"""A seeded life of one log, and the rule that what survives it must obey.
+
+The history knows which batches were submitted under which sequence numbers and how far they must
+be durable. After a crash the log may hold more, but only whole batches, in order, as submitted.
+"""
+
+from dataclasses import dataclass, field
+from random import Random
+
+from neve.errors import NeveError
+from neve.model.write_batch import Change, DeleteRow, PutRow, WriteBatch
+from neve.storage.disk import Disk
+from neve.storage.local_store import LocalStore
+from neve.testing.simulated_clock import SeededIds, SimulatedClock
+from neve.wal.batch_codec import encode_changes
+from neve.wal.log_options import LogOptions, SyncPolicy
+from neve.wal.replay import LogFile, Replay
+from neve.wal.write_ahead_log import WriteAheadLog
+
+ROOT = "/lake"
+
+
+def log_path(number: int) -> str:
+    return f"wal/{number:06}.wal"
+
+
+def find_logs(store: LocalStore) -> list[LogFile]:
+    return [
+        LogFile(number=int(found.path[4:-4]), path=found.path)
+        for found in store.list("wal/")
+        if found.path.endswith(".wal")
+    ]
+
+
+@dataclass
+class History:
+    """What a writer did and was told."""
+
+    submitted: dict[int, tuple[Change, ...]] = field(default_factory=dict)
+    required_through: int = 0
+    flushed_through: int = 0
+    last_log_number: int = 0
+
+    def forget_behind(self, sequence: int) -> None:
+        """Drop batches that a recovery found lost; their numbers are given again."""
+        self.submitted = {
+            first: changes for first, changes in self.submitted.items() if first < sequence
+        }
+
+
+class Violation(AssertionError):
+    """A promise of the log was broken."""
+
+
+def check_recovery(disk: Disk, history: History, seed: int = 0) -> int:
+    """Recover from a disk and hold it against the history; gives the next sequence number."""
+    store = LocalStore(ROOT, disk=disk, ids=SeededIds(seed), clock=SimulatedClock())
+    replaying = Replay(store, find_logs(store), from_sequence=history.flushed_through + 1)
+    try:
+        batches = list(replaying)
+    except NeveError as error:
+        raise Violation(f"recovery refused: {error}") from error
+    due: int | None = None
+    for logged in batches:
+        if due is not None and logged.sequence != due:
+            raise Violation(f"row {logged.sequence} follows where {due} is due")
+        if history.submitted.get(logged.sequence) != logged.batch.changes:
+            raise Violation(f"batch {logged.sequence} is not what was submitted")
+        due = logged.next_sequence
+    reached = (due or history.flushed_through + 1) - 1
+    if reached < history.required_through:
+        raise Violation(f"rows {reached + 1} to {history.required_through} were lost")
+    assert replaying.report.next_sequence is not None
+    return replaying.report.next_sequence
+
+
+def random_batch(rng: Random) -> WriteBatch:
+    changes: list[Change] = []
+    for _ in range(rng.choice((1, 1, 1, 2, 5))):
+        key = rng.randbytes(rng.randint(1, 12))
+        size = rng.choice((0, 10, 100, 3_000, 9_000))
+        changes.append(DeleteRow(key) if rng.random() < 0.2 else PutRow(key, rng.randbytes(size)))
+    return WriteBatch(tuple(changes), schema_version=rng.choice((1, 200)))
+
+
+def live(disk: Disk, history: History, seed: int, *, steps: int = 12) -> None:
+    """Recover, then write, rotate, truncate and close as the seed says."""
+    rng = Random(seed)
+    next_sequence = check_recovery(disk, history, seed)
+    history.forget_behind(next_sequence)
+    store = LocalStore(ROOT, disk=disk, ids=SeededIds(seed + 1), clock=SimulatedClock())
+    older = find_logs(store)
+    history.last_log_number = max([history.last_log_number, *(log.number for log in older)]) + 1
+    options = LogOptions(
+        sync=rng.choice((SyncPolicy.ALWAYS, SyncPolicy.GROUP, SyncPolicy.NONE)),
+        segment_bytes=32 << 10,
+        preallocate=rng.random() < 0.7,
+        recycle_count=rng.choice((0, 1, 2)),
+    )
+    log = WriteAheadLog(
+        files=store,
+        store=store,
+        log_path=log_path,
+        next_log_number=history.last_log_number,
+        next_sequence=next_sequence,
+        older_logs=older,
+        options=options,
+        clock=SimulatedClock(),
+    )
+    # An open log has made durable what recovery found; readers may have seen it.
+    history.required_through = max(history.required_through, next_sequence - 1)
+    for _ in range(steps):
+        _step(log, history, rng)
+        history.last_log_number = log.active_log_number
+    if rng.random() < 0.5:
+        log.close()
+        history.required_through = log.next_sequence - 1
+
+
+def _step(log: WriteAheadLog, history: History, rng: Random) -> None:
+    choice = rng.random()
+    if choice < 0.7:
+        batch = random_batch(rng)
+        history.submitted[log.next_sequence] = batch.changes
+        log.append(encode_changes(batch))
+        history.required_through = max(history.required_through, log.durable_through)
+    elif choice < 0.8:
+        log.rotate()
+        history.required_through = log.next_sequence - 1
+    elif choice < 0.9:
+        log.sync_once()
+        history.required_through = log.next_sequence - 1
+    else:
+        # A flush: rows up to here are in data files now, and the manifest says so durably.
+        history.flushed_through = max(
+            history.flushed_through,
+            rng.choice([log.durable_through, *(c.end_sequence - 1 for c in log.closed_logs)]),
+        )
+        history.required_through = max(history.required_through, history.flushed_through)
+        log.truncate_below(log.floor_for(history.flushed_through))

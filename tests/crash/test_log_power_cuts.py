@@ -1,0 +1,176 @@
+"""The log under power cuts at every call, with every sync left out in turn, and bits flipped."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from copy import deepcopy
+from random import Random
+
+import pytest
+
+from neve.errors import Corruption
+from neve.storage.local_store import LocalStore
+from neve.storage.memory_store import MemoryStore
+from neve.testing.disk_calls import CallKind
+from neve.testing.simulated_disk import PowerCut, SimulatedDisk
+from neve.wal.log_options import LogOptions, SyncPolicy
+from neve.wal.replay import Replay
+from tests.crash.log_history import (
+    ROOT,
+    History,
+    Violation,
+    check_recovery,
+    find_logs,
+    live,
+)
+from tests.gates import Gate
+from tests.unit.wal.builders import log_path, logs_in, open_log, put
+
+Record = Callable[[str], None]
+
+CHOICES_PER_CUT = 20
+
+
+def cut_life(
+    seed: int, *, at: int, without: tuple[CallKind, int] | None = None
+) -> tuple[SimulatedDisk, History]:
+    """Live two generations on one disk and lose power in call `at`."""
+    disk = SimulatedDisk(seed).power_cut_at(at)
+    if without is not None:
+        disk.without(*without)
+    history = History()
+    with suppress(PowerCut):
+        live(disk, history, seed)
+        live(disk, history, seed + 1_000_003)
+    return disk, history
+
+
+def count_calls(seed: int) -> SimulatedDisk:
+    disk = SimulatedDisk(seed)
+    history = History()
+    live(disk, history, seed)
+    live(disk, history, seed + 1_000_003)
+    return disk
+
+
+def test_a_power_cut_at_any_call_loses_nothing_that_was_acknowledged(scoreboard: Record) -> None:
+    gate = Gate("R5 log power cuts: violations", aim=20_000, full=500_000)
+
+    for seed in gate.seeds():
+        for at in range(1, count_calls(seed).calls + 1):
+            disk, history = cut_life(seed, at=at)
+            for choice in range(CHOICES_PER_CUT):
+                survivor = disk.after_power_cut(Random(f"{seed}-{at}-{choice}"))
+                check_recovery(survivor, deepcopy(history), seed)
+                gate.cases += 1
+
+    scoreboard(gate.line())
+
+
+def test_a_power_cut_while_recovering_loses_nothing_either(scoreboard: Record) -> None:
+    gate = Gate("R5 log power cuts in recovery: violations", aim=5_000, full=50_000)
+
+    for seed in gate.seeds():
+        rng = Random(seed)
+        calls = count_calls(seed).calls
+        disk, history = cut_life(seed, at=rng.randint(1, calls))
+        found = disk.after_power_cut(rng)
+        for at in range(1, 60):
+            again = found.after_power_cut(rng).power_cut_at(at)
+            later = deepcopy(history)
+            with suppress(PowerCut):
+                live(again, later, seed + 2, steps=4)
+            check_recovery(again.after_power_cut(Random(at)), later, seed)
+            gate.cases += 1
+
+    scoreboard(gate.line())
+
+
+def is_missed(seed: int, without: tuple[CallKind, int]) -> bool:
+    """Whether some power cut shows that a sync was left out."""
+    calls = count_calls(seed).calls
+    for at in range(1, calls + 1):
+        disk, history = cut_life(seed, at=at, without=without)
+        for choice in range(8):
+            try:
+                survivor = disk.after_power_cut(Random(f"{seed}-{at}-{choice}"))
+                check_recovery(survivor, deepcopy(history), seed)
+            except Violation:
+                return True
+    return False
+
+
+def test_every_sync_left_out_is_noticed(scoreboard: Record) -> None:
+    gate = Gate("R6 log syncs left out: not noticed", aim=60, full=1_000)
+
+    for seed in gate.seeds():
+        for without in count_calls(seed).syncs():
+            gate.cases += 1
+            if not is_missed(seed, without):
+                gate.violations += 1
+                pytest.fail(f"nobody misses {without} in seed {seed}")
+
+    scoreboard(gate.line())
+
+
+def test_two_lives_from_one_seed_make_the_same_calls(scoreboard: Record) -> None:
+    gate = Gate("R13 log seeds whose two runs differ", aim=20, full=500)
+
+    for seed in gate.seeds():
+        first, second = count_calls(seed), count_calls(seed)
+        gate.cases += 1
+        assert first.log == second.log
+        assert [
+            LocalStore(ROOT, disk=disk).get(log.path).payload
+            for disk in (first, second)
+            for log in find_logs(LocalStore(ROOT, disk=disk))
+        ]
+
+    scoreboard(gate.line())
+
+
+def flipped_logs(store: MemoryStore) -> tuple[int, bytes]:
+    payload = store.get(log_path(1)).payload
+    return len(payload) * 8, payload
+
+
+def test_no_flipped_bit_of_a_closed_log_changes_what_is_replayed(scoreboard: Record) -> None:
+    gate = Gate("R11 log bit flips, closed in good order: silently wrong", aim=10**9, full=10**9)
+    store = MemoryStore()
+    log = open_log(store, options=LogOptions(sync=SyncPolicy.ALWAYS, preallocate=False))
+    for index in range(12):
+        log.append(put(f"key{index}", b"value" * (index % 4)))
+    log.close()
+    bits, payload = flipped_logs(store)
+    expected = list(Replay(store, logs_in(store)))
+
+    for bit in range(bits):
+        damaged = bytearray(payload)
+        damaged[bit // 8] ^= 1 << bit % 8
+        store.put(log_path(1), bytes(damaged))
+        with suppress(Corruption):
+            assert list(Replay(store, logs_in(store))) == expected, f"bit {bit}"
+        gate.cases += 1
+
+    scoreboard(gate.line())
+
+
+def test_a_flipped_bit_of_a_killed_writers_log_costs_at_most_its_last_group(
+    scoreboard: Record,
+) -> None:
+    gate = Gate("R11 log bit flips, writer killed: silently wrong", aim=10**9, full=10**9)
+    store = MemoryStore()
+    log = open_log(store, options=LogOptions(sync=SyncPolicy.ALWAYS, preallocate=False))
+    for index in range(8):
+        log.append(put(f"key{index}", b"value" * (index % 4)))
+    bits, payload = flipped_logs(store)
+    expected = list(Replay(store, logs_in(store)))
+
+    for bit in range(bits):
+        damaged = bytearray(payload)
+        damaged[bit // 8] ^= 1 << bit % 8
+        store.put(log_path(1), bytes(damaged))
+        with suppress(Corruption):
+            assert list(Replay(store, logs_in(store))) in (expected, expected[:-1]), f"bit {bit}"
+        gate.cases += 1
+
+    scoreboard(gate.line())

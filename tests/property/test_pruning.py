@@ -1,0 +1,271 @@
+"""Rows chosen, rows pruned, partitions pruned: all compared with a naive reading of the rules."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from decimal import Decimal
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neve.errors import SchemaMismatch
+from neve.model.bound_predicate import BoundPredicate, Operator
+from neve.model.partition_spec import PartitionField, PartitionSpec
+from neve.model.plain_values import PlainValue, is_float, less, plain_of
+from neve.model.predicate import And, Condition, Constant, Not, Or, Predicate
+from neve.model.projection import project
+from neve.model.pruning_facts import ColumnFacts, Match, match
+from neve.model.schema import TableSchema
+from neve.model.transforms import Bucket, Identity, TimePart, TimeUnit, Transform, Truncate
+from tests.property.column_values import KINDS
+
+Row = dict[str, PlainValue | None]
+Unknown = None
+
+NAMES = tuple(KINDS)
+SCHEMA = TableSchema.from_arrow(
+    pa.schema([pa.field("key", pa.int64()), *(pa.field(name, KINDS[name].type) for name in NAMES)]),
+    primary_key=["key"],
+)
+COMPARISONS: dict[Operator, Callable[[object, object], bool]] = {
+    Operator.EQ: lambda left, right: left == right,
+    Operator.NE: lambda left, right: left != right,
+    Operator.LT: lambda left, right: left < right,  # type: ignore[operator]
+    Operator.LE: lambda left, right: left <= right,  # type: ignore[operator]
+    Operator.GT: lambda left, right: left > right,  # type: ignore[operator]
+    Operator.GE: lambda left, right: left >= right,  # type: ignore[operator]
+}
+# Numbers that the column itself cannot hold.
+BETWEEN: dict[str, list[object]] = {
+    "int": [2.5, -0.5, 1 << 40, -(1 << 40), Decimal("1.01"), math.inf, -math.inf],
+    "long": [2.5, 1e30, -1e30, Decimal("-1e500"), Decimal("1e-500")],
+    "decimal": [Decimal("1.005"), Decimal("-0.001"), 10**9, -(10**9), math.inf],
+    "wide_decimal": [Decimal("1e-11"), Decimal("1e40"), Decimal("-1e40")],
+    "date": [1 << 40, -(1 << 40)],
+    "time": [-1, 86_400_000_000],
+    "timestamp": [1 << 70, -(1 << 70)],
+    "float": [1 << 200, -(1 << 200)],
+    "double": [Decimal("1e400"), -(10**400)],
+}
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Some rows and the columns they fill."""
+
+    names: tuple[str, ...]
+    rows: list[Row]
+
+    @property
+    def batch(self) -> pa.RecordBatch:
+        arrays = {
+            name: pa.array([row[name] for row in self.rows], KINDS[name].type)
+            for name in self.names
+        }
+        return pa.record_batch(arrays) if arrays else pa.record_batch([], names=[])
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> tuple[Rows, Predicate]:
+    """Draw rows, and a predicate over values some of which are theirs."""
+    names = draw(st.lists(st.sampled_from(NAMES), min_size=1, max_size=3, unique=True))
+    pools = {name: draw(st.lists(KINDS[name].values, min_size=1, max_size=5)) for name in names}
+    cells: dict[str, st.SearchStrategy[PlainValue | None]] = {}
+    for name in names:
+        cells[name] = st.none() | st.sampled_from(pools[name])
+        if is_float(KINDS[name].type):
+            cells[name] |= st.just(math.nan)
+    rows = draw(st.lists(st.fixed_dictionaries(cells), min_size=1, max_size=8))
+    conditions = st.one_of([_conditions(name, pools[name]) for name in names])
+    predicates: st.SearchStrategy[Predicate] = st.recursive(
+        conditions | st.booleans().map(Constant),
+        lambda inner: (
+            inner.map(Not)
+            | st.lists(inner, min_size=2, max_size=3).map(lambda some: And(tuple(some)))
+            | st.lists(inner, min_size=2, max_size=3).map(lambda some: Or(tuple(some)))
+        ),
+        max_leaves=6,
+    )
+    return Rows(tuple(names), rows), draw(predicates)
+
+
+def _conditions(name: str, pool: list[PlainValue]) -> st.SearchStrategy[Predicate]:
+    kind = KINDS[name]
+    literals: st.SearchStrategy[object] = st.sampled_from(pool) | kind.values
+    if name in BETWEEN:
+        literals |= st.sampled_from(BETWEEN[name])
+    choices = [
+        st.builds(
+            Condition, st.just(name), st.sampled_from(list(COMPARISONS)), st.tuples(literals)
+        ),
+        st.builds(
+            Condition,
+            st.just(name),
+            st.sampled_from([Operator.IN, Operator.NOT_IN]),
+            st.lists(literals, max_size=4).map(tuple),
+        ),
+        st.builds(Condition, st.just(name), st.sampled_from([Operator.IS_NULL, Operator.NOT_NULL])),
+    ]
+    if is_float(kind.type):
+        nan_tests = st.sampled_from([Operator.IS_NAN, Operator.NOT_NAN])
+        choices.append(st.builds(Condition, st.just(name), nan_tests))
+    if name in ("string", "binary"):
+        prefixes = st.tuples(
+            st.builds(lambda text, cut: text[:cut], st.sampled_from(pool), st.integers(0, 5))
+            | kind.values
+        )
+        prefix_tests = st.sampled_from([Operator.STARTS_WITH, Operator.NOT_STARTS_WITH])
+        choices.append(st.builds(Condition, st.just(name), prefix_tests, prefixes))
+    return st.one_of(choices)
+
+
+def naive(predicate: Predicate, row: Row) -> bool | None:
+    """Evaluate with three values, as SQL does: true, false, unknown."""
+    if isinstance(predicate, Constant):
+        return predicate.answer
+    if isinstance(predicate, Not):
+        inner = naive(predicate.operand, row)
+        return Unknown if inner is Unknown else not inner
+    if isinstance(predicate, Condition):
+        return naive_condition(predicate.operator, row[predicate.column], predicate.literals)
+    assert isinstance(predicate, And | Or)
+    answers = {naive(operand, row) for operand in predicate.operands}
+    decisive = isinstance(predicate, Or)
+    if decisive in answers:
+        return decisive
+    return Unknown if Unknown in answers else not decisive
+
+
+def naive_condition(
+    operator: Operator, value: PlainValue | None, literals: tuple[object, ...]
+) -> bool | None:
+    if operator in (Operator.IS_NULL, Operator.NOT_NULL):
+        return (value is None) == (operator is Operator.IS_NULL)
+    if value is None:
+        return Unknown
+    if operator in COMPARISONS:
+        return COMPARISONS[operator](value, literals[0])
+    if operator in (Operator.IN, Operator.NOT_IN):
+        found = any(value == literal for literal in literals)
+        return found == (operator is Operator.IN)
+    if operator in (Operator.IS_NAN, Operator.NOT_NAN):
+        return (value != value) == (operator is Operator.IS_NAN)  # noqa: PLR0124
+    (prefix,) = literals
+    assert isinstance(value, str | bytes)
+    assert isinstance(prefix, str | bytes)
+    return (value[: len(prefix)] == prefix) == (operator is Operator.STARTS_WITH)
+
+
+def weakened(data: st.DataObject, facts: ColumnFacts, others: list[PlainValue]) -> ColumnFacts:
+    """Forget facts and move bounds apart, as cut-off text and lost statistics do."""
+    if isinstance(facts.lower, str | bytes) and data.draw(st.booleans()):
+        facts = replace(facts, lower=facts.lower[: data.draw(st.integers(0, 3))])
+    if isinstance(facts.upper, str) and data.draw(st.booleans()):
+        facts = replace(facts, upper=facts.upper[:1] + "\U0010ffff" * 6)
+    for other in others:
+        if facts.lower is not None and less(other, facts.lower) and data.draw(st.booleans()):
+            facts = replace(facts, lower=other)
+        if facts.upper is not None and less(facts.upper, other) and data.draw(st.booleans()):
+            facts = replace(facts, upper=other)
+    for name in ("lower", "upper", "null_count", "nan_count", "row_count"):
+        if data.draw(st.integers(0, 4)) == 0:
+            facts = replace(facts, **{name: None})
+    return facts
+
+
+def chosen_rows(bound: BoundPredicate, rows: Rows) -> list[bool]:
+    answers = bound.evaluate(rows.batch)
+    assert answers.null_count == 0
+    return [bool(answer) for answer in answers.to_pylist()]
+
+
+@given(tables())
+def test_rows_are_chosen_as_three_valued_logic_chooses_them(case: tuple[Rows, Predicate]) -> None:
+    rows, predicate = case
+
+    chosen = chosen_rows(predicate.bind(SCHEMA), rows)
+
+    assert chosen == [naive(predicate, row) is True for row in rows.rows]
+
+
+@given(tables())
+def test_arrow_filters_the_rows_that_evaluation_chooses(case: tuple[Rows, Predicate]) -> None:
+    rows, predicate = case
+    bound = predicate.bind(SCHEMA)
+    numbered = pa.table(rows.batch).append_column("row", pa.array(range(len(rows.rows))))
+
+    filtered = numbered.filter(bound.to_arrow())
+
+    chosen = chosen_rows(bound, rows)
+    assert filtered["row"].to_pylist() == [row for row, answer in enumerate(chosen) if answer]
+
+
+@given(tables(), st.data())
+def test_pruning_never_loses_a_row_and_never_promises_one_too_many(
+    case: tuple[Rows, Predicate], data: st.DataObject
+) -> None:
+    rows, predicate = case
+    bound = predicate.bind(SCHEMA)
+    batch = rows.batch
+    facts = {}
+    for name in rows.names:
+        if data.draw(st.integers(0, 5)) > 0:
+            others = data.draw(st.lists(KINDS[name].values, max_size=2))
+            exact = ColumnFacts.of_array(batch.column(name))
+            facts[SCHEMA.column(name).field_id] = weakened(data, exact, others)
+
+    answer = match(bound, facts)
+
+    chosen = [naive(predicate, row) is True for row in rows.rows]
+    if answer is Match.NEVER:
+        assert not any(chosen)
+    if answer is Match.ALWAYS:
+        assert all(chosen)
+
+
+@st.composite
+def specs(draw: st.DrawFn, names: tuple[str, ...]) -> PartitionSpec:
+    parameters = st.integers(1, 4) | st.integers(1, (1 << 31) - 1)
+    fields: list[PartitionField] = []
+    for name in names:
+        options: list[st.SearchStrategy[Transform]] = [
+            st.just(Identity()),
+            st.sampled_from(TimeUnit).map(TimePart),
+            parameters.map(Bucket),
+            parameters.map(Truncate),
+        ]
+        column = SCHEMA.column(name)
+        for option in options:
+            transform = draw(option)
+            if transform.accepts(column.type) and draw(st.booleans()):
+                fields.append(
+                    PartitionField(
+                        source_id=column.field_id,
+                        field_id=1000 + len(fields),
+                        name=f"f{len(fields)}",
+                        transform=transform,
+                    )
+                )
+    return PartitionSpec(0, tuple(fields))
+
+
+@given(tables(), st.data())
+def test_a_pruned_partition_holds_no_row_that_matches(
+    case: tuple[Rows, Predicate], data: st.DataObject
+) -> None:
+    rows, predicate = case
+    spec = data.draw(specs(rows.names))
+    projected = project(predicate.bind(SCHEMA), spec)
+    assert projected.field_ids <= {field.field_id for field in spec.fields}
+    for row, cells in enumerate(rows.rows):
+        try:
+            values = spec.values(rows.batch.slice(row, 1), SCHEMA)
+        except SchemaMismatch:
+            continue  # such a row is refused before it is stored
+        facts = {
+            field.field_id: ColumnFacts.of_value(plain_of(array[0]))
+            for field, array in zip(spec.fields, values, strict=True)
+        }
+        if naive(predicate, cells) is True:
+            assert match(projected, facts) is not Match.NEVER

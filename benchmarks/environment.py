@@ -70,7 +70,10 @@ def _git(checkout: Path, *arguments: str) -> str:
     """Ask git; empty when there is no git or no repository, as in an unpacked archive."""
     try:
         answer = subprocess.run(
-            ["git", "-C", str(checkout), *arguments], capture_output=True, text=True, check=False
+            ["git", "--no-optional-locks", "-C", str(checkout), *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
         )
     except OSError:
         return ""

@@ -164,6 +164,7 @@ class Scale:
     rows: int
     """Rows written or read one at a time."""
     batches: int
+    replay_batches: int
     batch_rows: int
     synced_seconds: float
     """Length of the timed part where every row waits for the disk."""
@@ -176,6 +177,7 @@ class Scale:
 FULL: Final = Scale(
     rows=200_000,
     batches=50,
+    replay_batches=100,
     batch_rows=10_000,
     synced_seconds=0.3,
     keys=1_000_000,
@@ -184,6 +186,7 @@ FULL: Final = Scale(
 QUICK: Final = Scale(
     rows=20_000,
     batches=5,
+    replay_batches=5,
     batch_rows=10_000,
     synced_seconds=0.1,
     keys=100_000,
@@ -239,9 +242,7 @@ def run_workload(
     )
 
 
-def _compare(
-    ratios: Sequence[Ratio], candidates: Sequence[CandidateRecord]
-) -> list[RatioRecord]:
+def _compare(ratios: Sequence[Ratio], candidates: Sequence[CandidateRecord]) -> list[RatioRecord]:
     by_name = {candidate["name"]: candidate for candidate in candidates}
     return [
         compare_candidates(by_name[ratio.of], by_name[ratio.to], target=ratio.target)

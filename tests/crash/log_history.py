@@ -4,6 +4,7 @@ The history knows which batches were submitted under which sequence numbers and 
 be durable. After a crash the log may hold more, but only whole batches, in order, as submitted.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 
@@ -11,13 +12,31 @@ from neve.errors import NeveError
 from neve.model.write_batch import Change, DeleteRow, PutRow, WriteBatch
 from neve.storage.disk import Disk
 from neve.storage.local_store import LocalStore
+from neve.testing.disk_calls import DiskCall, HookedDisk
 from neve.testing.simulated_clock import SeededIds, SimulatedClock
 from neve.wal.batch_codec import encode_changes
 from neve.wal.log_options import LogOptions, SyncPolicy
 from neve.wal.replay import LogFile, Replay
 from neve.wal.write_ahead_log import WriteAheadLog
 
-ROOT = "/lake"
+ROOT = "/disk/lakes/lake"
+
+
+class ProcessKilled(BaseException):
+    """The writer is gone; what it wrote is still in the memory of the machine."""
+
+
+class MortalDisk(HookedDisk):
+    """A disk whose process is killed right before a call."""
+
+    def __init__(self, inner: Disk, killed_at: int) -> None:
+        super().__init__(inner)
+        self._calls_left = killed_at
+
+    def before(self, call: DiskCall) -> None:
+        self._calls_left -= 1
+        if self._calls_left < 0:
+            raise ProcessKilled(call)
 
 
 def log_path(number: int) -> str:
@@ -81,6 +100,15 @@ def random_batch(rng: Random) -> WriteBatch:
         size = rng.choice((0, 10, 100, 3_000, 9_000))
         changes.append(DeleteRow(key) if rng.random() < 0.2 else PutRow(key, rng.randbytes(size)))
     return WriteBatch(tuple(changes), schema_version=rng.choice((1, 200)))
+
+
+def live_twice(disk: Disk, history: History, seed: int) -> None:
+    """Live two generations on one disk; the first may be killed, the second recovers."""
+    rng = Random(seed)
+    killed_at = rng.choice((10_000, rng.randint(1, 12), rng.randint(12, 80)))
+    with suppress(ProcessKilled):
+        live(MortalDisk(disk, killed_at), history, seed)
+    live(disk, history, seed + 1_000_003)
 
 
 def live(disk: Disk, history: History, seed: int, *, steps: int = 12) -> None:

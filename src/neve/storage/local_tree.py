@@ -6,8 +6,8 @@
     └── data/.tmp-<id>          a file that its writer has not published yet
 
 T1  A directory is used for writing only after this tree has synced the directory above it, whoever
-    made it: another process may have died between making and syncing. For the root that covers the
-    directory it stands in, where this user may open it, and every one made on the way to it.
+    made it: another process may have died between making and syncing. For the root that covers
+    every directory on the way to it that this user may open.
 T2  Below the root no symbolic link is followed: neve makes none, and one could lead outside.
     `refuse_links` looks at every directory of a path before anything is opened.
 T3  The lock of a directory excludes threads and processes alike, because each waiter opens the lock
@@ -61,7 +61,10 @@ class LocalTree:
             )
         # Fixed at construction.
         self.disk = disk
-        self.root = PurePosixPath(disk.real_path(root))
+        try:
+            self.root = PurePosixPath(disk.real_path(root))
+        except OSError as error:
+            raise error_from_disk(error, doing="find the store", path=root) from error
         self._prefix = f"{self.root}/"
         self._ids = ids
         self._clock = clock
@@ -221,9 +224,6 @@ class LocalTree:
         for directory in reversed(missing):
             with suppress(FileExistsError):
                 self.disk.make_directory(str(directory))
-            self.disk.sync_directory(str(directory.parent))
-        if missing:
-            self._durable_directories.add("")
 
     def _is_directory(self, path: PurePosixPath) -> bool:
         try:
@@ -237,12 +237,13 @@ class LocalTree:
     def _sync_above_root(self) -> None:
         if "" in self._durable_directories:
             return
-        try:
-            self.disk.sync_directory(str(self.root.parent))
-        except OSError as error:
-            # Who may not open the directory did not make the root in it either.
-            if error.errno not in _NOT_OURS:
-                raise
+        for directory in self.root.parents:
+            try:
+                self.disk.sync_directory(str(directory))
+            except OSError as error:
+                # Who may not open a directory did not make anything in it either.
+                if error.errno not in _NOT_OURS:
+                    raise
         self._durable_directories.add("")
 
     def _make_directory(self, directory: str) -> None:
@@ -295,3 +296,10 @@ def link_found(path: str) -> Corruption:
 
 def _is_plain(entry: DirectoryEntry) -> bool:
     return entry.kind is FileKind.FILE or entry.kind is FileKind.DIRECTORY
+
+
+def _real_root(disk: Disk, root: str) -> PurePosixPath:
+    try:
+        return PurePosixPath(disk.real_path(root))
+    except OSError as error:
+        raise error_from_disk(error, doing="find the store", path=root) from error

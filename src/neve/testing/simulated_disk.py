@@ -41,6 +41,9 @@ from neve.testing.simulated_clock import SimulatedClock
 
 _FIRST_HANDLE: Final = 3
 
+# Two of three power cuts leave a random part, the others one of the extremes.
+_SURVIVALS: Final = (*Survival, *(Survival.RANDOM,) * 7)
+
 
 class PowerCut(BaseException):
     """The power is off; not an Exception, so that no code under test handles it."""
@@ -117,7 +120,7 @@ class SimulatedDisk:
         with self._mutex:
             chosen = self._random if rng is None else rng
             if survival is None:
-                survival = chosen.choice((Survival.RANDOM, *Survival))
+                survival = chosen.choice(_SURVIVALS)
             disk = SimulatedDisk(chosen.getrandbits(32), clock=self._clock)
             disk._root = surviving_tree(self._root, self._changes, chosen, survival)
             return disk

@@ -164,9 +164,7 @@ def read_foreign_batch(payload: bytes) -> ForeignBatch:
     )
 
 
-def _read_entry(
-    payload: bytes, position: int, form: _Form, sequence: int
-) -> tuple[Entry, int]:
+def _read_entry(payload: bytes, position: int, form: _Form, sequence: int) -> tuple[Entry, int]:
     """Give the entry at `position` and where it ends; raises Corruption."""
     tag = payload[position]
     position += 1

@@ -47,6 +47,7 @@ _U32: Final = 0xFFFFFFFF
 _ZERO: Final = int(RecordType.ZERO)
 _FULL: Final = int(RecordType.FULL)
 _LAST: Final = int(RecordType.LAST)
+_RECORD_ENDS: Final = (_FULL, _LAST)
 _UNSUPPORTED: Final = (
     RecordType.SET_COMPRESSION,
     RecordType.USER_TIMESTAMP_SIZE,
@@ -147,6 +148,7 @@ class SegmentReader:
         self.dialect = dialect
         self.log_number = log_number
         self.recyclable: bool | None = None
+        """False once a record without a log number was read: the log has none of the others."""
         self._read_at = read_at
         self._start_offset = start_offset
         self._seeds: dict[int, int] = {}
@@ -164,7 +166,8 @@ class SegmentReader:
                 resyncing = False
                 yield Record(item.offset, item.payload)
             elif resyncing and item.kind in (RecordType.MIDDLE, RecordType.LAST):
-                continue  # the record began before the place this reader was asked to start at
+                # The record began before the place this reader was asked to start at.
+                resyncing = item.kind == RecordType.MIDDLE
             else:
                 resyncing = False
                 yield from assembly.add(item)
@@ -202,6 +205,16 @@ class SegmentReader:
             offset = base + position
             start = position + HEADER_BYTES_BY_TYPE[record_type]
             end = start + length
+            recyclable = start - position == RECYCLABLE_HEADER_BYTES
+            if recyclable and not self.recyclable:
+                if self.recyclable is False:
+                    yield Damage(
+                        offset=offset,
+                        dropped_bytes=block_bytes - position,
+                        kind=DamageKind.WRONG_HEADER_KIND,
+                    )
+                    return
+                self.recyclable = True
             if end > block_bytes:
                 damage = self._overrun(offset, start, block_bytes - position, last_block=last_block)
                 if damage is not None:
@@ -210,7 +223,6 @@ class SegmentReader:
             if record_type == _ZERO and length == 0:
                 yield Zeros(offset=offset, byte_count=block_bytes - position)
                 return
-            recyclable = start - position == RECYCLABLE_HEADER_BYTES
             payload = block[start:end]
             if recyclable:
                 log_number = int.from_bytes(block[start - 4 : start], "little")
@@ -225,10 +237,12 @@ class SegmentReader:
                 yield Damage(offset=offset, dropped_bytes=block_bytes - position, kind=wrong)
                 return
             position = end
+            kind = record_type - RECYCLABLE_OFFSET if recyclable else record_type
+            if self.recyclable is None and kind in _RECORD_ENDS:
+                self.recyclable = False
             if offset < self._start_offset:
                 continue
             self._end_offset = base + end
-            kind = record_type - RECYCLABLE_OFFSET if recyclable else record_type
             if _FULL <= kind <= _LAST:
                 yield Fragment(kind, offset, payload, recyclable)
             elif record_type < IGNORABLE_TYPES_FROM:
@@ -258,10 +272,7 @@ class SegmentReader:
     def _wrongness(
         self, block: bytes, position: int, record_type: int, stored_crc: int, payload: bytes
     ) -> DamageKind | None:
-        """Check one record's checksum; the first right one fixes dialect and header kind."""
-        recyclable = HEADER_BYTES_BY_TYPE[record_type] == RECYCLABLE_HEADER_BYTES
-        if recyclable and self.recyclable is False:
-            return DamageKind.WRONG_HEADER_KIND
+        """Check one record's checksum; the first right one fixes the dialect."""
         if self.dialect is None:
             self.dialect = detect_dialect(block[position:])
             if self.dialect is None:
@@ -275,8 +286,6 @@ class SegmentReader:
             self._extend = checksum_extender(self.dialect)
         if self._extend(seed, payload) != stored_crc:
             return DamageKind.CHECKSUM_MISMATCH
-        if self.recyclable is None:
-            self.recyclable = recyclable
         return None
 
 
@@ -288,9 +297,10 @@ class _Assembly:
         self._parts: list[bytes] = []
         self._byte_count = 0
         self._begun_at = 0
+        self._awaited_at = -1
 
     def add(self, fragment: Fragment) -> Iterator[Event]:
-        kind, offset, payload, _ = fragment
+        kind, offset, payload, recyclable = fragment
         if kind in (RecordType.FULL, RecordType.FIRST):
             # A First of no bytes may stand alone at a block's end: old writers left such.
             if self.active and self._byte_count:
@@ -308,15 +318,18 @@ class _Assembly:
                 offset=self._begun_at,
                 hint="this is not a log that neve can read",
             )
-        if kind in (RecordType.FULL, RecordType.LAST):
+        if kind in _RECORD_ENDS:
             self.active = False
+            self._awaited_at = -1
             yield Record(self._begun_at, b"".join(self._parts))
+        else:
+            header_bytes = RECYCLABLE_HEADER_BYTES if recyclable else HEADER_BYTES
+            self._awaited_at = offset + header_bytes + len(payload)
 
     def interrupt(self, item: Damage | Stale | Zeros | SegmentEnd) -> Iterator[Event]:
         """Report what is no fragment, and with it the record it leaves unfinished."""
-        if isinstance(item, Damage | Stale):
+        if isinstance(item, Damage):
             yield item
-        begun_at = self._begun_at if self.active else None
         if self.active:
             torn = isinstance(item, SegmentEnd | Stale) or (
                 isinstance(item, Damage) and item.kind in TORN_TAIL
@@ -324,9 +337,12 @@ class _Assembly:
             yield self._drop(
                 DamageKind.UNFINISHED_RECORD if torn else DamageKind.INTERRUPTED_RECORD
             )
-        if isinstance(item, SegmentEnd):
-            resume_offset = item.offset if begun_at is None else begun_at
-            yield replace(item, resume_offset=resume_offset)
+        if isinstance(item, Stale):
+            yield item
+        elif isinstance(item, SegmentEnd):
+            # What a writer has begun and not finished is awaited from its beginning.
+            begun = item.offset == self._awaited_at
+            yield replace(item, resume_offset=self._begun_at) if begun else item
 
     def _begin(self, offset: int) -> None:
         self.active = True

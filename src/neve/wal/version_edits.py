@@ -22,7 +22,7 @@ likewise, except those with bit 6 set.
 E1  Nothing here raises: a field that cannot be read ends the edit and is shown as bytes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -32,6 +32,8 @@ from neve.wal.varint import read_varint
 
 FIELDS_MAX: Final = 100_000
 
+# Real writers have a dozen; the bound keeps a made-up edit from filling the memory.
+_EXTRAS_MAX: Final = 1_000
 _IGNORABLE_TAG_BIT: Final = 1 << 13
 _KEY_TRAILER_BYTES: Final = 8
 _EXTRAS_END: Final = 1
@@ -156,10 +158,19 @@ def _new_file_with_path(cursor: _Cursor) -> tuple[Fact, ...]:
 
 
 def _new_file_with_extras(cursor: _Cursor) -> tuple[Fact, ...]:
-    facts = [*_new_file_with_sequences(cursor)]
-    while (tag := cursor.number()) != _EXTRAS_END:
-        facts.append(_extra(tag, cursor.prefixed()))
-    return tuple(facts)
+    facts = _new_file_with_sequences(cursor)
+    extras = (_extra(tag, cursor.prefixed()) for tag in _tags(cursor, end=_EXTRAS_END))
+    return (*facts, *extras)
+
+
+def _tags(cursor: _Cursor, *, end: int) -> Iterator[int]:
+    """Give the tags of extras until the one that ends them."""
+    for _ in range(_EXTRAS_MAX):
+        tag = cursor.number()
+        if tag == end:
+            return
+        yield tag
+    raise Corruption(f"more than {_EXTRAS_MAX:,} extras")
 
 
 def _blob_file(cursor: _Cursor) -> tuple[Fact, ...]:
@@ -183,15 +194,13 @@ def _blob_garbage(cursor: _Cursor) -> tuple[Fact, ...]:
 
 
 def _blob_extras(cursor: _Cursor) -> tuple[Fact, ...]:
-    facts = []
-    while (tag := cursor.number()) != _BLOB_EXTRAS_END:
-        facts.append(Fact(f"extra_{tag}", cursor.prefixed()))
-    return tuple(facts)
+    tags = _tags(cursor, end=_BLOB_EXTRAS_END)
+    return tuple(Fact(f"extra_{tag}", cursor.prefixed()) for tag in tags)
 
 
 def _log_kept(cursor: _Cursor) -> tuple[Fact, ...]:
     facts = [Fact("log", cursor.number())]
-    while (tag := cursor.number()) != _EXTRAS_END:
+    for tag in _tags(cursor, end=_EXTRAS_END):
         if tag != _SYNCED_SIZE:
             raise Corruption(f"unknown mark {tag} of a kept log")
         facts.append(Fact("synced_bytes", cursor.number()))
@@ -300,7 +309,7 @@ def read_version_edit(payload: bytes) -> VersionEdit:
     problem: str | None = None
     while not cursor.at_end:  # ends: every field takes at least its tag
         began_at = cursor.position
-        name = "field"
+        tag, name = 0, "field"
         try:
             tag = cursor.number()
             if tag not in _FIELDS and not tag & _IGNORABLE_TAG_BIT:
@@ -311,7 +320,7 @@ def read_version_edit(payload: bytes) -> VersionEdit:
             field = EditField(tag, name, read(cursor))
         except Corruption as error:
             problem = f"{name} at byte {began_at} of the edit: {error.message}"
-            fields.append(EditField(0, "unreadable", (Fact("rest", payload[began_at:]),)))
+            fields.append(EditField(tag, "unreadable", (Fact("rest", payload[began_at:]),)))
             break
         walked += 1
         if len(fields) < FIELDS_MAX:

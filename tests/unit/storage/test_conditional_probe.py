@@ -31,12 +31,12 @@ class IgnoresTagsOfMissingObjects(MemoryStore):
 
 
 class RefusesRightTags(MemoryStore):
-    def put_if_match(self, path: str, payload: bytes, *, tag: str) -> str | None:
+    def put_if_match(self, path: str, payload: bytes, *, tag: str) -> None:
         del path, payload, tag
 
 
 class RefusesToCreate(MemoryStore):
-    def put_if_absent(self, path: str, payload: bytes) -> str | None:
+    def put_if_absent(self, path: str, payload: bytes) -> None:
         del path, payload
 
 

@@ -1,7 +1,6 @@
 """What lies in a log byte by byte, told by a walker that shares no code with the log."""
 
 import struct
-from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
@@ -29,26 +28,8 @@ from tests.unit.wal.byte_walker import (
     crc32c,
     walk,
 )
+from tests.unit.wal.log_bench import LAYOUTS, LOG_NUMBER, Layout
 
-LOG_NUMBER = 7
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """A dialect with one of its two headers."""
-
-    dialect: Dialect
-    recyclable: bool
-
-    @property
-    def header_bytes(self) -> int:
-        return 11 if self.recyclable else 7
-
-    def __str__(self) -> str:
-        return f"{self.dialect}-{'recyclable' if self.recyclable else 'standard'}"
-
-
-LAYOUTS = [Layout(dialect, recyclable) for recyclable in (False, True) for dialect in Dialect]
 each_layout = pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 
 
@@ -130,11 +111,11 @@ def test_a_large_record_fills_consecutive_blocks(layout: Layout) -> None:
 
 @pytest.mark.parametrize(
     ("layout", "left"),
-    [(layout, left) for layout in LAYOUTS for left in (1, 3, 6, 10) if left < layout.header_bytes],
+    [(layout, left) for layout in LAYOUTS for left in (1, 3, 6, 10) if left < layout.header],
     ids=str,
 )
 def test_a_tail_too_small_for_a_header_is_zeros(layout: Layout, left: int) -> None:
-    first = pattern(BLOCK - layout.header_bytes - left)
+    first = pattern(BLOCK - layout.header - left)
 
     log = written(layout, first, b"next block")
 
@@ -146,7 +127,7 @@ def test_a_tail_too_small_for_a_header_is_zeros(layout: Layout, left: int) -> No
 
 @each_layout
 def test_a_tail_of_exactly_one_header_takes_a_first_of_no_bytes(layout: Layout) -> None:
-    header = layout.header_bytes
+    header = layout.header
     first = pattern(BLOCK - 2 * header)
 
     log = written(layout, first, b"xyz")
@@ -188,7 +169,7 @@ def test_a_flipped_bit_is_caught_at_its_record(layout: Layout) -> None:
 def test_the_reader_gives_what_the_walker_assembles(
     layout: Layout, left: int, sizes: list[int]
 ) -> None:
-    payloads = [pattern(size) for size in [BLOCK - layout.header_bytes - left, *sizes]]
+    payloads = [pattern(size) for size in [BLOCK - layout.header - left, *sizes]]
 
     log = written(layout, *payloads)
 

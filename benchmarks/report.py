@@ -1,0 +1,279 @@
+"""Turns the JSON of a run into a page and a plot; `python -m benchmarks.report FILE.json`.
+
+The page says only what the file says, so it can be made again at any time.
+"""
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from benchmarks.harness import Kind, Shows
+from benchmarks.result_file import (
+    CandidateRecord,
+    RatioRecord,
+    RunRecord,
+    Spread,
+    WorkloadRecord,
+    read_run,
+)
+
+_COLORS: Final = {Kind.NEVE: "#1f6feb", Kind.PEER: "#c4822e", Kind.LIMIT: "#9aa4af"}
+_NONE: Final = "–"
+_BAR_INCHES: Final = 0.34
+_TITLE_INCHES: Final = 0.75
+
+_METHOD: Final = """\
+Every candidate of a workload runs once in each round, in an order drawn anew, in an empty directory
+on the file system above, after a sync of all file systems. Only the named operation is timed. What
+was written is read back after each trial and compared; a wrong answer ends the run.
+
+Numbers are medians over the rounds, with the smallest and largest round in brackets. Ratios are
+taken round by round; a target is the design's, and is met when the median ratio reaches it. CPU
+counts all threads, and children. `written` is bytes handed to the operating system per byte of
+rows. Absolute numbers belong to this machine at this hour: compare only within this page."""
+
+
+def write_report(json_path: Path) -> tuple[Path, Path]:
+    """Write the page and the plot of a run beside its file; gives both paths."""
+    run = read_run(json_path)
+    plot_path = json_path.with_suffix(".svg")
+    page_path = json_path.with_suffix(".md")
+    _draw(run, plot_path)
+    page_path.write_text(_page(run, json_name=json_path.name, plot_name=plot_path.name))
+    return page_path, plot_path
+
+
+def terminal_table(workload: WorkloadRecord) -> str:
+    """Give one workload as lines for a terminal."""
+    width = max(len(candidate["name"]) for candidate in workload["candidates"])
+    lines = [
+        f"  {candidate['name']:<{width}}  {_headline(workload, candidate)}"
+        for candidate in workload["candidates"]
+    ]
+    lines += [f"  {_ratio_name(ratio)}: {_ratio_text(ratio)}" for ratio in workload["ratios"]]
+    return "\n".join(lines)
+
+
+def _page(run: RunRecord, *, json_name: str, plot_name: str) -> str:
+    title = "Log and key encoding" if not run["quick"] else "Log and key encoding, quick run"
+    sections = [
+        f"# {title}, {run['date']}",
+        f"Made by `{run['command']}` from [{json_name}]({json_name}); do not edit.",
+        _environment(run),
+        f"![Rates of all candidates]({plot_name})",
+        "## How it was measured",
+        _METHOD,
+        "## Ratios with a target",
+        _table(
+            ("workload", "ratio", "median", "rounds", "target", ""),
+            [
+                (f"`{workload['name']}`", *_ratio_cells(ratio))
+                for workload in run["workloads"]
+                for ratio in workload["ratios"]
+                if ratio["target"] is not None
+            ],
+        ),
+        *(_section(workload) for workload in run["workloads"]),
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def _environment(run: RunRecord) -> str:
+    there = run["environment"]
+    memory = there["memory_bytes"] / 2**30
+    changed = "" if there["commit_is_clean"] else ", with changes that were not committed"
+    libraries = ", ".join(f"{name} {version}" for name, version in there["libraries"].items())
+    return _table(
+        ("", ""),
+        [
+            ("commit", f"`{there['commit'][:12]}`{changed}"),
+            ("machine", f"{there['processor']}, {there['cores']} cores, {memory:.0f} GiB"),
+            ("system", f"{there['operating_system']}, files on {there['file_system']}"),
+            ("software", f"{there['python']}; {libraries}; {there['checksum']}"),
+            ("load before, after", f"{_load(run['load_before'])}; {_load(run['load_after'])}"),
+            ("rounds, seed, time", f"{run['rounds']}; {run['seed']}; {run['seconds']:.0f} s"),
+        ],
+    )
+
+
+def _section(workload: WorkloadRecord) -> str:
+    candidates = workload["candidates"]
+    unit = workload["unit"].removesuffix("s")
+    columns: list[tuple[str, Callable[[CandidateRecord], str]]] = [
+        ("candidate", lambda one: one["name"]),
+        ("sync", lambda one: one["sync"] or _NONE),
+        (f"{workload['unit']}/s", lambda one: _spread(one["rate"], _count)),
+        ("calls/s", lambda one: _count(one["calls_per_second"]["median"])),
+        ("MB/s", lambda one: _count(one["megabytes_per_second"]["median"])),
+        (f"time per {unit}", lambda one: _duration(1 / one["rate"]["median"])),
+        (f"CPU per {unit}", lambda one: _duration(one["cpu_us_per_row"]["median"] / 1e6)),
+        ("CPU ÷ wall", lambda one: f"{one['cpu_per_wall']['median']:.2f}"),
+        ("written", _written),
+        *_optional_columns(candidates),
+    ]
+    empty = {_NONE, "0"}
+    shown = [
+        (title, cell)
+        for title, cell in columns
+        if any(cell(candidate) not in empty for candidate in candidates)
+    ]
+    rows = [tuple(cell(candidate) for _, cell in shown) for candidate in candidates]
+    parameters = ", ".join(f"{name} {value}" for name, value in workload["parameters"].items())
+    parts = [
+        f"## `{workload['name']}`",
+        workload["sentence"],
+        f"Parameters: {parameters}; {len(candidates[0]['rounds'])} rounds.",
+        _table(tuple(title for title, _ in shown), rows),
+    ]
+    if workload["ratios"]:
+        cells = [_ratio_cells(ratio) for ratio in workload["ratios"]]
+        parts.append(_table(("ratio", "median", "rounds", "target", ""), cells))
+    parts.append("\n".join(f"- {note}" for note in workload["notes"]))
+    return "\n\n".join(part for part in parts if part)
+
+
+def _optional_columns(
+    candidates: Sequence[CandidateRecord],
+) -> Iterable[tuple[str, Callable[[CandidateRecord], str]]]:
+    """Columns for what only some candidates measure."""
+    percentiles = dict.fromkeys(name for one in candidates for name in one["latency_us"])
+    facts = dict.fromkeys(name for one in candidates for name in one["facts"])
+
+    def latency(name: str) -> Callable[[CandidateRecord], str]:
+        return lambda one: (
+            _duration(one["latency_us"][name]["median"] / 1e6)
+            if name in one["latency_us"]
+            else _NONE
+        )
+
+    def fact(name: str) -> Callable[[CandidateRecord], str]:
+        return lambda one: f"{one['facts'][name]['median']:.1f}" if name in one["facts"] else _NONE
+
+    yield from ((name, latency(name)) for name in percentiles)
+    yield from ((name.replace("_", " "), fact(name)) for name in facts)
+
+
+def _written(candidate: CandidateRecord) -> str:
+    spread = candidate["written_per_logical_byte"]
+    return _NONE if spread is None else f"{spread['median']:.2f}"
+
+
+def _ratio_name(ratio: RatioRecord) -> str:
+    return f"{ratio['of']} ÷ {ratio['to']}"
+
+
+def _ratio_cells(ratio: RatioRecord) -> tuple[str, ...]:
+    spread = ratio["ratio"]
+    target, verdict = _NONE, ""
+    if ratio["target"] is not None:
+        target = f"≥ {ratio['target']:g}"
+        verdict = "met" if ratio["is_met"] else "**missed**"
+    return (
+        _ratio_name(ratio),
+        f"{spread['median']:.2f}",
+        f"{spread['minimum']:.2f} to {spread['maximum']:.2f}",
+        target,
+        verdict,
+    )
+
+
+def _ratio_text(ratio: RatioRecord) -> str:
+    _, middle, around, target, verdict = _ratio_cells(ratio)
+    aim = f", target {target}: {verdict.strip('*')}" if verdict else ""
+    return f"{middle} ({around}){aim}"
+
+
+def _headline(workload: WorkloadRecord, candidate: CandidateRecord) -> str:
+    if workload["shows"] == Shows.SECONDS:
+        return f"{_duration(1 / candidate['rate']['median'])} each"
+    return f"{_spread(candidate['rate'], _count)} {workload['unit']}/s"
+
+
+def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [titles, ["---"] * len(titles), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def _spread(spread: Spread, show: Callable[[float], str]) -> str:
+    return f"{show(spread['median'])} ({show(spread['minimum'])} to {show(spread['maximum'])})"
+
+
+def _count(number: float) -> str:
+    """Three significant digits."""
+    if number == 0:
+        return "0"
+    if number >= 1e6:
+        return f"{number / 1e6:.3g} M" if number < 1e9 else f"{number / 1e6:,.0f} M"
+    return f"{float(f'{number:.3g}'):,.0f}" if number >= 100 else f"{number:.3g}"
+
+
+def _duration(seconds: float) -> str:
+    for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "µs")):
+        if seconds * factor >= 1:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"
+
+
+def _load(averages: Sequence[float]) -> str:
+    return " ".join(f"{average:.2f}" for average in averages)
+
+
+def _draw(run: RunRecord, path: Path) -> None:
+    workloads = run["workloads"]
+    heights = [_TITLE_INCHES + _BAR_INCHES * len(workload["candidates"]) for workload in workloads]
+    # Fixed salt and no date: the same numbers give the same file.
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "neve", "font.size": 9}):
+        figure = Figure(figsize=(9, sum(heights)), layout="constrained")
+        grid = figure.subplots(
+            len(workloads), 1, squeeze=False, gridspec_kw={"height_ratios": heights}
+        )
+        for axes, workload in zip(grid[:, 0], workloads, strict=True):
+            _draw_workload(axes, workload)
+        figure.savefig(path, metadata={"Date": None, "Creator": None})
+
+
+def _draw_workload(axes: Axes, workload: WorkloadRecord) -> None:
+    candidates = list(reversed(workload["candidates"]))
+    places = range(len(candidates))
+    spreads = [_shown_spread(workload, candidate) for candidate in candidates]
+    middles = [spread["median"] for spread in spreads]
+    axes.barh(
+        places,
+        middles,
+        color=[_COLORS[Kind(candidate["kind"])] for candidate in candidates],
+        xerr=(
+            [spread["median"] - spread["minimum"] for spread in spreads],
+            [spread["maximum"] - spread["median"] for spread in spreads],
+        ),
+        error_kw={"ecolor": "#30363d", "elinewidth": 1, "capsize": 2},
+    )
+    shows_seconds = workload["shows"] == Shows.SECONDS
+    show = _duration if shows_seconds else _count
+    reach = max(spread["maximum"] for spread in spreads)
+    for place, spread in zip(places, spreads, strict=True):
+        axes.text(spread["maximum"] + reach * 0.015, place, show(spread["median"]), va="center")
+    axes.set_yticks(places, [candidate["name"] for candidate in candidates])
+    axes.set_xlim(0, reach * 1.15)
+    axes.xaxis.set_major_formatter(lambda value, _: show(value) if value else "0")
+    what = "less is better" if shows_seconds else f"{workload['unit']}/s, more is better"
+    axes.set_title(f"{workload['name']} ({what})", loc="left", fontweight="bold")
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _shown_spread(workload: WorkloadRecord, candidate: CandidateRecord) -> Spread:
+    rate = candidate["rate"]
+    if workload["shows"] == Shows.RATE:
+        return rate
+    return Spread(
+        median=1 / rate["median"], minimum=1 / rate["maximum"], maximum=1 / rate["minimum"]
+    )
+
+
+if __name__ == "__main__":
+    for argument in sys.argv[1:]:
+        print(*write_report(Path(argument)), sep="\n")

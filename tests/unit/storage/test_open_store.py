@@ -1,0 +1,220 @@
+"""A location names one store, or says what is wrong with it without repeating a secret."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from neve.errors import InvalidArgument
+from neve.storage.cloud_store import CloudStore
+from neve.storage.local_store import LocalStore
+from neve.storage.memory_store import MemoryStore
+from neve.storage.open_store import open_store
+from neve.storage.s3_options import Listing, S3Options, parse_s3_options
+
+CANARY = "s3cr3t-canary"
+
+
+class TestLocations:
+    @pytest.mark.parametrize(
+        "location",
+        [
+            "",
+            "   ",
+            "nul\0byte",
+            "line\nbreak",
+            "s3://",
+            "s3:///prefix",
+            "s3://x",
+            "s3://bad bucket/x",
+            "s3://-bucket",
+            "s3://bucket//x",
+            "s3://bucket/../x",
+            "s3://bucket/a/./b",
+            "s3://bucket/back\\slash",
+            "s3:bucket",
+            "s3a://bucket",
+            "gs://bucket",
+            "http://127.0.0.1/",
+            "https://example.com/x",
+            "ftp://host/x",
+            "directory://x",
+            "memory://",
+            "memory:name",
+            "memory://a/b",
+            "file://",
+            "file://host/x",
+            "file:///nul%00byte",
+            "file:///x?y",
+            "file:///x#y",
+            "s3://bucket/x?versionId=1",
+        ],
+    )
+    def test_a_location_that_names_no_store_is_refused(self, location: str) -> None:
+        with pytest.raises(InvalidArgument) as refusal:
+            open_store(location)
+
+        assert refusal.value.hint
+
+    @pytest.mark.parametrize(
+        "location",
+        [
+            f"s3://key:{CANARY}@bucket/x",
+            f"s3://{CANARY}@bucket",
+            f"memory://{CANARY}@x",
+            f"file://{CANARY}@localhost/x",
+            f"http://user:{CANARY}@host/x",
+            f"s3://bucket/x?X-Amz-Signature={CANARY}",
+        ],
+    )
+    def test_a_secret_in_a_location_is_refused_and_not_repeated(self, location: str) -> None:
+        with pytest.raises(InvalidArgument) as refusal:
+            open_store(location)
+
+        assert CANARY not in str(refusal.value)
+        assert CANARY not in repr(refusal.value)
+
+    def test_a_directory_is_a_local_store_and_is_made(self, tmp_path: Path) -> None:
+        store = open_store(str(tmp_path / "new lake"))
+
+        assert isinstance(store, LocalStore)
+        assert (tmp_path / "new lake").is_dir()
+
+    @pytest.mark.parametrize("form", ["file://{}", "file://localhost{}", "file:{}", "FILE://{}"])
+    def test_a_file_url_is_the_directory_it_names(self, tmp_path: Path, form: str) -> None:
+        open_store(str(tmp_path / "a lake?")).put("object", b"x")
+        path = str(tmp_path / "a%20lake%3F")
+
+        assert open_store(form.format(path)).get("object").payload == b"x"
+
+    def test_the_location_of_a_store_opens_it_again(self, tmp_path: Path) -> None:
+        stores = [open_store(str(tmp_path / "ü %20")), open_store("memory://named%20by test_open")]
+
+        for store in stores:
+            store.put("object", b"x")
+            assert open_store(store.location).get("object").payload == b"x"
+
+    def test_one_memory_name_is_one_store(self) -> None:
+        store = open_store("memory://one name of test_open_store")
+
+        assert isinstance(store, MemoryStore)
+        assert open_store("memory://one name of test_open_store") is store
+        assert open_store("memory://another of test_open_store") is not store
+
+    @pytest.mark.parametrize(
+        ("location", "expected"),
+        [
+            ("s3://bucket", "s3://bucket"),
+            ("s3://bucket/", "s3://bucket"),
+            ("S3://bucket/a/b", "s3://bucket/a/b"),
+            ("s3://bucket/a/b/", "s3://bucket/a/b"),
+            ("s3://my.bucket-1/ü/100%", "s3://my.bucket-1/ü/100%"),
+        ],
+    )
+    def test_an_s3_location_is_a_bucket_and_a_prefix(self, location: str, expected: str) -> None:
+        store = open_store(location, storage_options={"region": "eu-central-1"})
+
+        assert isinstance(store, CloudStore)
+        assert store.location == expected
+
+    @pytest.mark.parametrize("location", ["memory://x", "/tmp/x", "file:///tmp/x"])  # noqa: S108
+    def test_options_that_nothing_reads_are_refused(self, location: str) -> None:
+        with pytest.raises(InvalidArgument, match="region"):
+            open_store(location, storage_options={"region": CANARY})
+
+
+class TestS3Options:
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"bucket": CANARY},
+            {"aws_secret_access_key": CANARY},
+            {"conditional_put": CANARY},
+            {"endpoint": CANARY},
+            {"endpoint": ""},
+            {"endpoint": f"ftp://{CANARY}"},
+            {"endpoint": f"https://user:{CANARY}@host"},
+            {"endpoint": f"https://{CANARY}:99999"},
+            {"endpoint": f"https://host/?{CANARY}"},
+            {"endpoint": f"http://{CANARY}"},
+            {"endpoint": f"http://{CANARY}", "allow_http": "false"},
+            {"allow_http": CANARY},
+            {"skip_signature": CANARY},
+            {"virtual_hosted_style_request": ""},
+            {"region": f"{CANARY}\n"},
+            {"session_token": f"{CANARY}ü"},
+            {"access_key_id": CANARY},
+            {"secret_access_key": CANARY},
+            {"access_key_id": "key", "secret_access_key": f"{CANARY}\r\nX-Evil: 1"},
+            {"timeout_seconds": CANARY},
+            {"timeout_seconds": "0"},
+            {"timeout_seconds": "-1"},
+            {"timeout_seconds": "nan"},
+            {"timeout_seconds": "inf"},
+            {"timeout_seconds": "1e9"},
+            {"patience_seconds": "0"},
+            {"listing": CANARY},
+        ],
+        ids=repr,
+    )
+    def test_an_unfit_option_is_refused_and_its_value_not_repeated(
+        self, options: Mapping[str, str]
+    ) -> None:
+        with pytest.raises(InvalidArgument) as refusal:
+            open_store("s3://bucket/x", storage_options=options)
+
+        assert CANARY not in str(refusal.value)
+        assert refusal.value.hint
+
+    def test_an_unknown_option_is_named_with_those_there_are(self) -> None:
+        with pytest.raises(InvalidArgument, match="'regoin'") as refusal:
+            parse_s3_options({"regoin": "eu-central-1"})
+
+        assert "region" in str(refusal.value.hint)
+
+    def test_every_option_is_read(self) -> None:
+        options = parse_s3_options(
+            {
+                "endpoint": "http://127.0.0.1:9000",
+                "region": "eu-central-1",
+                "access_key_id": "key",
+                "secret_access_key": "secret",
+                "session_token": "token",
+                "skip_signature": "TRUE",
+                "virtual_hosted_style_request": "true",
+                "allow_http": "true",
+                "timeout_seconds": "1.5",
+                "patience_seconds": "2",
+                "listing": "unordered",
+            }
+        )
+
+        assert options == S3Options(
+            endpoint="http://127.0.0.1:9000",
+            region="eu-central-1",
+            access_key_id="key",
+            secret_access_key="secret",  # noqa: S106  not a real one
+            session_token="token",  # noqa: S106  not a real one
+            skip_signature=True,
+            virtual_hosted_style_request=True,
+            allow_http=True,
+            timeout_seconds=1.5,
+            patience_seconds=2.0,
+            listing=Listing.UNORDERED,
+        )
+
+    def test_no_option_is_the_default_of_each(self) -> None:
+        assert parse_s3_options({}) == S3Options()
+
+    def test_the_repr_holds_no_text_that_was_given(self) -> None:
+        options = parse_s3_options(
+            {
+                "endpoint": f"https://{CANARY}.example",
+                "region": CANARY,
+                "access_key_id": CANARY,
+                "secret_access_key": CANARY,
+                "session_token": CANARY,
+            }
+        )
+
+        assert CANARY not in repr(options)

@@ -2,7 +2,7 @@
 
 Steps of a run, for each round and then each candidate, in an order drawn anew every round:
 
-1. make an empty directory, let the disk come to rest, collect garbage
+1. let the disk come to rest, make an empty directory, collect garbage
 2. run the trial: it prepares, does its timed part under the stopwatch, and reads back what it did
 3. compare the answer with the expectation; a wrong one ends the whole run
 4. remove the directory
@@ -147,6 +147,7 @@ class Workload:
     parameters: Mapping[str, str | int | float] = field(default_factory=dict)
     notes: Sequence[str] = ()
     shows: Shows = Shows.RATE
+    uses_disk: bool = True
     rounds_factor: int = 1
     """Rounds for each one asked for: a restless disk is met with many short ones."""
 
@@ -197,12 +198,22 @@ BuildWorkload = Callable[[Scale, Path], Workload]
 """Prepares the sample of a workload; the directory stays until the workload is over."""
 
 Progress = Callable[[str], None]
+Settle = Callable[[], None]
 
 
 def run_workload(
-    workload: Workload, *, rounds: int, directory: Path, progress: Progress, seed: int = SEED
+    workload: Workload,
+    *,
+    rounds: int,
+    directory: Path,
+    progress: Progress,
+    settle: Settle = os.sync,
+    seed: int = SEED,
 ) -> WorkloadRecord:
-    """Run every round of a workload inside `directory`; raises BadTrial for a wrong answer."""
+    """Run every round of a workload inside `directory`; raises BadTrial for a wrong answer.
+
+    `settle` is called before each trial that uses the disk, to leave it nothing else to do.
+    """
     if rounds < ROUNDS_MIN:
         raise ValueError(f"{rounds} rounds say nothing about the spread; use {ROUNDS_MIN} or more")
     measured: dict[str, list[RoundRecord]] = {
@@ -214,6 +225,8 @@ def run_workload(
     for number in range(1, round_count + 1):
         shuffle(order)
         for candidate in order:
+            if workload.uses_disk:
+                settle()
             record = _run_trial(workload.name, candidate, directory / "trial")
             measured[candidate.name].append(record)
             rate = record["rows"] / record["wall_seconds"]
@@ -254,7 +267,6 @@ def _run_trial(workload: str, candidate: Candidate, directory: Path) -> RoundRec
     directory.mkdir()
     try:
         stopwatch = Stopwatch()
-        os.sync()
         # The sample is millions of objects: the collector would walk them in every timed part.
         gc.collect()
         gc.freeze()

@@ -69,6 +69,7 @@ def build_encode_keys(scale: Scale, _directory: Path) -> Workload:
             "seed": SEED,
         },
         notes=("`bare pass` and `Python loop` check nothing: no NULL, NUL byte, length or type.",),
+        uses_disk=False,
     )
 
 

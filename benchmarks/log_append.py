@@ -9,6 +9,7 @@ from rocksdict import WriteBatch as RocksBatch
 
 from benchmarks.harness import SEED, Candidate, Kind, Outcome, Ratio, Scale, Stopwatch, Workload
 from benchmarks.log_peers import (
+    BARE_FRAME,
     RawFile,
     open_neve,
     open_rocksdb,
@@ -67,7 +68,7 @@ def build_append_rows(scale: Scale, _directory: Path) -> Workload:
         parameters={"rows": scale.rows, "row_bytes": ROW_BYTES, "threads": 1, "seed": SEED},
         notes=(
             "RocksDB keeps each row in its memtable too; `neve log and dict` keeps it in a dict.",
-            "`bare pwrite` writes key and value without a frame or a checksum.",
+            "`bare pwrite` writes as many bytes as the log, put together beforehand.",
         ),
     )
 
@@ -173,8 +174,8 @@ def _rows_with_rocksdb(directory: Path, stopwatch: Stopwatch, rows: Sequence[Row
 
 
 def _rows_bare(directory: Path, stopwatch: Stopwatch, rows: Sequence[Row]) -> Outcome:
-    pieces = [key + value for key, value in rows]
-    file = RawFile(directory, preallocate_bytes=len(rows) * ROW_BYTES)
+    pieces = [BARE_FRAME + key + value for key, value in rows]
+    file = RawFile(directory, preallocate_bytes=sum(map(len, pieces)))
     with stopwatch:
         for piece in pieces:
             file.write(piece)

@@ -16,11 +16,12 @@ from rocksdict import Options, Rdict, WriteOptions
 
 from benchmarks.sample_rows import Row
 from neve.model.write_batch import PutRow
-from neve.observability.metrics import Recorder
 from neve.storage.local_store import LocalStore
+from neve.storage.posix_disk import PosixDisk
 from neve.storage.table_paths import TablePaths, log_number
-from neve.wal.batch_codec import LoggedBatch
+from neve.wal.batch_codec import LoggedBatch, encode_put, frame_batch
 from neve.wal.log_options import LogOptions, SyncPolicy
+from neve.wal.record_format import RECYCLABLE_HEADER_BYTES
 from neve.wal.replay import LogFile, Replay
 from neve.wal.write_ahead_log import WriteAheadLog
 
@@ -29,11 +30,21 @@ _EPOCH: Final = 1
 _MEMTABLE_BYTES: Final = 1 << 30
 
 
-def open_neve(
-    directory: Path, sync: SyncPolicy, *, recorder: Recorder | None = None
-) -> WriteAheadLog:
+class CountingDisk(PosixDisk):
+    """The real disk, counting its syncs."""
+
+    def __init__(self) -> None:
+        self.sync_count = 0
+
+    def sync(self, handle: int) -> None:
+        """Sync and count; the log lets one thread do this at a time."""
+        super().sync(handle)
+        self.sync_count += 1
+
+
+def open_neve(directory: Path, sync: SyncPolicy, *, disk: PosixDisk | None = None) -> WriteAheadLog:
     """Begin a log with default options but for the sync policy."""
-    store = LocalStore(str(directory))
+    store = LocalStore(str(directory), disk=disk)
     return WriteAheadLog(
         files=store,
         store=store,
@@ -41,7 +52,6 @@ def open_neve(
         next_log_number=1,
         next_sequence=1,
         options=LogOptions(sync=sync),
-        recorder=recorder,
     )
 
 
@@ -84,6 +94,17 @@ def open_rocksdb(directory: Path, *, synced: bool) -> Iterator[Rdict]:
 def read_rocksdb_rows(database: Rdict) -> list[Row]:
     """Read every row, by ascending key."""
     return list(database.items())  # type: ignore[arg-type]
+
+
+def _log_frame_bytes() -> int:
+    """Bytes that neve's log puts around one row."""
+    row = encode_put(b"", b"", schema_version=1)
+    payload = frame_batch(row, sequence=1, durable_through=0, stamped=True)
+    return RECYCLABLE_HEADER_BYTES + sum(map(len, payload))
+
+
+BARE_FRAME: Final = bytes(_log_frame_bytes())
+"""Goes before a row that is written without a log, so that as many bytes reach the disk."""
 
 
 class RawFile:

@@ -31,9 +31,12 @@ from neve.model.write_batch import PutRow, UpsertRows, WriteBatch
 from neve.wal.batch_codec import EncodedChanges, encode_changes, encode_put
 from neve.wal.log_options import SyncPolicy
 
+_CRASHED: Final = "crashed"
+_CLOSED: Final = "closed"
 _READ_BYTES: Final = 1 << 20
 _NOTES: Final = (
     "RocksDB cannot be opened without writing what it replayed as a sorted file.",
+    "`neve replay, closed log` reads a log that was closed properly, which ends in a mark.",
     "`bare read` reads the files of neve's log, preallocated space included, and looks at nothing.",
 )
 
@@ -41,15 +44,14 @@ _NOTES: Final = (
 def build_replay_rows(scale: Scale, directory: Path) -> Workload:
     """Single rows that were never flushed."""
     rows = sample_rows(scale.rows)
-    crashed = directory / "crashed"
-    _leave_neve_log(crashed, [encode_put(key, value, schema_version=1) for key, value in rows])
-    _leave_rocksdb_log(crashed, rows)
+    _leave_neve_logs(directory, [encode_put(key, value, schema_version=1) for key, value in rows])
+    _leave_rocksdb_log(directory, rows)
     kept = dict(rows)
 
-    def with_neve(_directory: Path, stopwatch: Stopwatch) -> Outcome:
+    def with_neve(logs: Path, stopwatch: Stopwatch) -> Outcome:
         answer: dict[bytes, bytes] = {}
         with stopwatch:
-            for logged in replay_neve(crashed):
+            for logged in replay_neve(logs):
                 for change in logged.batch.changes:
                     if isinstance(change, PutRow):
                         answer[change.key] = change.value
@@ -61,7 +63,7 @@ def build_replay_rows(scale: Scale, directory: Path) -> Workload:
         "in memory by key.",
         unit="rows",
         candidates=_candidates(
-            with_neve, crashed, row_count=len(rows), row_bytes=ROW_BYTES, expected=sorted(rows)
+            with_neve, directory, row_count=len(rows), row_bytes=ROW_BYTES, expected=sorted(rows)
         ),
         ratios=(Ratio(of="neve replay", to="RocksDB reopen"),),
         parameters={"rows": scale.rows, "row_bytes": ROW_BYTES, "seed": SEED},
@@ -72,21 +74,20 @@ def build_replay_rows(scale: Scale, directory: Path) -> Workload:
 def build_replay_batches(scale: Scale, directory: Path) -> Workload:
     """Arrow batches that were never flushed."""
     sample = sample_batches(scale.replay_batches, scale.batch_rows)
-    crashed = directory / "crashed"
-    _leave_neve_log(
-        crashed,
+    _leave_neve_logs(
+        directory,
         [
             encode_changes(WriteBatch((UpsertRows(batch),), schema_version=1))
             for batch in sample.batches
         ],
     )
     rows = sorted(row for pairs in sample.pairs for row in pairs)
-    _leave_rocksdb_log(crashed, rows)
+    _leave_rocksdb_log(directory, rows)
 
-    def with_neve(_directory: Path, stopwatch: Stopwatch) -> Outcome:
+    def with_neve(logs: Path, stopwatch: Stopwatch) -> Outcome:
         batches: list[pa.RecordBatch] = []
         with stopwatch:
-            for logged in replay_neve(crashed):
+            for logged in replay_neve(logs):
                 batches += [
                     change.rows for change in logged.batch.changes if isinstance(change, UpsertRows)
                 ]
@@ -104,7 +105,7 @@ def build_replay_batches(scale: Scale, directory: Path) -> Workload:
         "until all are in memory and validated.",
         unit="rows",
         candidates=_candidates(
-            with_neve, crashed, row_count=sample.row_count, row_bytes=row_bytes, expected=rows
+            with_neve, directory, row_count=sample.row_count, row_bytes=row_bytes, expected=rows
         ),
         ratios=(Ratio(of="neve replay", to="RocksDB reopen"),),
         parameters={
@@ -119,19 +120,19 @@ def build_replay_batches(scale: Scale, directory: Path) -> Workload:
 
 def _candidates(
     with_neve: Callable[[Path, Stopwatch], Outcome],
-    crashed: Path,
+    shared: Path,
     *,
     row_count: int,
     row_bytes: int,
     expected: Sequence[Row],
 ) -> Sequence[Candidate]:
-    logs = sorted(crashed.rglob("*.wal"))
+    logs = sorted((shared / _CRASHED).rglob("*.wal"))
     checksum = zlib.crc32(b"".join(log.read_bytes() for log in logs))
     logical_bytes = row_count * row_bytes
 
     def with_rocksdb(directory: Path, stopwatch: Stopwatch) -> Outcome:
         # Opening consumes the log, so each round opens a copy of its own.
-        shutil.copytree(crashed / "rocksdb", directory / "rocksdb")
+        shutil.copytree(shared / _CRASHED / "rocksdb", directory / "rocksdb")
         with ExitStack() as stack:
             with stopwatch:
                 database = stack.enter_context(open_rocksdb(directory, synced=False))
@@ -149,34 +150,41 @@ def _candidates(
         return _outcome(row_count, logical_bytes, answer=answer, expected=[checksum])
 
     return (
-        Candidate(name="neve replay", kind=Kind.NEVE, trial=with_neve),
+        Candidate(
+            name="neve replay",
+            kind=Kind.NEVE,
+            trial=lambda _directory, stopwatch: with_neve(shared / _CRASHED, stopwatch),
+        ),
+        Candidate(
+            name="neve replay, closed log",
+            kind=Kind.NEVE,
+            trial=lambda _directory, stopwatch: with_neve(shared / _CLOSED, stopwatch),
+        ),
         Candidate(name="RocksDB reopen", kind=Kind.PEER, trial=with_rocksdb),
         Candidate(name="bare read", kind=Kind.LIMIT, trial=bare),
     )
 
 
-def _leave_neve_log(crashed: Path, changes: Sequence[EncodedChanges]) -> None:
-    """Write a log and copy it as a crash would leave it."""
-    writing = crashed.with_name("writing")
-    log = open_neve(writing, SyncPolicy.NONE)
+def _leave_neve_logs(shared: Path, changes: Sequence[EncodedChanges]) -> None:
+    """Write a log, keep it as a crash would leave it, and as it is when closed."""
+    log = open_neve(shared / _CLOSED, SyncPolicy.NONE)
     for change in changes:
         log.append(change)
     log.sync_once()
-    shutil.copytree(writing, crashed)
+    shutil.copytree(shared / _CLOSED, shared / _CRASHED)
     log.close()
-    shutil.rmtree(writing)
 
 
-def _leave_rocksdb_log(crashed: Path, rows: Sequence[Row]) -> None:
-    writing = crashed.with_name("writing")
+def _leave_rocksdb_log(shared: Path, rows: Sequence[Row]) -> None:
+    writing = shared / "writing"
     writing.mkdir()
     with open_rocksdb(writing, synced=False) as database:
         for key, value in rows:
             database.put(key, value)
         database.flush_wal(sync=True)
-        shutil.copytree(writing / "rocksdb", crashed / "rocksdb")
+        shutil.copytree(writing / "rocksdb", shared / _CRASHED / "rocksdb")
     shutil.rmtree(writing)
-    if any(crashed.rglob("*.sst")):
+    if any((shared / _CRASHED).rglob("*.sst")):
         raise BadTrial("RocksDB flushed before the crash, so there is less to replay")
 
 

@@ -15,6 +15,8 @@ from typing import Final
 
 from benchmarks.harness import SEED, Candidate, Kind, Outcome, Ratio, Scale, Stopwatch, Workload
 from benchmarks.log_peers import (
+    BARE_FRAME,
+    CountingDisk,
     RawFile,
     open_neve,
     open_rocksdb,
@@ -22,7 +24,6 @@ from benchmarks.log_peers import (
     read_rocksdb_rows,
 )
 from benchmarks.sample_rows import ROW_BYTES, Row, sample_rows
-from neve.observability.metrics import WAL_SYNCS, Counters
 from neve.wal.batch_codec import encode_put
 from neve.wal.log_options import SyncPolicy
 
@@ -110,6 +111,7 @@ def build_append_synced(scale: Scale, _directory: Path) -> Workload:
         },
         notes=(
             "`bare fdatasync` is one pwrite and one fdatasync per row, on a preallocated file.",
+            "It writes as many bytes as the log does.",
             "Under `group`, appends that wait at the same time share a sync.",
             "Under `always`, each append has a sync of its own.",
         ),
@@ -147,21 +149,22 @@ def _candidates(contest: _Contest, threads: str) -> Sequence[Candidate]:
 def _sync_with_neve(
     directory: Path, stopwatch: Stopwatch, contest: _Contest, policy: SyncPolicy
 ) -> Outcome:
-    counters = Counters()
-    log = open_neve(directory, policy, recorder=counters)
+    disk = CountingDisk()
+    log = open_neve(directory, policy, disk=disk)
+    syncs_before = disk.sync_count
 
     def write_row(key: bytes, value: bytes) -> None:
         log.append(encode_put(key, value, schema_version=1))
 
     written = contest.write(write_row, stopwatch)
-    durable_through, syncs = log.durable_through, counters.total(WAL_SYNCS)
+    durable_through, syncs = log.durable_through, disk.sync_count - syncs_before
     log.close()
     rows = sorted(written.rows())
     return _outcome(
         written,
         answer=(durable_through, sorted(read_neve_rows(directory))),
         expected=(len(rows), rows),
-        rows_per_sync=len(rows) / syncs if syncs else 0.0,
+        rows_per_sync=len(rows) / max(syncs, 1),
     )
 
 
@@ -174,13 +177,14 @@ def _sync_with_rocksdb(directory: Path, stopwatch: Stopwatch, contest: _Contest)
 
 
 def _sync_bare(directory: Path, stopwatch: Stopwatch, contest: _Contest) -> Outcome:
-    file = RawFile(directory, preallocate_bytes=len(contest.rows) * ROW_BYTES)
+    record_bytes = len(BARE_FRAME) + ROW_BYTES
+    file = RawFile(directory, preallocate_bytes=len(contest.rows) * record_bytes)
 
     def write_row(key: bytes, value: bytes) -> None:
-        file.write_durably(key + value)
+        file.write_durably(BARE_FRAME + key + value)
 
     written = contest.write(write_row, stopwatch)
-    expected = b"".join(key + value for key, value in written.rows())
+    expected = b"".join(BARE_FRAME + key + value for key, value in written.rows())
     return _outcome(written, answer=file.close(), expected=expected)
 
 

@@ -24,6 +24,8 @@ from benchmarks.result_file import (
 
 _COLORS: Final = {Kind.NEVE: "#1f6feb", Kind.PEER: "#c4822e", Kind.LIMIT: "#9aa4af"}
 _NONE: Final = "–"
+_RATIO_TITLES: Final = ("ratio", "median", "rounds", "by CPU", "target", "")
+_LINEAR_REACH: Final = 60
 _BAR_INCHES: Final = 0.34
 _TITLE_INCHES: Final = 0.75
 
@@ -33,9 +35,10 @@ on the file system above, after a sync of all file systems. Only the named opera
 was written is read back after each trial and compared; a wrong answer ends the run.
 
 Numbers are medians over the rounds, with the smallest and largest round in brackets. Ratios are
-taken round by round; a target is the design's, and is met when the median ratio reaches it. CPU
-counts all threads, and children. `written` is bytes handed to the operating system per byte of
-rows. Absolute numbers belong to this machine at this hour: compare only within this page."""
+taken round by round; a target is the design's, and is met when the median ratio reaches it.
+`by CPU` is the median of the same ratio by CPU time, of all threads and children. `written` is
+bytes handed to the operating system per byte of rows. Absolute numbers belong to this machine at
+this hour: compare only within this page."""
 
 
 def write_report(json_path: Path) -> tuple[Path, Path]:
@@ -70,7 +73,7 @@ def _page(run: RunRecord, *, json_name: str, plot_name: str) -> str:
         _METHOD,
         "## Ratios with a target",
         _table(
-            ("workload", "ratio", "median", "rounds", "target", ""),
+            ("workload", *_RATIO_TITLES),
             [
                 (f"`{workload['name']}`", *_ratio_cells(ratio))
                 for workload in run["workloads"]
@@ -108,22 +111,24 @@ def _section(workload: WorkloadRecord) -> str:
         ("candidate", lambda one: one["name"]),
         ("sync", lambda one: one["sync"] or _NONE),
         (f"{workload['unit']}/s", lambda one: _spread(one["rate"], _count)),
-        ("calls/s", lambda one: _count(one["calls_per_second"]["median"])),
-        ("MB/s", lambda one: _count(one["megabytes_per_second"]["median"])),
+        ("calls/s", _calls),
+        ("MB/s", _megabytes),
         (f"time per {unit}", lambda one: _duration(1 / one["rate"]["median"])),
         (f"CPU per {unit}", lambda one: _duration(one["cpu_us_per_row"]["median"] / 1e6)),
         ("CPU ÷ wall", lambda one: f"{one['cpu_per_wall']['median']:.2f}"),
         ("written", _written),
         *_optional_columns(candidates),
     ]
-    empty = {_NONE, "0"}
     shown = [
         (title, cell)
         for title, cell in columns
-        if any(cell(candidate) not in empty for candidate in candidates)
+        if any(cell(candidate) != _NONE for candidate in candidates)
     ]
     rows = [tuple(cell(candidate) for _, cell in shown) for candidate in candidates]
-    parameters = ", ".join(f"{name} {value}" for name, value in workload["parameters"].items())
+    parameters = ", ".join(
+        f"{name.replace('_', ' ')} {value if isinstance(value, str) else _plain(value)}"
+        for name, value in workload["parameters"].items()
+    )
     parts = [
         f"## `{workload['name']}`",
         workload["sentence"],
@@ -132,7 +137,7 @@ def _section(workload: WorkloadRecord) -> str:
     ]
     if workload["ratios"]:
         cells = [_ratio_cells(ratio) for ratio in workload["ratios"]]
-        parts.append(_table(("ratio", "median", "rounds", "target", ""), cells))
+        parts.append(_table(_RATIO_TITLES, cells))
     parts.append("\n".join(f"- {note}" for note in workload["notes"]))
     return "\n\n".join(part for part in parts if part)
 
@@ -158,9 +163,19 @@ def _optional_columns(
     yield from ((name.replace("_", " "), fact(name)) for name in facts)
 
 
+def _calls(candidate: CandidateRecord) -> str:
+    is_one = all(one["calls"] == 1 for one in candidate["rounds"])
+    return _NONE if is_one else _count(candidate["calls_per_second"]["median"])
+
+
+def _megabytes(candidate: CandidateRecord) -> str:
+    rate = candidate["megabytes_per_second"]["median"]
+    return _count(rate) if rate else _NONE
+
+
 def _written(candidate: CandidateRecord) -> str:
     spread = candidate["written_per_logical_byte"]
-    return _NONE if spread is None else f"{spread['median']:.2f}"
+    return f"{spread['median']:.2f}" if spread and spread["median"] >= 0.01 else _NONE
 
 
 def _ratio_name(ratio: RatioRecord) -> str:
@@ -177,15 +192,16 @@ def _ratio_cells(ratio: RatioRecord) -> tuple[str, ...]:
         _ratio_name(ratio),
         f"{spread['median']:.2f}",
         f"{spread['minimum']:.2f} to {spread['maximum']:.2f}",
+        f"{ratio['cpu_ratio']['median']:.2f}",
         target,
         verdict,
     )
 
 
 def _ratio_text(ratio: RatioRecord) -> str:
-    _, middle, around, target, verdict = _ratio_cells(ratio)
+    _, middle, around, by_cpu, target, verdict = _ratio_cells(ratio)
     aim = f", target {target}: {verdict.strip('*')}" if verdict else ""
-    return f"{middle} ({around}){aim}"
+    return f"{middle} ({around}), by CPU {by_cpu}{aim}"
 
 
 def _headline(workload: WorkloadRecord, candidate: CandidateRecord) -> str:
@@ -205,11 +221,13 @@ def _spread(spread: Spread, show: Callable[[float], str]) -> str:
 
 def _count(number: float) -> str:
     """Three significant digits."""
-    if number == 0:
-        return "0"
     if number >= 1e6:
         return f"{number / 1e6:.3g} M" if number < 1e9 else f"{number / 1e6:,.0f} M"
     return f"{float(f'{number:.3g}'):,.0f}" if number >= 100 else f"{number:.3g}"
+
+
+def _plain(number: float) -> str:
+    return f"{number:,}"
 
 
 def _duration(seconds: float) -> str:
@@ -256,11 +274,22 @@ def _draw_workload(axes: Axes, workload: WorkloadRecord) -> None:
     show = _duration if shows_seconds else _count
     reach = max(spread["maximum"] for spread in spreads)
     for place, spread in zip(places, spreads, strict=True):
-        axes.text(spread["maximum"] + reach * 0.015, place, show(spread["median"]), va="center")
+        axes.annotate(
+            show(spread["median"]),
+            (spread["maximum"], place),
+            xytext=(6, 0),
+            textcoords="offset points",
+            va="center",
+        )
     axes.set_yticks(places, [candidate["name"] for candidate in candidates])
-    axes.set_xlim(0, reach * 1.15)
-    axes.xaxis.set_major_formatter(lambda value, _: show(value) if value else "0")
     what = "less is better" if shows_seconds else f"{workload['unit']}/s, more is better"
+    if reach > min(middles) * _LINEAR_REACH:
+        axes.set_xscale("log")
+        axes.set_xlim(min(middles) / 3, reach * 5)
+        what += ", logarithmic"
+    else:
+        axes.set_xlim(0, reach * 1.15)
+    axes.xaxis.set_major_formatter(lambda value, _: show(value) if value else "0")
     axes.set_title(f"{workload['name']} ({what})", loc="left", fontweight="bold")
     axes.spines[["top", "right"]].set_visible(False)
 

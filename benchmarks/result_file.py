@@ -7,7 +7,7 @@
     └── workloads[]
         ├── name, sentence, unit, shows, parameters, notes
         ├── candidates[]  name, kind, sync, rounds[] as measured, and their medians and spread
-        └── ratios[]      of, to, rounds[] (pairs of one round), median and spread, target
+        └── ratios[]      of, to, rounds[] (pairs of one round), by wall and by CPU time, target
 
 Rates are rows (keys, starts) per second of wall time. A spread is the smallest and the largest of
 the rounds. Numbers of single rounds are kept, so that nobody has to trust the summary.
@@ -61,12 +61,16 @@ class CandidateRecord(TypedDict):
 
 
 class RatioRecord(TypedDict):
-    """Rate of one candidate over that of another, taken round by round."""
+    """Rate of one candidate over that of another, taken round by round.
+
+    `ratio` is by wall time; `cpu_ratio` by CPU time, which other programs disturb less.
+    """
 
     of: str
     to: str
     rounds: list[float]
     ratio: Spread
+    cpu_ratio: Spread
     target: float | None
     is_met: bool | None
 
@@ -156,9 +160,14 @@ def compare_candidates(
     of: CandidateRecord, to: CandidateRecord, *, target: float | None
 ) -> RatioRecord:
     """Divide rates round by round: what disturbs a machine disturbs neighbours alike."""
+    pairs = list(zip(of["rounds"], to["rounds"], strict=True))
     ratios = [
         (mine["rows"] / mine["wall_seconds"]) / (theirs["rows"] / theirs["wall_seconds"])
-        for mine, theirs in zip(of["rounds"], to["rounds"], strict=True)
+        for mine, theirs in pairs
+    ]
+    cpu_ratios = [
+        (mine["rows"] / mine["cpu_seconds"]) / (theirs["rows"] / theirs["cpu_seconds"])
+        for mine, theirs in pairs
     ]
     spread = spread_of(ratios)
     return RatioRecord(
@@ -166,6 +175,7 @@ def compare_candidates(
         to=to["name"],
         rounds=ratios,
         ratio=spread,
+        cpu_ratio=spread_of(cpu_ratios),
         target=target,
         is_met=None if target is None else spread["median"] >= target,
     )

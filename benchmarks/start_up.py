@@ -60,6 +60,7 @@ def build_start_up(scale: Scale, _directory: Path) -> Workload:
             "`import neve's log` needs Arrow and NumPy, so it cannot be quicker than they are.",
         ),
         shows=Shows.SECONDS,
+        uses_disk=False,
     )
 
 

@@ -1,7 +1,7 @@
-"""Logs written by the real RocksDB and LevelDB, and the two databases as judges of other logs.
+"""Logs written by the real RocksDB and LevelDB, and the two databases as judges of neve's logs.
 
 Batches are made, encoded and applied here without `neve.wal`, so that what the databases and neve
-are compared with is a third opinion.
+are compared with is a third opinion; only `neve_logs` and `read_batches` use what is under test.
 
 RocksDB is opened in a child process: a log that makes it crash or spin costs a test its answer,
 not the whole run. It opens read-only, which replays logs as a writing open does and leaves the
@@ -25,10 +25,16 @@ import plyvel
 from rocksdict import AccessType, DBRecoveryMode, Options, Rdict
 from rocksdict import WriteBatch as RocksBatch
 
-from neve.model.write_batch import Change, DeleteRow, PutRow
+from neve.model.write_batch import Change, DeleteRow, PutRow, WriteBatch
 from neve.storage.memory_store import MemoryStore
+from neve.wal.batch_codec import encode_changes
+from neve.wal.foreign_replay import ForeignReplay
+from neve.wal.log_options import LogOptions, SyncPolicy
+from neve.wal.record_format import BLOCK_BYTES, Dialect
 from neve.wal.recovery_mode import RecoveryMode
 from neve.wal.replay import LogFile
+from neve.wal.segment_reader import Record, SegmentEnd, SegmentReader
+from neve.wal.write_ahead_log import WriteAheadLog
 
 ANSWER_SECONDS: Final = 20.0
 FIRST_LOG: Final = 10
@@ -89,13 +95,65 @@ def rows_after(changes: Iterable[Change]) -> dict[bytes, bytes]:
     return rows
 
 
-def store_of(logs: Mapping[int, bytes]) -> tuple[MemoryStore, list[LogFile]]:
+def rows_of(batches: Iterable[Batch]) -> dict[bytes, bytes]:
+    """Give what a database holds after these batches."""
+    return rows_after(row for batch in batches for row in batch.rows)
+
+
+# What neve reads and writes
+
+
+def replay_of(
+    logs: Mapping[int, bytes], mode: RecoveryMode, dialect: Dialect | None = None
+) -> ForeignReplay:
     """Put logs where neve reads them."""
     store = MemoryStore()
     files = [LogFile(number=number, path=f"{number:06}.log") for number in logs]
     for file in files:
         store.put(file.path, logs[file.number])
-    return store, files
+    return ForeignReplay(store, files, mode=mode, dialect=dialect)
+
+
+def read_batches(logs: Mapping[int, bytes], mode: RecoveryMode) -> list[Batch]:
+    """Read logs with neve, which finds out for itself who wrote them."""
+    return [
+        Batch(logged.sequence, cast("tuple[Row, ...]", logged.batch.changes))
+        for logged in replay_of(logs, mode)
+    ]
+
+
+def assert_reads_whole(log: bytes) -> None:
+    """Hold a log to be records from its first byte to its last."""
+    events = list(SegmentReader(lambda offset, length: log[offset : offset + length]))
+    assert [type(event) for event in events[:-1]] == [Record] * (len(events) - 1)
+    assert events[-1] == SegmentEnd(offset=len(log), resume_offset=len(log), file_bytes=len(log))
+
+
+def neve_logs(seed: random.Random, batches: Sequence[Batch]) -> dict[int, bytes]:
+    """Give the logs that neve writes in RocksDB's dialect, closed or not, zeros behind or not."""
+    store = MemoryStore()
+    log = WriteAheadLog(
+        files=store,
+        store=store,
+        log_path=lambda number: f"{number:06}.log",
+        next_log_number=FIRST_LOG,
+        next_sequence=batches[0].sequence,
+        options=LogOptions(
+            sync=SyncPolicy.NONE,
+            segment_bytes=seed.choice((1, 4, 40)) * BLOCK_BYTES,
+            preallocate=seed.random() < 0.5,
+            recycle_count=seed.choice((0, 1)),
+            dialect=Dialect.ROCKSDB,
+        ),
+    )
+    for batch in batches:
+        assert log.append(encode_changes(WriteBatch(batch.rows))) == batch.sequence
+    if seed.random() < 0.5:
+        log.close()
+    return {
+        int(found.path.removesuffix(".log")): store.get(found.path).payload
+        for found in store.list("")
+    }
 
 
 @contextmanager

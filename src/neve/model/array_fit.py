@@ -205,14 +205,14 @@ def _fit_child(
             raise Unfit("missing, and never NULL", path=field.name)
         return nulls(len(parent), field.type)
     fitted = _fit_below(children[field.name], field.with_nullable(True), name=field.name)
-    if not field.nullable and fitted.null_count and fitted.filter(parent.is_valid()).null_count:
+    if not field.nullable and pc.any(pc.and_(fitted.is_null(), parent.is_valid())).as_py():
         raise _null_refused().below(field.name)
     return fitted
 
 
 def _fit_list(array: "pa.ListArray[Any]", wanted: pa.DataType) -> ArrowArray:
     (element,) = child_fields(wanted)
-    values = _fit_below(array.flatten(), element, name="element")
+    values = _fit_below(_flattened(array), element, name="element")
     mask = array.is_null() if array.null_count else None
     return pa.ListArray.from_arrays(_offsets(array), values, type=wanted, mask=mask)
 
@@ -222,7 +222,7 @@ def _fit_map(array: ArrowArray, wanted: pa.DataType) -> ArrowArray:
     # A map is stored as a list of key-value structs; only as that can it be flattened.
     entry = pa.struct(list(child_fields(array.type)))
     entries = cast("pa.ListArray[Any]", array.cast(pa.list_(entry)))
-    keys, values = cast("pa.StructArray", entries.flatten()).flatten()
+    keys, values = cast("pa.StructArray", _flattened(entries)).flatten()
     fitted = pa.MapArray.from_arrays(  # type: ignore[call-overload]
         _offsets(entries),
         _fit_below(keys, key, name="key"),
@@ -240,6 +240,11 @@ def _fit_below(array: ArrowArray, field: ArrowField, *, name: str) -> ArrowArray
         raise unfit.below(name) from None
     except _ARROW_REFUSALS as error:
         raise Unfit(str(error), path=name) from error
+
+
+def _flattened(array: "pa.ListArray[Any]") -> ArrowArray:
+    # Arrow cannot make an empty array of every type; an empty slice it can.
+    return array.values.slice(0, 0) if array.null_count == len(array) else array.flatten()
 
 
 def _offsets(array: "pa.ListArray[Any]") -> "pa.Int32Array":

@@ -72,7 +72,14 @@ class PartitionSpec:
                 actual=len(self.fields),
                 hint="Partition by one or two columns: every value makes files of its own",
             )
+        if not 0 <= self.spec_id <= _ID_MAX:
+            raise InvalidArgument(f"partition spec id {self.spec_id}", hint="Number specs from 0")
         for field in self.fields:
+            if not 1 <= field.source_id <= _ID_MAX:
+                raise InvalidArgument(
+                    f"partition field {field.name!r} has source id {field.source_id}",
+                    hint="Name the field id of a column",
+                )
             if not FIRST_FIELD_ID <= field.field_id <= _ID_MAX:
                 raise InvalidArgument(
                     f"partition field {field.name!r} has field id {field.field_id}",
@@ -221,7 +228,7 @@ def _parse_field(text: str) -> tuple[Transform, str]:
         return Identity(), inside.strip()
     if name in set(TimeUnit):
         return TimePart(TimeUnit(name)), inside.strip()
-    close = difflib.get_close_matches(name.lower(), _NAMES, n=1)
+    close = difflib.get_close_matches(name[:64].lower(), _NAMES, n=1)
     raise InvalidArgument(
         f"unknown partition transform {name[:64]!r}",
         hint=f"Did you mean {close[0]}?" if close else f"neve knows {', '.join(_NAMES)}",

@@ -21,7 +21,14 @@ import pyarrow as pa
 
 from neve.errors import Corruption, LimitExceeded, SchemaMismatch
 from neve.model.arrow_types import NESTED_KINDS, TypeKind, kind_of, type_name
-from neve.model.row_layout import BodyLayout, MaybeRaw, StoredField, pack_header, parse_header
+from neve.model.row_layout import (
+    BodyLayout,
+    MaybeRaw,
+    StoredField,
+    is_stored_zero,
+    pack_header,
+    parse_header,
+)
 from neve.model.row_values import Domain, initial_value, value_reader, value_writer
 from neve.model.row_vectors import RowVectors
 from neve.model.scalar_values import FromRaw, Raw, ToRaw, Unfit, scalar_form
@@ -343,7 +350,7 @@ class _RowReader:
                 for null_bit, slot in self._null_slots:
                     if nulls & null_bit:
                         entries[slot] = None
-                        if head[slot] != self._zeros[slot]:
+                        if not is_stored_zero(head[slot], self._zeros[slot]):
                             return self._read_carefully(value)
         except (ValueError, Corruption, struct.error):
             return self._read_carefully(value)

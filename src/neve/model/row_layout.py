@@ -37,6 +37,7 @@ L4  A row has no checksum: whoever stores it protects it. Whatever breaks these 
     nothing is allocated that the bytes at hand do not cover.
 """
 
+import math
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -107,6 +108,11 @@ def fixed_code(arrow_type: pa.DataType) -> str | None:
     return None if kind_of(arrow_type) in NESTED_KINDS else scalar_form(arrow_type).struct_code
 
 
+def is_stored_zero(raw: Raw, zero: Raw) -> bool:
+    """Tell whether a raw value is stored as zero is; −0.0 equals zero and is not."""
+    return raw == zero and (not isinstance(raw, float) or math.copysign(1.0, raw) > 0)
+
+
 class BodyLayout:
     """Where each value of a body lies, for one list of types.
 
@@ -152,7 +158,7 @@ class BodyLayout:
         for at, raw, zero in zip(self.fixed, entries, self.zeros, strict=False):
             if not nulls >> at & 1:
                 raws[at] = raw
-            elif raw != zero:
+            elif not is_stored_zero(raw, zero):
                 raise Corruption("L2: row has bytes where it says NULL")
         end = start + self.head.size
         for at, length in zip(self.variable, entries[len(self.fixed) :], strict=True):
@@ -205,7 +211,7 @@ class SequenceLayout:
         raws: list[MaybeRaw] = [*self._entries(value, at=at, count=count)]
         # Over the values of one list, which become Python objects here.
         for null_at in _set_bits(bitmap):
-            if raws[null_at] != self._zero:
+            if not is_stored_zero(cast("Raw", raws[null_at]), self._zero):
                 raise Corruption("L2: sequence has bytes where it says NULL")
             raws[null_at] = None
         at += count * self._width

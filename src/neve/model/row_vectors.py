@@ -62,7 +62,9 @@ class RowVectors:
         for at, start in places.lengths:
             pieces.append(self._pieces(batch.column(at), at))
             lengths = np.fromiter(map(len, pieces[-1]), "<u4", rows)
-            head[:, start : start + LENGTH_BYTES] = lengths.view(np.uint8).reshape(rows, -1)
+            head[:, start : start + LENGTH_BYTES] = lengths.view(np.uint8).reshape(
+                rows, LENGTH_BYTES
+            )
         block = head.tobytes()
         lines = [block[at : at + places.head_end] for at in range(0, len(block), places.head_end)]
         return list(map(b"".join, zip(lines, *pieces, strict=True))) if pieces else lines
@@ -132,13 +134,13 @@ def _fixed_bytes(array: ArrowArray, *, width: int) -> _Bytes:
     """Give the values as lines of bytes; what lies under NULL is whatever memory holds."""
     if pa.types.is_boolean(array.type):
         flags = array.fill_null(False).to_numpy(zero_copy_only=False)
-        return cast("_Bytes", flags.astype(np.uint8).reshape(-1, 1))
+        return cast("_Bytes", flags.astype(np.uint8).reshape(len(array), 1))
     stored = array.storage if isinstance(array, pa.ExtensionArray) else array
     buffer = stored.buffers()[1]
     if buffer is None:
         return np.zeros((len(stored), width), np.uint8)
     lines = np.frombuffer(memoryview(buffer), np.uint8)[stored.offset * width :]
-    return lines[: len(stored) * width].reshape(-1, width)
+    return lines[: len(stored) * width].reshape(len(stored), width)
 
 
 def _rows_by_header(values: Sequence[bytes]) -> dict[bytes, list[int]]:

@@ -374,7 +374,8 @@ def _tag(given: str | None, version: str | None) -> str:
             "the store gives its objects no entity tag, so a change to one cannot be noticed",
             hint="Use a store that sends ETag",
         )
-    return f"{given} {version}" if version else given
+    # Buckets without versions answer some requests with the version "null", and others with none.
+    return given if version in {None, "null"} else f"{given} {version}"
 
 
 def _infos(entries: Sequence["obstore.ObjectMeta"]) -> list[ObjectInfo]:

@@ -61,7 +61,7 @@ class Disk(Protocol):
         ...
 
     def open_file(self, path: str, *, writable: bool = False) -> int:
-        """Open a file that is there."""
+        """Open a file that is there; a directory is EISDIR, now or when its size is asked."""
         ...
 
     def read(self, handle: int, offset: int, length: int) -> bytes:

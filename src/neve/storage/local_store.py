@@ -7,6 +7,7 @@ How a write becomes durable; the order of the steps is the promise:
     put_if_match    lock the directory · compare the tag · then as put
     create          make the file · preallocate · sync the directory
     recycle         rename the file · sync both directories
+    make_durable    sync the file
 
 L1  A path never leads to bytes of an object that were not synced before.
 L2  `put`, `put_if_match` and `delete` change a name only under the lock of its directory, so that

@@ -33,7 +33,9 @@ from neve.storage.table_paths import (
 )
 
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-_NOT_OURS: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+_CANNOT_SYNC: Final = frozenset(
+    {errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL, errno.ENOTSUP}
+)
 
 _FIRST_PAUSE_SECONDS: Final = 0.000_05
 _LONGEST_PAUSE_SECONDS: Final = 0.002
@@ -69,7 +71,9 @@ class LocalTree:
         self._ids = ids
         self._clock = clock
         self._lock_wait_seconds = lock_wait_seconds
-        # Safe on its own, as adding and clearing are single steps: directories T1 holds for.
+        # Safe on their own, as adding and clearing are single steps: directories above the root
+        # that something was made in, and directories below it that T1 holds for.
+        self._changed_above: set[PurePosixPath] = set()
         self._durable_directories: set[str] = set()
         try:
             self._open_root(create=create)
@@ -224,6 +228,7 @@ class LocalTree:
         for directory in reversed(missing):
             with suppress(FileExistsError):
                 self.disk.make_directory(str(directory))
+            self._changed_above.add(directory.parent)
 
     def _is_directory(self, path: PurePosixPath) -> bool:
         try:
@@ -241,8 +246,9 @@ class LocalTree:
             try:
                 self.disk.sync_directory(str(directory))
             except OSError as error:
-                # Who may not open a directory did not make anything in it either.
-                if error.errno not in _NOT_OURS:
+                # What was there before, in a directory that this user may not open or whose file
+                # system cannot sync one, is taken for durable.
+                if directory in self._changed_above or error.errno not in _CANNOT_SYNC:
                     raise
         self._durable_directories.add("")
 
@@ -296,10 +302,3 @@ def link_found(path: str) -> Corruption:
 
 def _is_plain(entry: DirectoryEntry) -> bool:
     return entry.kind is FileKind.FILE or entry.kind is FileKind.DIRECTORY
-
-
-def _real_root(disk: Disk, root: str) -> PurePosixPath:
-    try:
-        return PurePosixPath(disk.real_path(root))
-    except OSError as error:
-        raise error_from_disk(error, doing="find the store", path=root) from error

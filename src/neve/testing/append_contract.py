@@ -192,6 +192,26 @@ class AppendFilesContract:
 
         assert [info.path for info in store.list("")] == ["old"]
 
+    def test_what_another_writer_left_can_be_made_durable(self, files: Files) -> None:
+        appending, store = files
+        left = appending.create("wal/log")
+        left.append([b"not synced"])
+        left.close()
+        store.put("wal/object", b"an object")
+
+        appending.make_durable("wal/log")
+        appending.make_durable("wal/object")
+
+        assert store.get("wal/log").payload == b"not synced"
+
+    def test_a_missing_file_cannot_be_made_durable(self, files: Files) -> None:
+        appending, store = files
+
+        with pytest.raises(NotFound):
+            appending.make_durable("wal/missing")
+
+        assert list(store.list("")) == []
+
     # A4 closed files
 
     def test_a_closed_file_takes_no_calls(self, files: Files) -> None:
@@ -295,6 +315,7 @@ class AppendFilesContract:
             lambda: appending.create(path),
             lambda: appending.recycle(path, new_path="new"),
             lambda: appending.recycle("witness", new_path=path),
+            lambda: appending.make_durable(path),
             lambda: appending.lock(path),
         ]
         for call in calls:

@@ -378,21 +378,21 @@ class ObjectStoreContract:
             store.delete(path)
         assert list(store.list("")) == []
 
-    @pytest.mark.parametrize("path", HOSTILE_PATHS, ids=ascii)
-    def test_a_hostile_name_is_refused(self, store: ObjectStore, path: str) -> None:
+    @pytest.mark.parametrize("hostile", HOSTILE_PATHS, ids=ascii)
+    def test_a_hostile_name_is_refused(self, store: ObjectStore, hostile: str) -> None:
         tag = store.put("witness", b"unchanged")
 
-        for call in _reads(store, path) + _writes(store, path, tag):
+        for call in _reads(store, hostile) + _writes(store, hostile, tag):
             with pytest.raises(InvalidArgument):
                 call()
 
         assert [info.path for info in store.list("")] == ["witness"]
         assert store.get("witness").tag == tag
 
-    @pytest.mark.parametrize("prefix", HOSTILE_PREFIXES, ids=ascii)
-    def test_a_hostile_prefix_is_refused(self, store: ObjectStore, prefix: str) -> None:
+    @pytest.mark.parametrize("hostile", HOSTILE_PREFIXES, ids=ascii)
+    def test_a_hostile_prefix_is_refused(self, store: ObjectStore, hostile: str) -> None:
         with pytest.raises(InvalidArgument):
-            list(store.list(prefix))
+            list(store.list(hostile))
 
     # Where it is
 

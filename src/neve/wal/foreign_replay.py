@@ -7,18 +7,23 @@ Foreign logs do not say how far they were durable, so damage is judged as RocksD
     bad checksum or length         refuses ¹            refuses    stops           goes on
     any other damage               refuses              refuses    stops           goes on
     record of an earlier log       ends the log         ends       ends            goes on
+    whole record, not a batch      refuses              refuses    refuses         refuses
+    failed read                    fails                fails      fails           goes on
 
 ¹ in a recycled log it ends the log: old bytes and damage look the same there.
 
-After `point_in_time` stopped, a later log is replayed again if it begins exactly at the row that is
-due: somebody opened the damaged log before, and went on from there.
+After `point_in_time` stopped or ended a log at an earlier one's record, a later log is replayed
+only if it begins exactly at the row that is due: somebody opened the logs before, and went on from
+there. A record whose checksum is right and whose content is not a batch of puts and deletes was
+written by something that neve does not read, or lies across a lost block; no mode can skip it.
 """
 
 from collections.abc import Iterator, Sequence
 
-from neve.errors import Corruption, NeveError
+from neve.errors import Corruption, NeveError, Unavailable
+from neve.model.write_batch import SEQUENCE_MAX
 from neve.storage.object_store import ObjectStore
-from neve.wal.batch_codec import LoggedBatch, decode_batch
+from neve.wal.batch_codec import FRAME_BYTES, LoggedBatch, decode_batch
 from neve.wal.record_format import Dialect
 from neve.wal.recovery_mode import Problem, RecoveryMode, ReplayReport
 from neve.wal.replay import LogFile
@@ -59,7 +64,6 @@ class ForeignReplay:
         self.report.log_count = len(self._logs)
         for log in self._logs:
             yield from self._replay_log(log)
-        self.report.stopped_early = self._stopped
 
     def _replay_log(self, log: LogFile) -> Iterator[LoggedBatch]:
         path = log.path
@@ -82,10 +86,12 @@ class ForeignReplay:
             elif isinstance(event, Damage):
                 if self._ends_log(Problem.of(event, path=log.path), event.kind, reader):
                     return
-            elif isinstance(event, SegmentEnd) or not self._skips:
+            elif isinstance(event, SegmentEnd):
                 return
-            else:
+            elif not self._skips:
                 assert isinstance(event, Stale)
+                self._stopped = self._mode is RecoveryMode.POINT_IN_TIME
+                return
 
     def _ends_log(self, problem: Problem, kind: DamageKind | None, reader: SegmentReader) -> bool:
         """Decide whether replay leaves this log here; raises Corruption where it must not go on."""
@@ -97,12 +103,20 @@ class ForeignReplay:
                 offset=problem.offset,
                 hint="write the log without compression and user timestamps",
             )
+        if kind is DamageKind.READ_ERROR and not self._skips:
+            raise Unavailable(
+                problem.what,
+                path=problem.path,
+                offset=problem.offset,
+                hint="try again; recovery mode 'skip_corrupt' goes on with the next log",
+            )
         torn = kind in TORN_TAIL
         match self._mode:
             case RecoveryMode.SKIP_CORRUPT:
                 return False
             case RecoveryMode.POINT_IN_TIME:
                 self._stopped = True
+                self.report.stopped_early = True
                 return True
             case RecoveryMode.TOLERATE_TORN_TAIL if torn or (
                 reader.recyclable and kind in _UNTRUSTED_IN_RECYCLED
@@ -120,6 +134,7 @@ class ForeignReplay:
     def _resumes(self, logged: LoggedBatch) -> bool:
         if logged.sequence == self.report.next_sequence:
             self._stopped = False
+        self.report.stopped_early = self._stopped
         return not self._stopped
 
     def _count(self, logged: LoggedBatch) -> None:
@@ -130,15 +145,25 @@ class ForeignReplay:
     def _read_batch(
         self, reader: SegmentReader, log: LogFile, record: Record
     ) -> LoggedBatch | Problem:
+        """Read a record's batch; a Problem when it has not even a batch's frame."""
         assert reader.dialect is not None
+        payload = record.payload
         try:
-            return decode_batch(record.payload, dialect=reader.dialect)
+            return decode_batch(payload, dialect=reader.dialect)
         except NeveError as error:
+            sequence = int.from_bytes(payload[:8], "little")
+            if len(payload) >= FRAME_BYTES and sequence <= SEQUENCE_MAX:
+                raise Corruption(
+                    f"a whole record is not a batch of puts and deletes: {error.message}",
+                    path=log.path,
+                    offset=record.offset,
+                    hint="read the log with the system that wrote it",
+                ) from error
             return Problem(
                 path=log.path,
                 offset=record.offset,
                 what=error.message,
-                dropped_bytes=len(record.payload),
+                dropped_bytes=len(payload),
             )
 
     @property

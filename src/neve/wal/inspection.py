@@ -21,7 +21,13 @@ from neve.errors import LimitExceeded
 from neve.wal.inspected_batch import InspectedBatch, inspect_batch
 from neve.wal.log_ending import Ending, EndingJudge, LogIdentity
 from neve.wal.log_parts import Block, EmptyBlocks, read_blocks, read_header
-from neve.wal.record_format import BLOCK_BYTES, RECYCLABLE_HEADER_BYTES, Dialect, RecordType
+from neve.wal.record_format import (
+    BLOCK_BYTES,
+    HEADER_BYTES,
+    RECYCLABLE_HEADER_BYTES,
+    Dialect,
+    RecordType,
+)
 from neve.wal.segment_reader import (
     Damage,
     DamageKind,
@@ -53,9 +59,11 @@ class FragmentPlace(NamedTuple):
     """Where one physical record of a logical one is."""
 
     offset: int
+    end_offset: int
     kind: str
     """full, first, middle or last."""
     length: int
+    """Bytes of its payload."""
 
     @property
     def block(self) -> int:
@@ -158,7 +166,8 @@ class LogInspection:
             judge.saw_edit(record.offset, content.problem, byte_count=byte_count)
         else:
             content = inspect_batch(record.payload, self.identity.dialect or Dialect.CRC32C)
-            judge.saw_batch(record.offset, content, byte_count=byte_count)
+            end = fragments[-1].end_offset
+            judge.saw_batch(record.offset, content, end_offset=end, byte_count=byte_count)
         return LogicalRecord(
             offset=record.offset,
             fragments=tuple(fragments),
@@ -207,6 +216,9 @@ class _NotingReader(SegmentReader):
             if not isinstance(event, Fragment) or event.kind in _BEGINNINGS:
                 self.fragments = []
             if isinstance(event, Fragment) and (self.fragments or event.kind in _BEGINNINGS):
+                length = len(event.payload)
+                header_bytes = RECYCLABLE_HEADER_BYTES if event.recyclable else HEADER_BYTES
+                end = event.offset + header_bytes + length
                 kind = _FRAGMENT_NAMES[event.kind]
-                self.fragments.append(FragmentPlace(event.offset, kind, len(event.payload)))
+                self.fragments.append(FragmentPlace(event.offset, end, kind, length))
             yield event

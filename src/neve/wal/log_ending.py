@@ -97,7 +97,9 @@ class EndingJudge:
         """Whether recovery has stopped before what comes next."""
         return self._stop is not None
 
-    def saw_batch(self, offset: int, batch: InspectedBatch, *, byte_count: int) -> None:
+    def saw_batch(
+        self, offset: int, batch: InspectedBatch, *, end_offset: int, byte_count: int
+    ) -> None:
         """Take note of a record that holds a batch."""
         self._record_count += 1
         if self._stop is not None:
@@ -114,7 +116,7 @@ class EndingJudge:
         self._expected = batch.next_sequence
         self._row_count += batch.next_sequence - batch.sequence
         if batch.stamps is not None and batch.stamps.log_end:
-            self._stop = _Stop(offset, EndReason.CLOSED, "the log was closed in good order")
+            self._stop = _Stop(end_offset, EndReason.CLOSED, "the log was closed in good order")
 
     def saw_edit(self, offset: int, problem: str | None, *, byte_count: int) -> None:
         """Take note of a record that holds a version edit."""

@@ -47,7 +47,7 @@ from neve.wal.batch_codec import (
     encode_log_start,
     frame_batch,
 )
-from neve.wal.commit_queue import CommitQueue, Latch
+from neve.storage.commit_queue import CommitQueue, Latch
 from neve.wal.log_options import LogOptions, SyncPolicy
 from neve.wal.record_format import Dialect
 from neve.wal.replay import LogFile

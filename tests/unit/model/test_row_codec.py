@@ -9,7 +9,7 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 import numpy as np
-import pandas as pd
+import pandas as pd  # type: ignore[import-untyped]
 import pyarrow as pa
 import pytest
 
@@ -62,7 +62,7 @@ WRONG_VALUES = [
     (pa.int32(), "1"),
     (pa.int32(), 1.0),
     (pa.int32(), True),
-    (pa.int32(), np.bool_(True)),  # noqa: FBT003 - NumPy's
+    (pa.int32(), np.bool_(True)),
     (pa.int32(), 1 << 31),
     (pa.int64(), -(1 << 63) - 1),
     (pa.float64(), "1.5"),
@@ -183,87 +183,6 @@ def test_a_row_over_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
         rows.encode_batch(batch)
 
 
-def test_the_bytes_of_a_flat_row_are_pinned() -> None:
-    rows = codec(("s", pa.string()), ("f", pa.float64()), ("i", pa.int32()), ("p", pa.binary()))
-    described = "01 05 01 03 02 0d 03 05 04 02 05 0e"
-
-    full = rows.encode({"id": 1, "s": "né", "f": 1.5, "i": -2, "p": b"\xff"})
-    sparse = rows.encode({"id": 1, "i": -2, "p": b""})
-
-    assert full == bytes.fromhex(
-        described
-        + "00"  # nothing is NULL
-        + "0100000000000000 000000000000f83f feffffff"  # id, f, i
-        + "03000000 01000000 6ec3a9 ff"  # two lengths, then s and p
-    )
-    assert sparse == bytes.fromhex(
-        described
-        + "06"  # s and f are NULL
-        + "0100000000000000 0000000000000000 feffffff"
-        + "00000000 00000000"
-    )
-
-
-def test_the_bytes_of_nested_values_are_pinned() -> None:
-    rows = codec(
-        ("l", pa.list_(pa.int32())),
-        ("t", pa.struct([("a", pa.bool_()), ("b", pa.string())])),
-        ("m", pa.map_(pa.string(), pa.binary(2))),
-    )
-
-    value = rows.encode(
-        {"id": 7, "l": [1, None], "t": {"a": True, "b": "x"}, "m": {"k": b"zz", "kk": None}}
-    )
-
-    assert value == bytes.fromhex(
-        "01 04"  # version, four fields
-        + "01 03   02 11 05 02   03 12 02 06 01 07 0d   04 13 08 0d 09 0f 02"
-        + "00 0700000000000000"  # nothing is NULL; id
-        + "0d000000 07000000 15000000"  # lengths of l, t and m
-        + "02000000 02 01000000 00000000"  # two elements, the second NULL
-        + "00 01 01000000 78"  # a struct: a, length of b, b
-        + "02000000 00 01000000 02000000 6b 6b6b"  # two keys
-        + "02 7a7a 0000"  # their values, the second NULL
-    )
-
-
-SCALARS: Final[list[tuple[pa.DataType, object, str]]] = [
-    (pa.bool_(), True, "01"),
-    (pa.int32(), -2, "feffffff"),
-    (pa.int64(), -2, "feffffffffffffff"),
-    (pa.float32(), 1.5, "0000c03f"),
-    (pa.float64(), 1.5, "000000000000f83f"),
-    (pa.decimal128(9, 2), decimal.Decimal("-1.50"), "6aff" + "ff" * 14),
-    (pa.date32(), dt.date(1969, 12, 31), "ffffffff"),
-    (pa.time64("us"), dt.time(0, 0, 1), "40420f0000000000"),
-    (pa.timestamp("us"), dt.datetime(1970, 1, 1, 0, 0, 1), "40420f0000000000"),  # noqa: DTZ001
-    (
-        pa.timestamp("us", tz="UTC"),
-        dt.datetime(1970, 1, 1, 0, 0, 1, tzinfo=dt.UTC),
-        "40420f0000000000",
-    ),
-    (pa.timestamp("ns"), 1, "0100000000000000"),
-    (pa.timestamp("ns", tz="UTC"), -1, "ffffffffffffffff"),
-    (pa.binary(3), b"abc", "616263"),
-    (pa.uuid(), uuid.UUID(int=1), "00" * 15 + "01"),
-]
-
-
-@pytest.mark.parametrize(
-    ("arrow_type", "value", "spelled"), SCALARS, ids=lambda each: str(each)[:30]
-)
-def test_the_bytes_of_each_fixed_width_type_are_pinned(
-    arrow_type: pa.DataType, value: object, spelled: str
-) -> None:
-    rows = codec(("x", arrow_type))
-
-    encoded = rows.encode({"id": 1, "x": value})
-
-    assert encoded[-len(spelled) // 2 :] == bytes.fromhex(spelled)
-    assert rows.decode(encoded) == {"id": 1, "x": value}
-    assert rows.decode_many([encoded]).num_rows == 1
-
-
 @pytest.mark.parametrize(
     ("arrow_type", "given", "stored"),
     [
@@ -273,7 +192,7 @@ def test_the_bytes_of_each_fixed_width_type_are_pinned(
         (pa.float64(), np.float32(0.5), 0.5),
         (pa.float32(), 0.1, struct.unpack("<f", struct.pack("<f", 0.1))[0]),
         (pa.float32(), float("inf"), float("inf")),
-        (pa.bool_(), np.bool_(True), True),  # noqa: FBT003 - NumPy's
+        (pa.bool_(), np.bool_(True), True),
         (pa.decimal128(5, 2), decimal.Decimal("1.5000"), decimal.Decimal("1.50")),
         (pa.decimal128(5, 2), decimal.Decimal("0E+999999"), decimal.Decimal("0.00")),
         (pa.decimal128(38, 0), decimal.Decimal(10**38 - 1), decimal.Decimal(10**38 - 1)),
@@ -336,12 +255,7 @@ def test_old_rows_fit_a_schema_that_grew_shrank_and_widened() -> None:
         column(5, "ratio", pa.float64()),
         ID,
         column(2, "count", pa.int64()),
-        column(
-            8,
-            "note",
-            pa.list_(pa.field("element", pa.int8(), metadata={"PARQUET:field_id": "9"})).__class__
-            and pa.string(),
-        ),
+        column(8, "note", pa.string()),
     )
     full = before.encode(
         {"id": 1, "count": 7, "gone": "x", "ratio": 0.5, "price": decimal.Decimal("1.25")}
@@ -434,8 +348,6 @@ def test_a_row_shows_what_it_holds_without_a_schema() -> None:
             "d": dt.date(1, 1, 1),
         }
     )
-    far_future = value[: -len("k") - 17 - 17]
-    assert far_future
 
     assert describe_row(value) == [
         (1, "long", 1),
@@ -464,87 +376,6 @@ def test_a_moment_python_cannot_hold_is_read_as_arrow_and_shown_as_number() -> N
     assert caught.value.column == "at"
     assert rows.decode_many([value]).column("at").cast(pa.int64()).to_pylist() == [(1 << 63) - 1]
     assert [shown for _, _, shown in describe_row(value)] == [1, (1 << 63) - 1, -(1 << 31)]
-
-
-def _flat() -> tuple[RowCodec, bytes]:
-    rows = codec(("b", pa.bool_()), ("s", pa.string()), ("t", pa.time64("us")))
-    return rows, rows.encode({"id": 1, "b": True, "s": "ab", "t": dt.time(1)})
-
-
-def _damaged(at: int, replacement: bytes) -> bytes:
-    _, value = _flat()
-    place = len(value) + at if at < 0 else at
-    return value[:place] + replacement + value[place + len(replacement) :]
-
-
-# The row: 10 bytes of header, bitmap, id (8), b, t (8), length of s (4), "ab".
-@pytest.mark.parametrize(
-    "value",
-    [
-        b"",
-        _damaged(0, b"\2"),
-        _damaged(1, b"\0"),
-        _damaged(1, b"\x05"),
-        _damaged(1, b"\x84\x00"),
-        _damaged(1, b"\xff\xff\xff\xff\xff"),
-        _damaged(2, b"\0"),
-        _damaged(4, b"\1"),
-        _damaged(3, b"\x14"),
-        _damaged(10, b"\x10"),
-        _damaged(10, b"\x01"),
-        _damaged(10, b"\x02"),
-        _damaged(10, b"\x04"),
-        _damaged(19, b"\2"),
-        _damaged(-7, b"\x7f"),
-        _damaged(-6, b"\3"),
-        _damaged(-6, b"\1"),
-        _damaged(-2, b"\xff"),
-        _flat()[1] + b"\0",
-        _flat()[1][:-1],
-        _flat()[1][:15],
-        _flat()[1][:5],
-    ],
-    ids=lambda value: value.hex() or "empty",
-)
-def test_a_damaged_row_is_corruption(value: bytes) -> None:
-    rows, sound = _flat()
-
-    with pytest.raises(Corruption):
-        rows.decode(value)
-    with pytest.raises(Corruption):
-        rows.decode_many([sound, value])
-
-
-@pytest.mark.parametrize(
-    "nested",
-    [
-        b"",
-        b"\1",
-        b"\xff\xff\xff\xff",
-        struct.pack("<I", 2) + b"\0" + struct.pack("<i", 1),
-        struct.pack("<I", 1) + b"\2" + struct.pack("<i", 1),
-        struct.pack("<I", 1) + b"\1" + struct.pack("<i", 1),
-        struct.pack("<I", 1) + b"\0" + struct.pack("<i", 1) + b"\0",
-    ],
-    ids=lambda value: value.hex() or "empty",
-)
-def test_a_damaged_list_is_corruption_and_allocates_nothing_it_promises(nested: bytes) -> None:
-    rows = codec(("x", pa.list_(pa.int32())))
-    sound = rows.encode({"id": 1, "x": []})
-    head = sound[: -4 - 4]
-
-    value = head + struct.pack("<I", len(nested)) + nested
-
-    for read in (rows.decode, describe_row, lambda value: rows.decode_many([value])):
-        with pytest.raises(Corruption):
-            read(value)
-
-
-def test_a_header_that_nests_without_end_is_corruption() -> None:
-    levels = b"".join(bytes((at + 1, 17)) for at in range(100))
-
-    with pytest.raises(Corruption, match="nesting"):
-        describe_row(b"\1\1" + levels)
 
 
 def test_many_headers_of_other_schemas_do_not_pile_up() -> None:

@@ -24,6 +24,7 @@ from neve.errors import (
     Unavailable,
 )
 from neve.storage.append_file import AppendFiles
+from neve.storage.disk import error_from_disk
 from neve.storage.local_store import LocalStore, content_tag
 from neve.storage.object_store import ObjectStore
 from neve.testing.append_contract import AppendFilesContract
@@ -33,6 +34,8 @@ from neve.testing.interleaving import InterleavedDisk, Interleaving
 from neve.testing.simulated_clock import SeededIds, SimulatedClock
 from neve.testing.simulated_disk import SimulatedDisk
 from neve.testing.store_contract import ObjectStoreContract
+from tests.conftest import Record
+from tests.unit.storage.test_table_paths import HOSTILE_PATHS
 
 
 class TestObjectsOnTheRealDisk(ObjectStoreContract):
@@ -116,6 +119,29 @@ def test_a_root_that_is_a_file_is_refused(tmp_path: Path, below: str) -> None:
 
     with pytest.raises(InvalidArgument):
         LocalStore(f"{tmp_path}/file{below}")
+
+
+def test_a_directory_above_the_root_that_is_not_ours_need_not_be_synced() -> None:
+    simulated = SimulatedDisk()
+    LocalStore("/srv/lake", disk=simulated).put("x", b"1")
+    for number in (errno.EACCES, errno.EROFS, errno.EINVAL):
+        disk = FaultyDisk(simulated, [Failure(at=1, kind=CallKind.SYNC_DIRECTORY, number=number)])
+
+        LocalStore("/srv/lake", disk=disk).put("x", b"2")
+
+        assert disk.faults == 1
+
+
+def test_a_directory_made_for_the_root_has_to_be_synced() -> None:
+    for number in (errno.EACCES, errno.EROFS, errno.EIO):
+        disk = FaultyDisk(
+            SimulatedDisk(), [Failure(at=1, kind=CallKind.SYNC_DIRECTORY, number=number)]
+        )
+        store = LocalStore("/srv/lake", disk=disk)
+
+        with pytest.raises(Unavailable):
+            store.put("x", b"1")
+        store.put("x", b"2")
 
 
 def test_the_root_may_be_a_link(tmp_path: Path) -> None:
@@ -232,6 +258,38 @@ def test_an_object_and_a_directory_cannot_share_a_name(store: LocalStore) -> Non
     store.delete("directory")
     store.delete("object/below")
     assert [info.path for info in store.list("")] == ["directory/x", "object"]
+
+
+def test_no_hostile_path_reaches_the_disk(scoreboard: Record) -> None:
+    disk = SimulatedDisk()
+    store = LocalStore("/lake", disk=disk)
+    store.put("witness", b"unchanged")
+    before = disk.log
+    attempts = 0
+
+    for path in HOSTILE_PATHS:
+        calls: list[Callable[[], object]] = [
+            partial(store.get, path),
+            partial(store.get_if_changed, path, tag=""),
+            partial(store.get_range, path, start=0, length=1),
+            partial(store.size, path),
+            partial(store.put, path, b""),
+            partial(store.put_if_absent, path, b""),
+            partial(store.put_if_match, path, b"", tag=""),
+            partial(store.delete, path),
+            partial(store.create, path),
+            partial(store.recycle, path, new_path="new"),
+            partial(store.recycle, "witness", new_path=path),
+            partial(store.make_durable, path),
+            partial(store.lock, path),
+        ]
+        for call in calls:
+            attempts += 1
+            with pytest.raises(InvalidArgument):
+                call()
+
+    scoreboard(f"R23 hostile paths of the local store that reached the disk: 0 of {attempts:,}")
+    assert disk.log == before
 
 
 # Links
@@ -468,6 +526,33 @@ def test_a_failed_write_leaves_nothing_and_says_what_to_do(number: int, hint: st
         assert failure.value.path == "directory/x"
         assert names_on(simulated, "/lake/directory") == [".lock", "witness"]
         assert simulated.open_handles == 0
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [
+        (errno.ENOENT, NotFound),
+        (errno.EISDIR, InvalidArgument),
+        (errno.ENOTDIR, InvalidArgument),
+        (errno.ENAMETOOLONG, InvalidArgument),
+        (errno.ELOOP, Corruption),
+        (errno.EINVAL, Corruption),
+        (errno.EBADF, Closed),
+        (errno.ENOLCK, Unavailable),
+        (errno.ETIMEDOUT, Unavailable),
+        (None, Unavailable),
+    ],
+)
+def test_every_errno_is_a_typed_error_with_its_path(
+    number: int | None, expected: type[NeveError]
+) -> None:
+    error = OSError("odd") if number is None else OSError(number, os.strerror(number))
+
+    found = error_from_disk(error, doing="read an object", path="a/b")
+
+    assert type(found) is expected
+    assert found.path == "a/b"
+    assert "read an object" in str(found)
 
 
 def test_a_failed_sync_of_the_directory_leaves_the_outcome_unknown() -> None:

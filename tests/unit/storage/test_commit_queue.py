@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from neve.wal.commit_queue import CommitQueue
+from neve.storage.commit_queue import CommitQueue
 
 
 @dataclass(frozen=True)

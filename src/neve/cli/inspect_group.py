@@ -1,0 +1,17 @@
+"""`neve inspect`: one subcommand for each kind of file."""
+
+from typing import Final
+
+from neve.cli.lazy_group import LazyCommand, LazyGroup
+
+_COMMANDS: Final = {
+    "wal": LazyCommand(
+        "neve.cli.inspect_commands", "wal", "A write-ahead log, or a RocksDB or LevelDB MANIFEST"
+    ),
+}
+
+inspect: Final = LazyGroup(
+    "inspect",
+    lazy_commands=_COMMANDS,
+    about="Take a file of a table apart and show what is in it, down to the bytes.",
+)

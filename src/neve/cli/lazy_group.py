@@ -1,0 +1,75 @@
+"""LazyGroup: a group of commands whose modules are loaded when the command is asked for.
+
+Help, completion and `--version` answer from the table of summaries alone, so that they start in a
+fraction of the time that the engine takes to load.
+"""
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import click
+from click.shell_completion import CompletionItem
+
+
+@dataclass(frozen=True, slots=True)
+class LazyCommand:
+    """Where a command is defined, and what it does in one line."""
+
+    module: str
+    attribute: str
+    summary: str
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands by name until one of them is run."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        lazy_commands: Mapping[str, LazyCommand],
+        about: str,
+        params: Sequence[click.Parameter] = (),
+    ) -> None:
+        super().__init__(name, help=about, params=[*params])
+        self._lazy_commands = dict(lazy_commands)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in the order of the table."""
+        del ctx
+        return [*self._lazy_commands]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Load a command's module and give the command; None when there is none of the name."""
+        del ctx
+        lazy = self._lazy_commands.get(cmd_name)
+        if lazy is None:
+            return None
+        return cast("click.Command", getattr(importlib.import_module(lazy.module), lazy.attribute))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that is asked for, or suggest the most similar one."""
+        name = args[0]
+        if name in self._lazy_commands or name.startswith("-") or ctx.resilient_parsing:
+            return super().resolve_command(ctx, args)
+        raise click.NoSuchCommand(name, possibilities=[*self._lazy_commands], ctx=ctx)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the table of commands without loading any."""
+        del ctx
+        rows = [(name, lazy.summary) for name, lazy in self._lazy_commands.items()]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete names of commands without loading any, and options."""
+        names = [
+            CompletionItem(name, help=lazy.summary)
+            for name, lazy in self._lazy_commands.items()
+            if name.startswith(incomplete)
+        ]
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]

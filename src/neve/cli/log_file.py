@@ -1,0 +1,122 @@
+"""A log named on the command line, open for reading.
+
+The name may lead through symbolic links, and the file may be on any disk that this user can read.
+Its number, if it has one, is in its name: `000007.wal` is neve's, `000007.log` RocksDB's.
+"""
+
+import errno
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from neve.errors import InvalidArgument, NeveError, NotFound, Unavailable
+from neve.storage.disk import Disk, read_fully
+from neve.storage.posix_disk import PosixDisk
+from neve.wal.segment_reader import ReadAt
+
+_NUMBERED: Final = re.compile(r"([0-9]{6,19})\.(?:wal|log)")
+_MAGIC_BYTES: Final = 16
+_MAGICS: Final = (
+    (b"PAR1", "a Parquet file"),
+    (b"PFA1", "a Puffin file of deletion vectors"),
+    (b"MRUB", "a manifest"),
+    (b"ARROW1", "an Arrow file"),
+    (b"Obj\x01", "an Avro file"),
+    (b"SQLite format 3", "a SQLite database"),
+    (b"\x1f\x8b", "a gzip file"),
+    (b"\x28\xb5\x2f\xfd", "a zstd file"),
+    (b"PK\x03\x04", "a zip file"),
+    (b"\x7fELF", "a program"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogFileOnDisk:
+    """An open file and what its name says."""
+
+    name: str
+    byte_count: int
+    log_number: int | None
+    read_at: ReadAt
+
+    def likeness(self) -> str | None:
+        """Say what the file looks like by its first bytes, when it is no log."""
+        beginning = self.read_at(0, _MAGIC_BYTES)
+        for magic, what in _MAGICS:
+            if beginning.startswith(magic):
+                return what
+        line = beginning.translate(None, b"\t\r\n")
+        return "a text" if line.isascii() and line.decode().isprintable() else None
+
+
+@contextmanager
+def open_log_file(path: str) -> Iterator[LogFileOnDisk]:
+    """Open a file that is there and not empty; raises typed errors that say what to do."""
+    disk = PosixDisk()
+    try:
+        handle = disk.open_file(disk.real_path(path))
+    except OSError as error:
+        raise _cannot_open(error, path) from error
+    try:
+        yield _looked_at(disk, handle, path)
+    finally:
+        disk.close(handle)
+
+
+def _looked_at(disk: Disk, handle: int, path: str) -> LogFileOnDisk:
+    try:
+        byte_count = disk.size(handle)
+    except OSError as error:
+        raise _cannot_open(error, path) from error
+    if byte_count == 0:
+        raise InvalidArgument(
+            "the file is empty", path=path, hint="A log with a first record has at least 7 bytes"
+        )
+
+    def read_at(offset: int, length: int) -> bytes:
+        try:
+            return read_fully(disk, handle, offset, length)
+        except OSError as error:
+            raise Unavailable(
+                f"could not read the log: {error.strerror}", path=path, offset=offset
+            ) from error
+
+    name = Path(path).name
+    numbered = _NUMBERED.fullmatch(name)
+    return LogFileOnDisk(
+        name=name,
+        byte_count=byte_count,
+        log_number=None if numbered is None else int(numbered[1]),
+        read_at=read_at,
+    )
+
+
+def _cannot_open(error: OSError, path: str) -> NeveError:
+    match error.errno:
+        case errno.ENOENT | errno.ENOTDIR:
+            return NotFound("there is no such file", path=path, hint="Check the spelling")
+        case errno.EISDIR:
+            return InvalidArgument(
+                "this is a directory, not a log",
+                path=path,
+                hint="Name one file in it, such as 000001.wal",
+            )
+        case errno.EINVAL | errno.ELOOP:
+            return InvalidArgument(
+                "this is not a plain file", path=path, hint="Name a file, not a pipe or a device"
+            )
+        case errno.ENAMETOOLONG:
+            return InvalidArgument("the name is too long", path=path, hint="Check the spelling")
+        case errno.EACCES | errno.EPERM:
+            return Unavailable(
+                "this user may not read the file", path=path, hint="Ask its owner for the right"
+            )
+        case _:
+            return Unavailable(
+                f"could not open the file: {error.strerror}",
+                path=path,
+                hint="Find the cause, then try again",
+            )

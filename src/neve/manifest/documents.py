@@ -1,0 +1,204 @@
+"""Objects of one manifest store: where each lives, and its bytes as values.
+
+    <prefix>/HEAD                      Head: the pointer; compare-and-swap only
+    <prefix>/segments/seg-<n:020>      Segment: one transaction; created if absent, never changed
+    <prefix>/checkpoints/ckpt-<n:020>  Checkpoint: the fold up to segment n; created if absent
+    <prefix>/leases/<id>               Lease: a reader's claim on a version
+
+Twenty digits make the order of names the order of numbers.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from neve.errors import Corruption
+from neve.manifest import store_pb2
+from neve.manifest.frame import FrameKind, decode_frame, encode_frame
+from neve.manifest.state import Decided, Records, State
+from neve.storage.object_store import ObjectStore
+
+_SEGMENT_PREFIX = "segments/seg-"
+_CHECKPOINT_PREFIX = "checkpoints/ckpt-"
+_LEASE_PREFIX = "leases/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """Where readers start, with the tag that moving it needs."""
+
+    epoch: int
+    segment: int
+    transaction: bytes
+    checkpoint: int
+    tag: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """One decided transaction."""
+
+    epoch: int
+    number: int
+    transaction: bytes
+    previous: bytes
+    """Transaction of the segment before; empty for the first."""
+    written_ms: int
+    records: Records
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """A reader's claim on a version until `expires_ms`."""
+
+    lease_id: str
+    version: int
+    expires_ms: int
+
+
+class StorePaths:
+    """Spells the names of one store's objects."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self.head = f"{prefix}/HEAD"
+        self.segments = f"{prefix}/{_SEGMENT_PREFIX}"
+        self.checkpoints = f"{prefix}/{_CHECKPOINT_PREFIX}"
+        self.leases = f"{prefix}/{_LEASE_PREFIX}"
+
+    def segment(self, number: int) -> str:
+        """Path of a segment."""
+        return f"{self.segments}{number:020}"
+
+    def checkpoint(self, number: int) -> str:
+        """Path of a checkpoint."""
+        return f"{self.checkpoints}{number:020}"
+
+    def lease(self, lease_id: str) -> str:
+        """Path of a lease."""
+        return f"{self.leases}{lease_id}"
+
+
+def encode_head(
+    *, epoch: int, segment: int, transaction: bytes, checkpoint: int, nonce: bytes
+) -> bytes:
+    """Bytes of a HEAD object; the nonce makes them unlike any before."""
+    return encode_frame(
+        FrameKind.HEAD,
+        store_pb2.Head(
+            epoch=epoch,
+            segment=segment,
+            transaction=transaction,
+            checkpoint=checkpoint,
+            nonce=nonce,
+        ),
+    )
+
+
+def decode_head(payload: bytes, *, tag: str, path: str) -> Head:
+    """Read a HEAD object; raises Corruption."""
+    head = decode_frame(payload, FrameKind.HEAD, store_pb2.Head, path=path)
+    if head.segment < 1 or head.checkpoint > head.segment:
+        raise Corruption(
+            f"HEAD points to segment {head.segment} and checkpoint {head.checkpoint}", path=path
+        )
+    return Head(
+        epoch=head.epoch,
+        segment=head.segment,
+        transaction=head.transaction,
+        checkpoint=head.checkpoint,
+        tag=tag,
+    )
+
+
+def encode_segment(segment: Segment) -> bytes:
+    """Bytes of a segment object."""
+    return encode_frame(
+        FrameKind.SEGMENT,
+        store_pb2.Segment(
+            epoch=segment.epoch,
+            number=segment.number,
+            transaction=segment.transaction,
+            previous=segment.previous,
+            written_ms=segment.written_ms,
+            records=[
+                store_pb2.Record(key=key, value=value) for key, value in segment.records.items()
+            ],
+        ),
+    )
+
+
+def decode_segment(payload: bytes, *, number: int, path: str) -> Segment:
+    """Read a segment object; raises Corruption."""
+    found = decode_frame(payload, FrameKind.SEGMENT, store_pb2.Segment, path=path)
+    if found.number != number:
+        raise Corruption(f"segment {found.number} stands where {number} belongs", path=path)
+    return Segment(
+        epoch=found.epoch,
+        number=found.number,
+        transaction=found.transaction,
+        previous=found.previous,
+        written_ms=found.written_ms,
+        records={
+            record.key: record.value if record.HasField("value") else None
+            for record in found.records
+        },
+    )
+
+
+def encode_checkpoint(state: State) -> bytes:
+    """Bytes of a checkpoint object; equal states give equal bytes, whoever folds them."""
+    return encode_frame(
+        FrameKind.CHECKPOINT,
+        store_pb2.Checkpoint(
+            epoch=state.epoch,
+            segment=state.segment,
+            entries=[store_pb2.Record(key=key, value=value) for key, value in state.scan("")],
+            recent=[
+                store_pb2.DecidedTransaction(
+                    segment=decided.segment, transaction=decided.transaction
+                )
+                for decided in state.recent
+            ],
+        ),
+    )
+
+
+def decode_checkpoint(payload: bytes, *, number: int, path: str) -> State:
+    """Read a checkpoint object; raises Corruption."""
+    found = decode_frame(payload, FrameKind.CHECKPOINT, store_pb2.Checkpoint, path=path)
+    if found.segment != number:
+        raise Corruption(f"checkpoint {found.segment} stands where {number} belongs", path=path)
+    return State.from_entries(
+        {record.key: record.value for record in found.entries},
+        epoch=found.epoch,
+        segment=found.segment,
+        recent=tuple(Decided(decided.segment, decided.transaction) for decided in found.recent),
+    )
+
+
+def encode_lease(lease: Lease) -> bytes:
+    """Bytes of a lease object."""
+    return encode_frame(
+        FrameKind.LEASE,
+        store_pb2.Lease(
+            id=lease.lease_id.encode(), version=lease.version, expires_ms=lease.expires_ms
+        ),
+    )
+
+
+def decode_lease(payload: bytes, *, path: str) -> Lease:
+    """Read a lease object; raises Corruption."""
+    found = decode_frame(payload, FrameKind.LEASE, store_pb2.Lease, path=path)
+    return Lease(
+        lease_id=found.id.decode(errors="replace"),
+        version=found.version,
+        expires_ms=found.expires_ms,
+    )
+
+
+def numbers_in(objects: ObjectStore, prefix: str) -> Iterator[int]:
+    """Numbers of the objects whose names are `prefix` and twenty digits; others are foreign."""
+    for found in objects.list(prefix):
+        digits = found.path.removeprefix(prefix)
+        if len(digits) == 20 and digits.isdecimal() and digits.isascii():  # noqa: PLR2004
+            yield int(digits)

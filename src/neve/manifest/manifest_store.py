@@ -1,0 +1,236 @@
+"""ManifestStore: a serializable transactional key-value store for small metadata, as objects.
+
+    store = ManifestStore(objects, "manifest/catalog", clock=clock, ids=ids)
+    store.transact(lambda session: session.put("root", b"…"))
+    value = store.read().get("root")
+
+Transactions of one process that wait at the same time are put into one segment by whoever leads;
+each of them sees those before it. A transaction function may be run more than once and must have no
+other effect than its session's.
+
+K1  Strictly serializable: a transaction sees every one acknowledged before it began.
+K2  Happy path with a known state: one conditional read, two writes.
+K3  Its cost follows the change: a checkpoint is due when the segments since the last one weigh half
+    as much as the checkpoint, so writing checkpoints is a constant share of writing.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import Final, Generic, TypeVar
+
+from neve.errors import Conflict, InvalidArgument, NeveError
+from neve.manifest.manifest_log import Decision, Loaded, ManifestLog
+from neve.manifest.retry import Patience
+from neve.manifest.sessions import ReadSession, WriteSession
+from neve.storage.clock import Clock, IdSource, SystemClock, SystemIds
+from neve.storage.commit_queue import CommitQueue, Latch
+from neve.storage.object_store import ObjectStore
+
+Result = TypeVar("Result")
+Transaction = Callable[[WriteSession], Result]
+
+_GROUP_TRANSACTIONS_MAX: Final = 256
+_CHECKPOINT_BYTES_MIN: Final = 64 << 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreOptions:
+    """How a manifest store behaves."""
+
+    commit_seconds: float = 30.0
+    """How long a commit keeps trying before it gives up."""
+    checkpoint_every: int = 64
+    """Fewest segments between two checkpoints."""
+    checkpoint_at_most_every: int = 1024
+    """Most segments that a reader has to fold."""
+
+    def __post_init__(self) -> None:
+        if self.commit_seconds <= 0 or self.checkpoint_every < 1:
+            raise InvalidArgument("commit_seconds and checkpoint_every are positive")
+        if self.checkpoint_at_most_every < self.checkpoint_every:
+            raise InvalidArgument("checkpoint_at_most_every is less than checkpoint_every")
+
+
+class _Work(Generic[Result]):
+    """One transaction on its way; its weight in a group is one."""
+
+    __slots__ = ("byte_count", "failure", "result", "run")
+
+    def __init__(self, run: Transaction[Result]) -> None:
+        self.byte_count = 1
+        self.run = run
+        self.result: Result | None = None
+        self.failure: BaseException | None = None
+
+
+class ManifestStore:
+    """One store; safe for many threads, and for many processes on the same objects."""
+
+    def __init__(
+        self,
+        objects: ObjectStore,
+        prefix: str,
+        *,
+        clock: Clock | None = None,
+        ids: IdSource | None = None,
+        options: StoreOptions | None = None,
+        make_latch: Callable[[], Latch] = Lock,
+    ) -> None:
+        # fixed at construction
+        self.options = options or StoreOptions()
+        self._clock = clock or SystemClock()
+        self._ids = ids or SystemIds()
+        self.log = ManifestLog(objects, prefix, clock=self._clock, ids=self._ids)
+        self._queue: CommitQueue[_Work[object]] = CommitQueue(
+            self._commit_group, group_bytes_max=_GROUP_TRANSACTIONS_MAX, make_latch=make_latch
+        )
+        # safe on its own: replaced whole, and only by a newer one
+        self._known: Loaded | None = None
+
+    def read(self) -> ReadSession:
+        """Give the newest state."""
+        return ReadSession(self._refresh(self._patience()).state)
+
+    def open(self) -> ReadSession:
+        """Give the newest state after finishing what writers that died have decided."""
+        patience = self._patience()
+        self._remember(self.log.catch_up(self._refresh(patience), patience))
+        assert self._known is not None
+        return ReadSession(self._known.state)
+
+    def transact(self, run: Transaction[Result]) -> Result:
+        """Run a function on a staged view and commit what it staged; gives its result.
+
+        It is run again when another process changed what it read. Raises what the function
+        raises, Conflict when it kept losing until the deadline, and OutcomeUnknown.
+        """
+        work: _Work[Result] = _Work(run)
+        self._queue.submit(work)  # type: ignore[arg-type]  # results differ within a group
+        if work.failure is not None:
+            raise work.failure
+        return work.result  # type: ignore[return-value]
+
+    def write(self) -> WriteSession:
+        """Begin a session that is committed by hand with `commit`."""
+        return WriteSession(self._refresh(self._patience()).state)
+
+    def commit(self, session: WriteSession) -> int:
+        """Commit a session once; gives its segment. Raises Conflict naming the keys that moved."""
+
+        def run(staged: WriteSession) -> None:
+            moved = session.moved_keys(staged.state)
+            if moved:
+                raise Conflict(
+                    f"{', '.join(moved[:5])} changed since the session began",
+                    keys=moved,
+                    path=self.log.paths.prefix,
+                    hint="read again and repeat the change",
+                )
+            staged.read_keys |= session.read_keys
+            staged.read_prefixes |= session.read_prefixes
+            staged.staged.update(session.staged)
+
+        self.transact(run)
+        assert self._known is not None
+        return self._known.state.segment
+
+    def checkpoint_once(self) -> bool:
+        """Publish a checkpoint if one is due; False when none is."""
+        known = self._known
+        if known is None or not self._checkpoint_is_due(known):
+            return False
+        return self.checkpoint()
+
+    def checkpoint(self) -> bool:
+        """Publish a checkpoint of the newest state; False when there already is one."""
+        patience = self._patience()
+        loaded = self._refresh(patience)
+        if loaded.state.segment == loaded.state.checkpoint:
+            return False
+        folded = loaded.state.folded()
+        published = self.log.publish_checkpoint(folded, patience)
+        if published:
+            self._remember(Loaded(state=folded, head=loaded.head))
+        return published
+
+    def collect_once(self) -> int:
+        """Delete segments and checkpoints that no reader needs; gives how many."""
+        count = 0
+        for path in self.log.obsolete_objects():
+            self.log.objects.delete(path)
+            count += 1
+        return count
+
+    def _commit_group(self, group: Sequence[_Work[object]]) -> None:
+        patience = self._patience()
+        try:
+            self._commit_until_decided(group, patience)
+        except BaseException as error:
+            for work in group:
+                work.failure = error
+            if not isinstance(error, NeveError):
+                raise
+
+    def _commit_until_decided(self, group: Sequence[_Work[object]], patience: Patience) -> None:
+        base = self._refresh(patience)
+        while True:
+            session = self._stage(group, base)
+            if not session.staged:
+                return
+            decided = base
+            while True:
+                decision, loaded = self.log.decide(decided, session.staged, patience)
+                self._remember(loaded)
+                if decision is Decision.COMMITTED:
+                    return
+                moved = session.moved_keys(loaded.state)
+                if moved:
+                    break
+                decided = loaded
+            try:
+                patience.pause("other writers kept committing first", path=self.log.paths.head)
+            except NeveError as error:
+                raise Conflict(
+                    f"{', '.join(moved[:5])} kept changing for {patience.seconds:g} s",
+                    keys=moved,
+                    path=self.log.paths.prefix,
+                    hint="try again, or let fewer writers change the same thing",
+                ) from error
+            base = self._refresh(patience)
+
+    def _stage(self, group: Sequence[_Work[object]], base: Loaded) -> WriteSession:
+        """Run the transactions one after another on one staged view."""
+        session = WriteSession(base.state)
+        for work in group:
+            staged_before = dict(session.staged)
+            work.failure = None
+            try:
+                work.result = work.run(session)
+            except Exception as error:  # noqa: BLE001 - it is its own transaction's, not the group's
+                work.failure = error
+                session.staged = staged_before
+        return session
+
+    def _refresh(self, patience: Patience) -> Loaded:
+        loaded = self.log.load(self._known, patience)
+        self._remember(loaded)
+        return loaded
+
+    def _remember(self, loaded: Loaded) -> None:
+        known = self._known
+        if known is None or loaded.state.segment >= known.state.segment:
+            self._known = loaded
+
+    def _checkpoint_is_due(self, loaded: Loaded) -> bool:
+        state = loaded.state
+        distance = state.segment - state.checkpoint
+        if distance >= self.options.checkpoint_at_most_every:
+            return True
+        weight = max(state.entries.byte_count // 2, _CHECKPOINT_BYTES_MIN)
+        return distance >= self.options.checkpoint_every and (
+            state.change_bytes >= weight or distance >= self.options.checkpoint_every * 4
+        )
+
+    def _patience(self) -> Patience:
+        return Patience(self._clock, self._ids, self.options.commit_seconds)

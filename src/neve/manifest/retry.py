@@ -1,0 +1,44 @@
+"""How long a commit keeps trying: jittered back-off under one deadline."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from neve.errors import NeveError, OutcomeUnknown, Unavailable
+from neve.storage.clock import Clock, IdSource
+
+_FIRST_PAUSE_SECONDS: Final = 0.002
+_LONGEST_PAUSE_SECONDS: Final = 1.0
+
+
+@dataclass(slots=True)
+class Patience:
+    """One caller's deadline; every pause is longer than the one before, and jittered."""
+
+    clock: Clock
+    ids: IdSource
+    seconds: float
+    _ends_at: float = 0.0
+    _pause_seconds: float = _FIRST_PAUSE_SECONDS
+    _cause: NeveError | None = None
+
+    def __post_init__(self) -> None:
+        self._ends_at = self.clock.monotonic() + self.seconds
+
+    def note(self, cause: NeveError) -> None:
+        """Remember why the last try failed, for the error at the end."""
+        self._cause = cause
+
+    def pause(
+        self, what: str, *, path: str, cause: NeveError | None = None, unknown: bool = False
+    ) -> None:
+        """Wait a little; raises Unavailable, or OutcomeUnknown, once the deadline has passed."""
+        self._cause = cause or self._cause
+        if self.clock.monotonic() >= self._ends_at:
+            error_type = OutcomeUnknown if unknown else Unavailable
+            raise error_type(
+                f"{what} within {self.seconds:g} s",
+                path=path,
+                hint="read before writing again" if unknown else "try again later",
+            ) from self._cause
+        self.clock.sleep(self._pause_seconds * (0.5 + self.ids.jitter()))
+        self._pause_seconds = min(2 * self._pause_seconds, _LONGEST_PAUSE_SECONDS)

@@ -1,0 +1,73 @@
+"""Reading and changing a manifest store: a pinned view, and a staged one on top of it.
+
+A write session remembers what it read: single keys, and prefixes it scanned. When another
+transaction got the slot first, the session still commits behind it if none of what it read was
+changed; otherwise the transaction is run again, or its caller learns which keys moved.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from neve.manifest.state import State
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSession:
+    """One state of the store; never changes."""
+
+    state: State
+
+    @property
+    def segment(self) -> int:
+        """Segment this view was read at; 0 for an empty store."""
+        return self.state.segment
+
+    def get(self, key: str) -> bytes | None:
+        """Value of a key."""
+        return self.state.get(key)
+
+    def scan(self, prefix: str, *, after: str | None = None) -> Iterator[tuple[str, bytes]]:
+        """Keys that start with `prefix`, ascending, beginning behind `after`."""
+        return self.state.scan(prefix, after=after)
+
+
+@dataclass(slots=True)
+class WriteSession:
+    """Changes staged on a state; reads see them, nobody else does until the commit."""
+
+    state: State
+    staged: dict[str, bytes | None] = field(default_factory=dict)
+    read_keys: set[str] = field(default_factory=set)
+    read_prefixes: set[str] = field(default_factory=set)
+
+    def get(self, key: str) -> bytes | None:
+        """Value of a key, staged changes included."""
+        if key in self.staged:
+            return self.staged[key]
+        self.read_keys.add(key)
+        return self.state.get(key)
+
+    def scan(self, prefix: str, *, after: str | None = None) -> Iterator[tuple[str, bytes]]:
+        """Keys that start with `prefix`, ascending, staged changes included."""
+        self.read_prefixes.add(prefix)
+        staged = State(entries=self.state.entries, changes={**self.state.changes, **self.staged})
+        return staged.scan(prefix, after=after)
+
+    def put(self, key: str, value: bytes) -> None:
+        """Set a key."""
+        self.staged[key] = value
+
+    def delete(self, key: str) -> None:
+        """Remove a key; one that is not there is no error."""
+        self.staged[key] = None
+
+    def moved_keys(self, newer: State) -> tuple[str, ...]:
+        """Keys this session read that have another value in a newer state."""
+        moved = {key for key in self.read_keys if newer.get(key) != self.state.get(key)}
+        for prefix in self.read_prefixes:
+            before = dict(self.state.scan(prefix))
+            after = dict(newer.scan(prefix))
+            moved |= {
+                key for key in before.keys() | after.keys() if before.get(key) != after.get(key)
+            }
+        return tuple(sorted(moved))

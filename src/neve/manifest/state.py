@@ -1,0 +1,128 @@
+"""The folded content of a manifest store at one segment, as a value.
+
+A state is a checkpoint's entries under the records of the segments since. Applying a segment makes
+a new state that shares the entries, so its cost follows the segment and the distance to the
+checkpoint, never the table; whoever holds the old state keeps it unchanged.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+Records = Mapping[str, bytes | None]
+"""Changes by key; None deletes."""
+
+# How many decided transactions a checkpoint names. A writer that learns its outcome later than
+# this many commits is told OutcomeUnknown.
+RECENT_TRANSACTIONS_MAX: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """Which transaction got a segment."""
+
+    segment: int
+    transaction: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Content of a checkpoint, with its keys in order."""
+
+    by_key: dict[str, bytes] = field(default_factory=dict)
+    keys: list[str] = field(default_factory=list)
+    byte_count: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """Every key and value of a store after one segment."""
+
+    epoch: int = 0
+    segment: int = 0
+    checkpoint: int = 0
+    entries: Entries = field(default_factory=Entries)
+    changes: dict[str, bytes | None] = field(default_factory=dict)
+    """Records of the segments behind the checkpoint, newest wins."""
+    change_bytes: int = 0
+    recent: tuple[Decided, ...] = ()
+
+    def get(self, key: str) -> bytes | None:
+        """Value of a key."""
+        if key in self.changes:
+            return self.changes[key]
+        return self.entries.by_key.get(key)
+
+    def scan(self, prefix: str, *, after: str | None = None) -> Iterator[tuple[str, bytes]]:
+        """Keys that start with `prefix`, ascending, beginning behind `after`."""
+        floor = prefix if after is None else max(prefix, after + "\0")
+        keys = self.entries.keys
+        changed = sorted(key for key in self.changes if key >= floor and key.startswith(prefix))
+        position = bisect_left(keys, floor)
+        index = 0
+        while True:
+            stored = keys[position] if position < len(keys) else None
+            if stored is not None and not stored.startswith(prefix):
+                stored = None
+            change = changed[index] if index < len(changed) else None
+            if stored is None and change is None:
+                return
+            if change is None or (stored is not None and stored < change):
+                assert stored is not None
+                yield stored, self.entries.by_key[stored]
+                position += 1
+                continue
+            if stored == change:
+                position += 1
+            index += 1
+            value = self.changes[change]
+            if value is not None:
+                yield change, value
+
+    def apply(self, records: Records, *, segment: int, transaction: bytes, epoch: int) -> "State":
+        """Give the state after the next segment."""
+        assert segment == self.segment + 1
+        recent = (*self.recent, Decided(segment, transaction))[-RECENT_TRANSACTIONS_MAX:]
+        added = sum(len(key) + len(value or b"") for key, value in records.items())
+        return State(
+            epoch=epoch,
+            segment=segment,
+            checkpoint=self.checkpoint,
+            entries=self.entries,
+            changes={**self.changes, **records},
+            change_bytes=self.change_bytes + added,
+            recent=recent,
+        )
+
+    def folded(self) -> "State":
+        """Give the same content as a checkpoint of its own."""
+        return self.from_entries(
+            dict(self.scan("")), epoch=self.epoch, segment=self.segment, recent=self.recent
+        )
+
+    @staticmethod
+    def from_entries(
+        by_key: dict[str, bytes], *, epoch: int, segment: int, recent: tuple[Decided, ...]
+    ) -> "State":
+        """Give the state that a checkpoint holds; `by_key` is in ascending order."""
+        byte_count = sum(len(key) + len(value) for key, value in by_key.items())
+        return State(
+            epoch=epoch,
+            segment=segment,
+            checkpoint=segment,
+            entries=Entries(by_key, list(by_key), byte_count),
+            recent=recent,
+        )
+
+    @property
+    def transaction(self) -> bytes:
+        """Transaction of the state's last segment; empty before the first."""
+        return self.recent[-1].transaction if self.recent else b""
+
+    def transaction_of(self, segment: int) -> bytes | None:
+        """Which transaction got a segment, as far back as is remembered."""
+        for decided in reversed(self.recent):
+            if decided.segment == segment:
+                return decided.transaction
+        return None

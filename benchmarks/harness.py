@@ -216,24 +216,20 @@ def run_workload(
     """
     if rounds < ROUNDS_MIN:
         raise ValueError(f"{rounds} rounds say nothing about the spread; use {ROUNDS_MIN} or more")
-    measured: dict[str, list[RoundRecord]] = {
-        candidate.name: [] for candidate in workload.candidates
-    }
-    order = list(workload.candidates)
-    shuffle = Random(seed).shuffle
-    round_count = rounds * workload.rounds_factor
-    for number in range(1, round_count + 1):
-        shuffle(order)
-        for candidate in order:
-            if workload.uses_disk:
-                settle()
-            record = _run_trial(workload.name, candidate, directory / "trial")
-            measured[candidate.name].append(record)
-            rate = record["rows"] / record["wall_seconds"]
-            progress(
-                f"{workload.name}  round {number}/{round_count}  {candidate.name}: "
-                f"{rate:,.0f} {workload.unit}/s"
-            )
+    # The sample is millions of objects: the collector would walk them in every timed part.
+    gc.collect()
+    gc.freeze()
+    try:
+        measured = _run_rounds(
+            workload,
+            round_count=rounds * workload.rounds_factor,
+            directory=directory / "trial",
+            progress=progress,
+            settle=settle,
+            shuffle=Random(seed).shuffle,
+        )
+    finally:
+        gc.unfreeze()
     candidates = [
         summarize_candidate(
             candidate.name,
@@ -255,6 +251,34 @@ def run_workload(
     )
 
 
+def _run_rounds(
+    workload: Workload,
+    *,
+    round_count: int,
+    directory: Path,
+    progress: Progress,
+    settle: Settle,
+    shuffle: Callable[[list[Candidate]], None],
+) -> dict[str, list[RoundRecord]]:
+    measured: dict[str, list[RoundRecord]] = {
+        candidate.name: [] for candidate in workload.candidates
+    }
+    order = list(workload.candidates)
+    for number in range(1, round_count + 1):
+        shuffle(order)
+        for candidate in order:
+            if workload.uses_disk:
+                settle()
+            record = _run_trial(workload.name, candidate, directory)
+            measured[candidate.name].append(record)
+            rate = record["rows"] / record["wall_seconds"]
+            progress(
+                f"{workload.name}  round {number}/{round_count}  {candidate.name}: "
+                f"{rate:,.0f} {workload.unit}/s"
+            )
+    return measured
+
+
 def _compare(ratios: Sequence[Ratio], candidates: Sequence[CandidateRecord]) -> list[RatioRecord]:
     by_name = {candidate["name"]: candidate for candidate in candidates}
     return [
@@ -267,13 +291,8 @@ def _run_trial(workload: str, candidate: Candidate, directory: Path) -> RoundRec
     directory.mkdir()
     try:
         stopwatch = Stopwatch()
-        # The sample is millions of objects: the collector would walk them in every timed part.
         gc.collect()
-        gc.freeze()
-        try:
-            outcome = candidate.trial(directory, stopwatch)
-        finally:
-            gc.unfreeze()
+        outcome = candidate.trial(directory, stopwatch)
     finally:
         shutil.rmtree(directory)
     return _checked(f"{workload}, {candidate.name}", stopwatch, outcome)

@@ -213,20 +213,20 @@ class TestErrors:
             assert CANARY not in everything_said(failure.value)
 
     @pytest.mark.parametrize(
-        ("status", "headers", "hint"),
+        ("status", "hint"),
         [
-            ("400 Bad Request", [], "Check the endpoint"),
-            ("401 Unauthorized", [], "Check the credentials"),
-            ("403 Forbidden", [], "Check the credentials"),
-            ("301 Moved Permanently", [], "Set the region"),
-            ("405 Method Not Allowed", [], "Check the endpoint"),
+            ("400 Bad Request", "Check the endpoint"),
+            ("401 Unauthorized", "Check the credentials"),
+            ("403 Forbidden", "Check the credentials"),
+            ("301 Moved Permanently", "Set the region"),
+            ("405 Method Not Allowed", "Check the endpoint"),
         ],
     )
     def test_a_lasting_no_ends_every_call_at_once_without_repeating_the_answer(
-        self, status: str, headers: list[tuple[str, str]], hint: str
+        self, status: str, hint: str
     ) -> None:
         body = f"<Error><Code>InvalidToken</Code><Token-0>{CANARY}</Token-0></Error>".encode()
-        with server_that_answers(status, headers, body) as endpoint:
+        with server_that_answers(status, body) as endpoint:
             clock = SimulatedClock()
             store = open_store(
                 "s3://bucket/x", storage_options=keys_for(endpoint), clock=clock, ids=SeededIds()
@@ -240,7 +240,7 @@ class TestErrors:
             assert clock.monotonic() == 0
 
     def test_an_answer_without_an_entity_tag_is_never_taken_for_success(self) -> None:
-        with server_that_answers("200 OK", [], b"") as endpoint:
+        with server_that_answers("200 OK", b"") as endpoint:
             store = open_store(
                 "s3://bucket/x",
                 storage_options=keys_for(endpoint),
@@ -341,6 +341,18 @@ class TestOptions:
 
         assert tag == store.get("slot").tag
 
+    @pytest.mark.parametrize(
+        ("fault", "reason"), [(Fault.TIMEOUT, "timed out"), (Fault.LOST, "connection lost")]
+    )
+    def test_an_unknown_outcome_says_why(
+        self, moto: MotoServer, prefix: str, fault: Fault, reason: str
+    ) -> None:
+        moto.application.follow([PlannedFault(fault=fault, call=1)])
+        store = opened(moto.at, prefix, timeout_seconds="0.2", patience_seconds="0.001")
+
+        with pytest.raises(OutcomeUnknown, match=reason):
+            store.put("object", b"x")
+
     def test_patience_bounds_a_call(self, moto: MotoServer, prefix: str) -> None:
         for patience, tries in (("0.001", 1), ("0.2", 3)):
             plan = PlannedFault(fault=Fault.CONFLICT, operation=Operation.DELETE, times=1_000)
@@ -384,12 +396,12 @@ def keys_for(endpoint: str) -> dict[str, str]:
 
 
 @contextmanager
-def server_that_answers(status: str, headers: list[tuple[str, str]], body: bytes) -> Iterator[str]:
+def server_that_answers(status: str, body: bytes) -> Iterator[str]:
     """Run a server that gives every request the same answer."""
 
     def answer(environ: dict[str, Any], start_response: Callable[..., object]) -> list[bytes]:
         environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
-        start_response(status, [*headers, ("Content-Length", str(len(body)))])
+        start_response(status, [("Content-Length", str(len(body)))])
         return [body]
 
     server = make_server("127.0.0.1", 0, answer, threaded=True)

@@ -57,8 +57,7 @@ def wal(
     with open_log_file(file) as opened:
         if start_offset >= opened.byte_count:
             raise InvalidArgument(
-                f"--from {start_offset} is behind the end of the file",
-                path=file,
+                f"--from {start_offset} is behind the end of {file}",
                 hint=f"It has {opened.byte_count} bytes",
             )
         inspection = LogInspection(
@@ -106,7 +105,6 @@ def _refuse_what_is_no_log(inspection: LogInspection, opened: LogFileOnDisk, pat
         return
     looks = "" if likeness is None else f"; it looks like {likeness}"
     raise InvalidArgument(
-        f"this is not a log: nothing in it has the form and checksum of a record{looks}",
-        path=path,
+        f"{path} is not a log: nothing in it has the form and checksum of a record{looks}",
         hint="Logs are named like 000001.wal (neve) or 000001.log (RocksDB, LevelDB)",
     )

@@ -73,7 +73,7 @@ def _looked_at(disk: Disk, handle: int, path: str) -> LogFileOnDisk:
         raise _cannot_open(error, path) from error
     if byte_count == 0:
         raise InvalidArgument(
-            "the file is empty", path=path, hint="A log with a first record has at least 7 bytes"
+            f"{path} is empty", hint="Nothing was ever written to it: there is nothing to show"
         )
 
     def read_at(offset: int, length: int) -> bytes:
@@ -97,26 +97,20 @@ def _looked_at(disk: Disk, handle: int, path: str) -> LogFileOnDisk:
 def _cannot_open(error: OSError, path: str) -> NeveError:
     match error.errno:
         case errno.ENOENT | errno.ENOTDIR:
-            return NotFound("there is no such file", path=path, hint="Check the spelling")
+            return NotFound(f"there is no file {path}", hint="Check the spelling")
         case errno.EISDIR:
             return InvalidArgument(
-                "this is a directory, not a log",
-                path=path,
-                hint="Name one file in it, such as 000001.wal",
+                f"{path} is a directory, not a log", hint="Name one file in it, such as 000001.wal"
             )
         case errno.EINVAL | errno.ELOOP:
             return InvalidArgument(
-                "this is not a plain file", path=path, hint="Name a file, not a pipe or a device"
+                f"{path} is not a plain file", hint="Name a file, not a pipe or a device"
             )
         case errno.ENAMETOOLONG:
-            return InvalidArgument("the name is too long", path=path, hint="Check the spelling")
+            return InvalidArgument(f"the name {path[:80]}… is too long", hint="Check the spelling")
         case errno.EACCES | errno.EPERM:
-            return Unavailable(
-                "this user may not read the file", path=path, hint="Ask its owner for the right"
-            )
+            return Unavailable(f"this user may not read {path}", hint="Ask its owner for the right")
         case _:
             return Unavailable(
-                f"could not open the file: {error.strerror}",
-                path=path,
-                hint="Find the cause, then try again",
+                f"could not open {path}: {error.strerror}", hint="Find the cause, then try again"
             )

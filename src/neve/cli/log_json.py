@@ -224,7 +224,7 @@ class LogJson:
             "fields": [
                 {
                     "tag": field.tag,
-                    "name": field.name,
+                    "field": field.name,
                     **{fact.name: self._fact(fact) for fact in field.facts},
                 }
                 for field in edit.fields

@@ -40,18 +40,15 @@ class RecordWords:
             lines = self._batch(record.content)
         else:
             lines = self._edit(record.content)
-        yield from self._at_least_one(lines)
+        first = next(lines, Text("empty", "dim"))
+        yield first.append("  behind the end", "yellow") if record.behind_end else first
+        yield from lines
         if self._hex_only:
             yield from _dump(record.payload)
 
     def plain(self, text: str) -> str:
         """Give a text that may come from a file without control characters."""
         return shown_text(text)
-
-    def _at_least_one(self, lines: Iterator[Text]) -> Iterator[Text]:
-        first = next(lines, None)
-        yield Text("empty", "dim") if first is None else first
-        yield from lines
 
     def _batch(self, batch: InspectedBatch) -> Iterator[Text]:
         stamps = batch.stamps

@@ -2,7 +2,7 @@
 
 Iceberg's inclusive projection: wherever a row matches the predicate, its partition values match the
 projection. A partition whose values do not match holds no matching row and need not be read; one
-whose values match may still hold none.
+whose values match may still hold none, so of `match` only NEVER means anything here.
 
     condition           identity    year … hour, truncate           bucket
     x == v, x in …      the same    == f(v), in f(…)                == f(v), in f(…)

@@ -76,7 +76,7 @@ _FOREIGN_NAME_HINT: Final = (
 # hold no line ends; a form they do not know makes the answer LOST, which is always safe.
 _STATUS: Final = re.compile(r"inner: Status \{\n\s+status: (\d{3}),")
 _CODE: Final = re.compile(r"<Code>([A-Za-z]{1,60})</Code>")
-_TRANSPORT: Final = re.compile(r"HttpError \{\n\s+kind: (Connect|Timeout),")
+_TRANSPORT: Final = re.compile(r"HttpError \{\n\s+kind: ([A-Za-z]+),")
 _REDIRECT: Final = re.compile(r"\n\s+inner: BareRedirect,")
 
 
@@ -341,9 +341,15 @@ def _understood_vaguely(text: str, status: int | None, reason: str) -> Failure:
         return Failure(Verdict.NO, reason)
     if _REDIRECT.search(text):
         return Failure(Verdict.NO, "redirected", "Set the region to the one of the bucket")
-    if transport and transport[1] == "Connect":
-        return Failure(Verdict.NEVER_SENT, "no connection")
-    return Failure(Verdict.LOST, "timed out" if transport else reason)
+    match transport and transport[1]:
+        case "Connect":
+            return Failure(Verdict.NEVER_SENT, "no connection")
+        case "Timeout":
+            return Failure(Verdict.LOST, "timed out")
+        case None:
+            return Failure(Verdict.LOST, reason)
+        case _:
+            return Failure(Verdict.LOST, "connection lost")
 
 
 def _read_range(bucket: Bucket, path: str, start: int, length: int) -> bytes:

@@ -1,6 +1,7 @@
 """The harness measures nothing it has not checked, and compares only within a round."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -188,6 +189,24 @@ def test_the_order_changes_between_rounds_and_is_fixed_by_the_seed(tmp_path: Pat
 
     assert order(seed=7) == first
     assert first[:6] != first[6:12]
+
+
+@pytest.mark.parametrize(("uses_disk", "settled"), [(True, 6), (False, 0)])
+def test_the_disk_comes_to_rest_before_each_trial_that_uses_it(
+    tmp_path: Path, *, uses_disk: bool, settled: int
+) -> None:
+    calls: list[str] = []
+    job = replace(workload(right, right), uses_disk=uses_disk)
+
+    run_workload(
+        job,
+        rounds=3,
+        directory=tmp_path,
+        progress=lambda _line: None,
+        settle=lambda: calls.append("settled"),
+    )
+
+    assert len(calls) == settled
 
 
 def test_the_stopwatch_counts_written_bytes_and_cpu_of_its_block_only(tmp_path: Path) -> None:

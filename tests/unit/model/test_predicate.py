@@ -86,7 +86,7 @@ MISUSES: dict[str, Callable[[], object]] = {
     "chain": lambda: 1 < col("n") < 5,
     "and": lambda: (col("n") == 1) and (col("n") == 2),
     "or": lambda: (col("n") == 1) or (col("n") == 2),
-    "not": lambda: not (col("n") == 1),
+    "not": lambda: not (col("n") > 1),
     "in": lambda: col("n") in [1, 2],
 }
 
@@ -95,7 +95,7 @@ MISUSES: dict[str, Callable[[], object]] = {
 def test_pythons_own_logic_on_a_predicate_is_refused_with_a_hint(
     misuse: Callable[[], object],
 ) -> None:
-    with pytest.raises(InvalidArgument, match="Join predicates with &, | and ~"):
+    with pytest.raises(InvalidArgument, match="Join predicates with &"):
         misuse()
 
 

@@ -1,0 +1,97 @@
+"""The facts kept about one data file; the bytes live in storage.
+
+Planning reads only these, never the file. Bounds of a column are in Iceberg's single-value form and
+may be wider than the values, never narrower.
+"""
+
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+
+class FileFormat(IntEnum):
+    """How a data file is tuned; on disk: never change."""
+
+    COLUMNAR = 0
+    DUAL = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VectorRef:
+    """Where the deletion vector of a data file lies, and how many rows it marks."""
+
+    path: str
+    offset: int
+    length: int
+    cardinality: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnStatistics:
+    """What is known about one column of one file."""
+
+    field_id: int
+    compressed_bytes: int
+    value_count: int
+    """Rows, nulls included."""
+    null_count: int
+    nan_count: int | None = None
+    lower: bytes | None = None
+    upper: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionValue:
+    """One value of a partition tuple, by its partition field."""
+
+    field_id: int
+    value: bytes | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WalSegmentRef:
+    """A stretch of a log that rows came from."""
+
+    log_number: int
+    file_id: str
+    first_frame: int
+    last_frame: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataFile:
+    """One data file of a Version: sorted by key, one row per key."""
+
+    path: str
+    file_bytes: int
+    row_count: int
+    level: int
+    key_min: bytes
+    key_max: bytes
+    sequence_min: int = 0
+    sequence_max: int = 0
+    """Rows the live writer logged; 0 for files that other committers wrote."""
+    format: FileFormat = FileFormat.COLUMNAR
+    vector: VectorRef | None = None
+    first_row_id: int | None = None
+    footer_crc: int = 0
+    spec_id: int = 0
+    partition: tuple[PartitionValue, ...] = ()
+    schema_id: int = 0
+    statistics: tuple[ColumnStatistics, ...] = ()
+    commit_ms_min: int = 0
+    commit_ms_max: int = 0
+    wal_segments: tuple[WalSegmentRef, ...] = ()
+
+    @property
+    def deleted_count(self) -> int:
+        """Rows that the vector marks."""
+        return 0 if self.vector is None else self.vector.cardinality
+
+    @property
+    def live_count(self) -> int:
+        """Rows that readers see."""
+        return self.row_count - self.deleted_count
+
+    def with_vector(self, vector: VectorRef) -> "DataFile":
+        """Give the same file under another vector."""
+        return replace(self, vector=vector)

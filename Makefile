@@ -67,7 +67,7 @@ bench: setup ## benchmarks beside peers; writes dated JSON and a page into bench
 	$(BIN)/python -m benchmarks.run
 
 torture: setup ## the reliability scoreboard at full counts (about an hour on two cores)
-	NEVE_TORTURE=1 HYPOTHESIS_PROFILE=nightly $(BIN)/pytest -n $(WORKERS) --timeout=7200 -s tests/crash tests/interop tests/property
+	NEVE_TORTURE=1 HYPOTHESIS_PROFILE=nightly $(BIN)/pytest -n $(WORKERS) --timeout=7200 -s tests/crash tests/interop tests/property tests/integration
 
 docs: setup ## build the site into site/, warnings are errors
 	$(BIN)/mkdocs build --strict --quiet

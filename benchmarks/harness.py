@@ -180,7 +180,7 @@ FULL: Final = Scale(
     batches=50,
     replay_batches=100,
     batch_rows=10_000,
-    synced_seconds=0.3,
+    synced_seconds=0.2,
     keys=1_000_000,
     starts=3,
 )
@@ -189,7 +189,7 @@ QUICK: Final = Scale(
     batches=5,
     replay_batches=5,
     batch_rows=10_000,
-    synced_seconds=0.1,
+    synced_seconds=0.05,
     keys=100_000,
     starts=1,
 )

@@ -28,7 +28,7 @@ from neve.wal.batch_codec import encode_put
 from neve.wal.log_options import SyncPolicy
 
 _THREADS: Final = 16
-_ROUNDS_FACTOR: Final = 3
+_ROUNDS_FACTOR: Final = 5
 _ROWS_PER_SECOND_MAX: Final = 400_000
 _EACH_ROW: Final = "each row"
 _BARRIER_SECONDS: Final = 60.0

@@ -69,6 +69,7 @@ def _page(run: RunRecord, *, json_name: str, plot_name: str) -> str:
         f"Made by `{run['command']}` from [{json_name}]({json_name}); do not edit.",
         _environment(run),
         f"![Rates of all candidates]({plot_name})",
+        "Blue is neve, orange a peer, grey what the machine allows; the lines are the spread.",
         "## How it was measured",
         _METHOD,
         "## Ratios with a target",

@@ -75,8 +75,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
-    parser.add_argument("--only", action="append", choices=list(WORKLOADS), help="may be repeated")
-    parser.add_argument("--rounds", type=int, default=_ROUNDS, help=f"at least {ROUNDS_MIN}")
+    parser.add_argument(
+        "--only",
+        action="append",
+        choices=list(WORKLOADS),
+        metavar="NAME",
+        help=f"one of {', '.join(WORKLOADS)}; may be repeated",
+    )
+    parser.add_argument("--rounds", type=int, default=_ROUNDS, help=f"{ROUNDS_MIN} or more")
     parser.add_argument("--quick", action="store_true", help="small samples, to try things out")
     parser.add_argument("--out", type=Path, help="directory for the result files")
     parser.formatter_class = argparse.RawDescriptionHelpFormatter

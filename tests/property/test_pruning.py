@@ -180,6 +180,128 @@ def chosen_rows(bound: BoundPredicate, rows: Rows) -> list[bool]:
     return [bool(answer) for answer in answers.to_pylist()]
 
 
+@st.composite
+def specs(draw: st.DrawFn, names: tuple[str, ...], *, all_of_them: bool = False) -> PartitionSpec:
+    parameters = st.integers(1, 4) | st.integers(1, (1 << 31) - 1)
+    fields: list[PartitionField] = []
+    for name in names:
+        options: list[st.SearchStrategy[Transform]] = [
+            st.just(Identity()),
+            st.sampled_from(TimeUnit).map(TimePart),
+            parameters.map(Bucket),
+            parameters.map(Truncate),
+        ]
+        column = SCHEMA.column(name)
+        for option in options:
+            transform = draw(option)
+            if transform.accepts(column.type) and (all_of_them or draw(st.booleans())):
+                fields.append(
+                    PartitionField(
+                        source_id=column.field_id,
+                        field_id=1000 + len(fields),
+                        name=f"f{len(fields)}",
+                        transform=transform,
+                    )
+                )
+    return PartitionSpec(0, tuple(fields))
+
+
+def partition_of(
+    cells: Row, names: tuple[str, ...], spec: PartitionSpec
+) -> dict[int, ColumnFacts] | None:
+    """Facts of the partition a row falls into; None for a row that is refused."""
+    try:
+        values = spec.values(Rows(names, [cells]).batch, SCHEMA)
+    except SchemaMismatch:
+        return None
+    return {
+        field.field_id: ColumnFacts.of_value(plain_of(array[0]))
+        for field, array in zip(spec.fields, values, strict=True)
+    }
+
+
+@dataclass(frozen=True)
+class OneColumn:
+    """A column of few values, and every condition that can be asked of them."""
+
+    name: str
+    cells: list[PlainValue | None]
+    conditions: list[Condition]
+
+    @property
+    def rows(self) -> Rows:
+        return Rows((self.name,), [{self.name: cell} for cell in self.cells])
+
+    def answers(self, condition: Predicate) -> list[bool]:
+        return [naive(condition, row) is True for row in self.rows.rows]
+
+
+@st.composite
+def one_column(draw: st.DrawFn) -> OneColumn:
+    name = draw(st.sampled_from(NAMES))
+    type_ = KINDS[name].type
+    pool = draw(st.lists(KINDS[name].values, min_size=1, max_size=4))
+    cells: st.SearchStrategy[PlainValue | None] = st.sampled_from(pool)
+    if draw(st.booleans()):
+        cells |= st.none()
+    if is_float(type_) and draw(st.booleans()):
+        cells |= st.just(math.nan)
+    literals = [*pool, *BETWEEN.get(name, [])[:2]]
+    conditions = [Condition(name, Operator.IS_NULL), Condition(name, Operator.NOT_NULL)]
+    conditions += [Condition(name, each, (value,)) for each in COMPARISONS for value in literals]
+    for each in (Operator.IN, Operator.NOT_IN):
+        conditions += [Condition(name, each, tuple(literals[:size])) for size in range(5)]
+    if is_float(type_):
+        conditions += [Condition(name, Operator.IS_NAN), Condition(name, Operator.NOT_NAN)]
+    for each in (Operator.STARTS_WITH, Operator.NOT_STARTS_WITH):
+        conditions += [
+            Condition(name, each, (value[:size],))
+            for value in pool
+            if isinstance(value, str | bytes) and name in ("string", "binary")
+            for size in range(len(value) + 1)
+        ]
+    return OneColumn(name, draw(st.lists(cells, min_size=1, max_size=4)), conditions)
+
+
+@given(one_column())
+def test_every_condition_on_a_column_chooses_its_rows(column: OneColumn) -> None:
+    for condition in column.conditions:
+        for predicate in (condition, Not(condition)):
+            chosen = chosen_rows(predicate.bind(SCHEMA), column.rows)
+            assert chosen == column.answers(predicate), predicate
+
+
+@given(one_column(), st.data())
+def test_every_condition_on_a_column_is_pruned_soundly(
+    column: OneColumn, data: st.DataObject
+) -> None:
+    exact = ColumnFacts.of_array(column.rows.batch.column(column.name))
+    others = data.draw(st.lists(KINDS[column.name].values, max_size=2))
+    weak = weakened(data, exact, others)
+    field_id = SCHEMA.column(column.name).field_id
+    for condition in column.conditions:
+        for predicate in (condition, Not(condition)):
+            bound, chosen = predicate.bind(SCHEMA), column.answers(predicate)
+            for facts in (exact, weak):
+                answer = match(bound, {field_id: facts})
+                assert answer is not Match.NEVER or not any(chosen), (predicate, facts)
+                assert answer is not Match.ALWAYS or all(chosen), (predicate, facts)
+
+
+@given(one_column(), st.data())
+def test_every_condition_on_a_column_is_projected_soundly(
+    column: OneColumn, data: st.DataObject
+) -> None:
+    spec = data.draw(specs((column.name,), all_of_them=True))
+    partitions = [partition_of(cells, column.rows.names, spec) for cells in column.rows.rows]
+    for condition in column.conditions:
+        for predicate in (condition, Not(condition)):
+            projected = project(predicate.bind(SCHEMA), spec)
+            for partition, chosen in zip(partitions, column.answers(predicate), strict=True):
+                if chosen and partition is not None:
+                    assert match(projected, partition) is not Match.NEVER, (predicate, partition)
+
+
 @given(tables())
 def test_rows_are_chosen_as_three_valued_logic_chooses_them(case: tuple[Rows, Predicate]) -> None:
     rows, predicate = case
@@ -224,32 +346,6 @@ def test_pruning_never_loses_a_row_and_never_promises_one_too_many(
         assert all(chosen)
 
 
-@st.composite
-def specs(draw: st.DrawFn, names: tuple[str, ...]) -> PartitionSpec:
-    parameters = st.integers(1, 4) | st.integers(1, (1 << 31) - 1)
-    fields: list[PartitionField] = []
-    for name in names:
-        options: list[st.SearchStrategy[Transform]] = [
-            st.just(Identity()),
-            st.sampled_from(TimeUnit).map(TimePart),
-            parameters.map(Bucket),
-            parameters.map(Truncate),
-        ]
-        column = SCHEMA.column(name)
-        for option in options:
-            transform = draw(option)
-            if transform.accepts(column.type) and draw(st.booleans()):
-                fields.append(
-                    PartitionField(
-                        source_id=column.field_id,
-                        field_id=1000 + len(fields),
-                        name=f"f{len(fields)}",
-                        transform=transform,
-                    )
-                )
-    return PartitionSpec(0, tuple(fields))
-
-
 @given(tables(), st.data())
 def test_a_pruned_partition_holds_no_row_that_matches(
     case: tuple[Rows, Predicate], data: st.DataObject
@@ -258,14 +354,7 @@ def test_a_pruned_partition_holds_no_row_that_matches(
     spec = data.draw(specs(rows.names))
     projected = project(predicate.bind(SCHEMA), spec)
     assert projected.field_ids <= {field.field_id for field in spec.fields}
-    for row, cells in enumerate(rows.rows):
-        try:
-            values = spec.values(rows.batch.slice(row, 1), SCHEMA)
-        except SchemaMismatch:
-            continue  # such a row is refused before it is stored
-        facts = {
-            field.field_id: ColumnFacts.of_value(plain_of(array[0]))
-            for field, array in zip(spec.fields, values, strict=True)
-        }
-        if naive(predicate, cells) is True:
-            assert match(projected, facts) is not Match.NEVER
+    for cells in rows.rows:
+        partition = partition_of(cells, rows.names, spec)
+        if partition is not None and naive(predicate, cells) is True:
+            assert match(projected, partition) is not Match.NEVER

@@ -1,8 +1,10 @@
 """Rows of any schema survive their bytes, and no bytes at all give an untyped error."""
 
+import io
 from random import Random
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -81,6 +83,18 @@ def test_a_batch_that_fits_stays_as_it_is(table: Table) -> None:
 
     fitted.validate(full=True)
     assert codec.encode_batch(fitted) == codec.encode_batch(batch)
+
+
+@given(tables())
+def test_a_batch_can_be_written_as_parquet(table: Table) -> None:
+    codec = RowCodec(table.schema)
+    values = [codec.encode(row) for row in table.rows]
+    file = io.BytesIO()
+
+    pq.write_table(pa.Table.from_batches([codec.decode_many(values)]), file)
+    (batch,) = pq.read_table(file).combine_chunks().to_batches()
+
+    assert codec.encode_batch(batch) == values
 
 
 @given(tables())

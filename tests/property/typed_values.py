@@ -58,17 +58,22 @@ PRIMITIVES = [
 primitives = st.sampled_from(PRIMITIVES)
 
 
-def _list(element: Typed) -> Typed:
-    return Typed(pa.list_(element.type), st.lists(element.nullable_values, max_size=9))
+def _list(element: Typed, is_required: bool) -> Typed:
+    field = pa.field("element", element.type, nullable=not is_required)
+    values = element.values if is_required else element.nullable_values
+    return Typed(pa.list_(field), st.lists(values, max_size=9))
 
 
-def _struct(members: list[Typed]) -> Typed:
-    names = [f"f{at}" for at in range(len(members))]
-    fields = [pa.field(name, each.type) for name, each in zip(names, members, strict=True)]
-    values = st.fixed_dictionaries(
-        {name: each.nullable_values for name, each in zip(names, members, strict=True)}
-    )
-    return Typed(pa.struct(fields), values)
+def _struct(members: list[tuple[Typed, bool]]) -> Typed:
+    fields = [
+        pa.field(f"f{at}", each.type, nullable=not is_required)
+        for at, (each, is_required) in enumerate(members)
+    ]
+    values = {
+        f"f{at}": each.values if is_required else each.nullable_values
+        for at, (each, is_required) in enumerate(members)
+    }
+    return Typed(pa.struct(fields), st.fixed_dictionaries(values))
 
 
 def _map(key: Typed, item: Typed) -> Typed:
@@ -79,8 +84,8 @@ def _map(key: Typed, item: Typed) -> Typed:
 typed = st.recursive(
     primitives,
     lambda inner: (
-        inner.map(_list)
-        | st.lists(inner, min_size=1, max_size=3).map(_struct)
+        st.builds(_list, inner, st.booleans())
+        | st.lists(st.tuples(inner, st.booleans()), min_size=1, max_size=3).map(_struct)
         | st.builds(_map, primitives, inner)
     ),
     max_leaves=4,

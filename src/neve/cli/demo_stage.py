@@ -3,40 +3,90 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, Protocol
+from pathlib import Path
+from typing import Final
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
 from neve.cli.demo_table import DemoTable
 from neve.cli.output import Page
-from neve.cli.shown_text import Json
 from neve.storage.clock import Clock
 from neve.storage.local_store import LocalStore
 from neve.storage.table_paths import TablePaths, log_number
 from neve.wal.replay import LogFile
 
-Advance = Callable[[int], None]
+_COLUMNS_IN_SILENCE: Final = 100
 
 
-class Voice(Protocol):
-    """How the demo speaks to whoever watches."""
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One number an act measured, and the words that tell it."""
+
+    name: str
+    value: int | float | bool
+    words: str
+
+
+class Narrator:
+    """Tells the demo on a page; without one, in silence."""
+
+    def __init__(self, page: Page | None) -> None:
+        self._page = page
+        self.columns: Final = _COLUMNS_IN_SILENCE if page is None else page.columns
 
     def act(self, number: int, title: str) -> None:
         """Announce an act."""
-        ...
+        if self._page is not None:
+            self._page.line()
+            self._page.line(Text.assemble((f" {number} ", "bold reverse"), (f" {title}", "bold")))
 
-    def say(self, text: str) -> None:
+    def say(self, words: str) -> None:
         """Tell one thing."""
-        ...
+        self.show(Text(f"    {words}"))
+
+    def found(self, words: str) -> None:
+        """Tell one thing that was checked and is as it should be."""
+        self.show(Text.assemble(("  ✔ ", "bold green"), words))
 
     def show(self, line: Text) -> None:
-        """Show one line of a drawing."""
-        ...
+        """Show one line as it is."""
+        if self._page is not None:
+            self._page.line(line)
 
-    def progress(self, what: str, *, total: int) -> "Progressing":
-        """Show how far work with `total` steps has come."""
-        ...
+    @contextmanager
+    def progress(self, what: str, *, total: int) -> Iterator[Callable[[int], None]]:
+        """Give a function that tells how many steps are done; drawn on a terminal only."""
+        if self._page is None or not self._page.is_terminal:
+            yield lambda _done: None
+            return
+        columns = (TextColumn("    {task.description}"), BarColumn(), MofNCompleteColumn())
+        with Progress(*columns, console=self._page.console, transient=True) as progress:
+            task = progress.add_task(what, total=total)
+            yield lambda done: progress.update(task, completed=done)
 
 
-Progressing = "contextmanager[Advance]"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """The lake of one run of the demo, and the tools to work on it."""
+
+    root: Path
+    store: LocalStore
+    clock: Clock
+    table: DemoTable
+    run_id: str
+    """Part of every table id, so that runs in one lake do not meet."""
+    narrator: Narrator
+
+    def paths(self, act: str) -> TablePaths:
+        """Where the files of an act's table are."""
+        return TablePaths(f"demo-{self.run_id}-{act}")
+
+    def logs(self, paths: TablePaths) -> list[LogFile]:
+        """Give the logs of a table, in the order of their numbers."""
+        found = []
+        for info in self.store.list(f"{paths.wal}/"):
+            number = log_number(info.path)
+            if number is not None:
+                found.append(LogFile(number=number, path=info.path))
+        return sorted(found, key=lambda log: log.number)

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from neve.errors import SchemaMismatch
 from neve.model.arrow_types import (
+    FIXED_BYTES_MAX,
     ArrowField,
     TypeKind,
     child_fields,
@@ -55,6 +56,9 @@ _SOURCES: Final[dict[TypeKind, frozenset[TypeKind]]] = {
     TypeKind.UUID: frozenset({TypeKind.FIXED}),
 }
 
+# The widest fixed-width value.
+_ZERO_BYTES: Final = max(FIXED_BYTES_MAX, 16)
+
 _ARROW_REFUSALS: Final = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError)
 
 
@@ -78,8 +82,17 @@ def fit_column(array: ArrowArray, field: ArrowField) -> ArrowArray:
 
 
 def nulls(length: int, arrow_type: pa.DataType) -> ArrowArray:
-    """Make an array of nothing but NULL."""
-    return cast("ArrowArray", pa.nulls(length, arrow_type))  # type: ignore[call-overload]
+    """Make an array of nothing but NULL, without NULL in required fields below."""
+    if not pa.types.is_struct(arrow_type):
+        return cast("ArrowArray", pa.nulls(length, arrow_type))  # type: ignore[call-overload]
+    fields = child_fields(arrow_type)
+    children = [nulls(length, each.type) for each in fields]
+    filled = [
+        child if each.nullable else _filled(child)
+        for each, child in zip(fields, children, strict=True)
+    ]
+    mask = pa.repeat(pa.scalar(value=True), length)
+    return pa.StructArray.from_arrays(filled, fields=list(fields), mask=mask)
 
 
 def _fit_foreign(array: ArrowArray, field: ArrowField) -> ArrowArray:
@@ -205,9 +218,33 @@ def _fit_child(
             raise Unfit("missing, and never NULL", path=field.name)
         return nulls(len(parent), field.type)
     fitted = _fit_below(children[field.name], field.with_nullable(True), name=field.name)
-    if not field.nullable and pc.any(pc.and_(fitted.is_null(), parent.is_valid())).as_py():
+    if field.nullable or not fitted.null_count:
+        return fitted
+    if pc.any(pc.and_(fitted.is_null(), parent.is_valid())).as_py():
         raise _null_refused().below(field.name)
-    return fitted
+    return _filled(fitted)
+
+
+def _filled(array: ArrowArray) -> ArrowArray:
+    """Put zeros and empty values in place of NULL.
+
+    Parquet's writer refuses NULL in a required field even where the whole struct is NULL.
+    """
+    if pa.types.is_struct(array.type):
+        struct = cast("pa.StructArray", array)
+        children = [struct.field(at) for at in range(struct.type.num_fields)]
+        return pa.StructArray.from_arrays(children, fields=list(child_fields(array.type)))
+    if pa.types.is_list(array.type) or pa.types.is_map(array.type):
+        # Fitted just now, so it begins at 0 and its NULL lists are empty.
+        _, offsets = array.buffers()[:2]
+        children = [cast("pa.ListArray[Any]", array).values]
+        return pa.Array.from_buffers(array.type, len(array), [None, offsets], children=children)
+    if isinstance(array, pa.ExtensionArray):
+        return pa.ExtensionArray.from_storage(array.type, _filled(array.storage))
+    # Of every remaining type this is one zero, or one empty value.
+    buffers = [None, pa.py_buffer(bytes(_ZERO_BYTES)), pa.py_buffer(b"")]
+    zero = pa.Array.from_buffers(array.type, 1, buffers[: array.type.num_buffers])
+    return cast("ArrowArray", array.fill_null(zero[0]))
 
 
 def _fit_list(array: "pa.ListArray[Any]", wanted: pa.DataType) -> ArrowArray:

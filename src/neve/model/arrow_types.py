@@ -15,7 +15,7 @@ Arrow type:
 
 `normalize_type` maps what people have onto these without losing a value, or refuses and says what
 to use instead. Fields inside nested types are named `element`, `key` and `value` as Iceberg and
-Parquet name them, and keep their field id and doc; other Arrow metadata is dropped.
+Parquet name them. Fields keep their id, and in structs their doc; other metadata is dropped.
 """
 
 from collections.abc import Callable
@@ -267,30 +267,30 @@ def _normalize_nested(arrow_type: pa.DataType, *, path: str, depth: int) -> pa.D
                 hint="Give the struct a field; Parquet cannot store an empty one",
             )
         fields = [
-            _normalize_field(
-                arrow_type.field(at), name=arrow_type.field(at).name, path=path, depth=depth
-            )
+            _normalize_field(arrow_type.field(at), role=None, path=path, depth=depth)
             for at in range(arrow_type.num_fields)
         ]
         return pa.struct(fields)
     if pa.types.is_map(arrow_type):
-        key = _normalize_field(arrow_type.key_field, name="key", path=path, depth=depth)
+        key = _normalize_field(arrow_type.key_field, role="key", path=path, depth=depth)
         if kind_of(key.type) in NESTED_KINDS:
             raise SchemaMismatch(
                 f"column {path!r} is a map with {key.type} keys",
                 column=path,
                 hint="Use a primitive key, or a list of structs",
             )
-        value = _normalize_field(arrow_type.item_field, name="value", path=path, depth=depth)
+        value = _normalize_field(arrow_type.item_field, role="value", path=path, depth=depth)
         return cast("pa.DataType", pa.map_(key.with_nullable(False), value))
     sequence = cast("pa.ListType[pa.DataType]", arrow_type)
-    element = _normalize_field(sequence.value_field, name="element", path=path, depth=depth)
+    element = _normalize_field(sequence.value_field, role="element", path=path, depth=depth)
     return cast("pa.DataType", pa.list_(element))
 
 
-def _normalize_field(field: ArrowField, *, name: str, path: str, depth: int) -> ArrowField:
+def _normalize_field(field: ArrowField, *, role: str | None, path: str, depth: int) -> ArrowField:
+    # Iceberg names and documents fields of structs; the insides of lists and maps have a role.
+    name, doc = (field.name, doc_of(field)) if role is None else (role, None)
     inner = _normalize(field.type, path=f"{path}.{name}", depth=depth + 1)
-    metadata = field_metadata(field_id=field_id_of(field), doc=doc_of(field))
+    metadata = field_metadata(field_id=field_id_of(field), doc=doc)
     return pa.field(name, inner, nullable=field.nullable, metadata=metadata or None)
 
 

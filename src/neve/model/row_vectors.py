@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from neve.errors import Corruption, LimitExceeded
-from neve.model.array_fit import ArrowArray
+from neve.model.array_fit import ArrowArray, fit_column
 from neve.model.arrow_types import NESTED_KINDS, TypeKind, kind_of
 from neve.model.row_layout import LENGTH_BYTES, BodyLayout, StoredField, parse_header
 from neve.model.row_values import Domain, initial_value, storage_type, value_reader, value_writer
@@ -81,7 +81,10 @@ class RowVectors:
             for header, rows in groups.items()
         ]
         order = np.argsort(np.concatenate([np.array(rows) for rows in groups.values()]))
-        together = pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+        try:
+            together: pa.RecordBatch = pa.concat_batches(batches)  # type: ignore[attr-defined]
+        except pa.ArrowInvalid as error:
+            raise _too_much() from error
         return together.take(order)
 
     def _pieces(self, array: ArrowArray, at: int) -> list[bytes]:
@@ -180,6 +183,10 @@ class _ColumnReader:
         padding = bits[:, places.count :]
         if padding.any():
             raise _damage(padding, "has NULL bits for fields it does not have")
+        for at, (start, width) in places.span.items():
+            filled = bits[:, at] & head[:, start : start + width].any(axis=1)
+            if filled.any():
+                raise _damage(filled, "has bytes where it says NULL")
         pieces = self._pieces(values, head, sizes)
         arrays = [
             constant_array(column, initial_value(column), length=len(values))
@@ -216,12 +223,8 @@ class _ColumnReader:
         read = value_reader(stored, column.type, Domain.STORAGE)
         start, width = self._places.span[at]
         entries = head[:, start : start + width]
-        if nulls.any():
-            if not column.nullable:
-                raise _damage(nulls, f"has NULL in column {column.name!r}, which is never NULL")
-            filled = nulls & entries.any(axis=1)
-            if filled.any():
-                raise _damage(filled, f"has bytes in column {column.name!r} where it says NULL")
+        if not column.nullable and nulls.any():
+            raise _damage(nulls, f"has NULL in column {column.name!r}, which is never NULL")
         nth = self._places.piece_of.get(at)
         if nth is None:
             return _checked(_fixed_array(stored, entries, nulls), column)
@@ -232,13 +235,22 @@ class _ColumnReader:
         # Over rows, because each nested value is read by a program made for its type.
         raws = zip(cast("list[bytes]", own_pieces.to_pylist()), nulls.tolist(), strict=True)
         nested = [None if is_null else read(raw) for raw, is_null in raws]
-        return _checked(pa.array(nested, storage_type(column.type)).view(column.type), column)
+        array = _checked(pa.array(nested, storage_type(column.type)).view(column.type), column)
+        return fit_column(array, column.arrow_field)
 
 
 def _damage(wrong: _Flags, problem: str) -> Corruption:
     """Make the error that names the first row with a flag set; rows are the first dimension."""
     row = int(np.nonzero(wrong)[0].min())
     return Corruption(f"row {row} of {len(wrong)} {problem}")
+
+
+def _too_much() -> LimitExceeded:
+    return LimitExceeded(
+        "one column of these rows takes more than Arrow's 2 GiB",
+        limit=(1 << 31) - 1,
+        hint="Decode fewer rows at a time",
+    )
 
 
 def _buffer(memory: npt.NDArray[np.generic]) -> pa.Buffer:
@@ -267,11 +279,7 @@ def _binary_array(stored: pa.DataType, pieces: ArrowArray, nulls: _Flags) -> Arr
     try:
         narrow = pieces.cast(pa.binary())
     except pa.ArrowInvalid as error:
-        raise LimitExceeded(
-            "one column of these rows takes more than Arrow's 2 GiB",
-            limit=(1 << 31) - 1,
-            hint="Decode fewer rows at a time",
-        ) from error
+        raise _too_much() from error
     _, offsets, memory = narrow.buffers()
     return pa.Array.from_buffers(stored, len(nulls), [_validity(nulls), offsets, memory])
 

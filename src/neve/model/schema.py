@@ -165,6 +165,8 @@ class TableSchema:
         # Bounded before anything walks them: a schema may come from a hostile file.
         if len(self.columns) > FIELDS_MAX:
             raise too_many_fields(len(self.columns))
+        if self.schema_id < 0:
+            raise InvalidArgument(f"schema id {self.schema_id} is negative")
         fields = tuple(column.arrow_field for column in self.columns)
         check_fields(fields, last_field_id=self.last_field_id)
         by_id = {column.field_id: column for column in self.columns}

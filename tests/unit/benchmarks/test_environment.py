@@ -1,6 +1,5 @@
 """A result says what the machine is like, and not whose it is."""
 
-import getpass
 import json
 import platform
 from pathlib import Path
@@ -26,13 +25,11 @@ def test_a_later_mount_hides_an_earlier_one() -> None:
     assert file_system_of(Path("/data/x"), mounts=MOUNTS) == "zfs"
 
 
-def test_the_environment_names_neither_host_nor_user_nor_path(tmp_path: Path) -> None:
+def test_the_environment_names_neither_host_nor_path(tmp_path: Path) -> None:
     described = describe_environment(tmp_path)
 
     text = json.dumps(described)
-    assert platform.node() not in text
-    assert str(Path.cwd()) not in text
-    assert str(tmp_path) not in text
-    assert f'"{getpass.getuser()}"' not in text
+    secrets = {platform.node(), str(Path.home()), str(Path.cwd()), str(tmp_path)} - {"", "/"}
+    assert [secret for secret in secrets if secret in text] == []
     assert described["libraries"]["pyarrow"]
     assert described["cores"] >= 1

@@ -2,11 +2,13 @@
 
 import datetime as dt
 import decimal
+import io
 import uuid
 from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from neve.errors import SchemaMismatch
@@ -278,3 +280,31 @@ def test_a_batch_that_fits_already_is_not_copied() -> None:
     for before, after in zip(given.columns, fitted.columns, strict=True):
         addresses = [each and each.address for each in before.buffers()]
         assert addresses == [each and each.address for each in after.buffers()]
+
+
+def test_required_fields_below_null_hold_no_null_so_that_parquet_takes_them() -> None:
+    deep = pa.struct([pa.field("d", pa.string(), nullable=False), pa.field("e", pa.int32())])
+    fields = [
+        pa.field("a", pa.int32(), nullable=False),
+        pa.field("u", pa.uuid(), nullable=False),
+        pa.field("l", pa.list_(pa.field("element", deep, nullable=False)), nullable=False),
+        pa.field("m", pa.map_(pa.string(), pa.int32()), nullable=False),
+        pa.field("s", deep, nullable=False),
+    ]
+    schema = table(pa.struct(fields))
+    ids = pa.record_batch([pa.array([1, 2])], names=["id"])
+    nothing = ids.append_column("x", pa.nulls(2, pa.struct(fields)))
+
+    for given in (ids, nothing):
+        fitted = normalize_batch(given, schema)
+        file = io.BytesIO()
+        pq.write_table(pa.Table.from_batches([fitted]), file)
+
+        assert pq.read_table(file).column("x").to_pylist() == [None, None]
+        assert all(child.null_count == 0 for child in _children(fitted))
+
+
+def _children(batch: pa.RecordBatch) -> list[ArrowArray]:
+    struct = batch.column("x")
+    assert isinstance(struct, pa.StructArray)
+    return [struct.field(at) for at in range(struct.type.num_fields)]

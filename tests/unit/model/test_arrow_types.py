@@ -138,19 +138,19 @@ def test_what_people_have_is_mapped(given: pa.DataType, held: pa.DataType) -> No
 
 
 def test_fields_of_nested_types_get_icebergs_names_and_keep_id_and_doc() -> None:
-    item = pa.field(
-        "item",
-        pa.int8(),
-        nullable=False,
-        metadata={"PARQUET:field_id": "7", "doc": "count", "colour": "blue"},
-    )
+    metadata = {"PARQUET:field_id": "7", "doc": "count", "colour": "blue"}
+    inner = pa.field("n", pa.int8(), nullable=False, metadata=metadata)
 
-    normal = normalize_type(pa.large_list(item), column="x")
+    listed = normalize_type(pa.large_list(inner), column="x")
+    struct = normalize_type(pa.struct([inner]), column="x")
 
-    assert pa.types.is_list(normal)
-    element = normal.value_field
+    assert pa.types.is_list(listed)
+    element = listed.value_field
     assert (element.name, element.type, element.nullable) == ("element", pa.int32(), False)
-    assert element.metadata == {b"PARQUET:field_id": b"7", b"doc": b"count"}
+    assert element.metadata == {b"PARQUET:field_id": b"7"}
+    assert pa.types.is_struct(struct)
+    assert struct.field(0).name == "n"
+    assert struct.field(0).metadata == {b"PARQUET:field_id": b"7", b"doc": b"count"}
 
 
 @pytest.mark.parametrize("text", [b"", b"x", b"-1", b"1.5", b"9" * 11, b"\xb2"])

@@ -290,6 +290,16 @@ def test_icebergs_own_json_is_read() -> None:
     assert schema == orders()
 
 
+def test_docs_survive_json_inside_nested_types_too() -> None:
+    inner = pa.field("a", pa.int32(), metadata={"doc": "inside"})
+    element = pa.field("item", pa.struct([inner]), metadata={"doc": "nowhere to say this"})
+    fields = [pa.field("id", pa.int64()), pa.field("x", pa.list_(element))]
+    schema = TableSchema.from_arrow(pa.schema(fields), primary_key=["id"])
+
+    assert TableSchema.from_json(schema.to_json()) == schema
+    assert '"doc":"inside"' in schema.to_json()
+
+
 def test_defaults_of_every_type_survive_json_in_icebergs_form() -> None:
     utc = dt.UTC
     cases: list[tuple[pa.DataType, object, object]] = [
@@ -394,6 +404,7 @@ def _deep(levels: int) -> object:
         _with(["type"], "list"),
         _with(["schema-id"], "0"),
         _with(["schema-id"], True),
+        _with(["schema-id"], -1),
         _with(["fields"], {}),
         _with(["fields"], []),
         _with(["fields", 0], 7),

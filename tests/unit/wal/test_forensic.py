@@ -28,7 +28,7 @@ from tests.unit.wal.byte_walker import (
     crc32c,
     walk,
 )
-from tests.unit.wal.log_bench import LAYOUTS, LOG_NUMBER, Layout
+from tests.unit.wal.log_bench import LAYOUTS, LOG_NUMBER, Bench, Layout
 
 each_layout = pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 
@@ -141,6 +141,18 @@ def test_a_tail_of_exactly_one_header_takes_a_first_of_no_bytes(layout: Layout) 
 
 
 @each_layout
+def test_a_first_of_no_bytes_that_an_old_writer_left_alone_is_no_damage(layout: Layout) -> None:
+    bench = Bench(layout)
+    first = pattern(BLOCK - 2 * layout.header)
+    bench.write(first, b"xyz")
+    bench.set_type(layout.type_byte(FULL), at=BLOCK)
+
+    reading = bench.read()
+
+    assert (reading.records, reading.lost, reading.torn) == ([first, b"xyz"], [], [])
+
+
+@each_layout
 def test_a_flipped_bit_is_caught_at_its_record(layout: Layout) -> None:
     payloads = [b"before", b"forensic payload", b"behind"]
     log = written(layout, *payloads)
@@ -197,6 +209,52 @@ def test_a_record_too_large_is_refused_and_the_log_goes_on_unharmed(
     log = store.get("log").payload
     assert assemble(walk(log, dialect=layout.dialect).records) == [b"before", pattern(BLOCK)]
     assert records(log, layout) == [b"before", pattern(BLOCK)]
+
+
+# A growing log
+
+
+@pytest.mark.parametrize("behind", ["nothing", "zeros", "an earlier log"])
+@pytest.mark.parametrize("size", [30, BLOCK, 3 * BLOCK])
+def test_a_record_seen_half_written_is_read_once_it_is_whole(behind: str, size: int) -> None:
+    layout = Layout(Dialect.CRC32C, recyclable=True)
+    payloads = [b"before", pattern(size), b"after"]
+    log = written(layout, *payloads)
+    rest = {
+        "nothing": b"",
+        "zeros": bytes(len(log)),
+        "an earlier log": _earlier_log(len(log)),
+    }[behind]
+
+    for cut in sorted(
+        {18, 20, 28, 29, 45, BLOCK, BLOCK + 3, BLOCK + 11, BLOCK + 20, len(log) - 15}
+    ):
+        half = log[:cut] + rest[cut:]
+        first = tail(half, 0)
+        second = tail(log + rest[len(log) :], first[1])
+        assert first[0] + second[0] == payloads, f"cut at {cut}"
+
+
+def tail(log: bytes, start: int) -> tuple[list[bytes], int]:
+    """Read from a place; give the records and the place to go on from."""
+    read = list(
+        SegmentReader(
+            lambda offset, length: log[offset : offset + length],
+            dialect=Dialect.CRC32C,
+            log_number=LOG_NUMBER,
+            start_offset=start,
+        )
+    )
+    assert isinstance(read[-1], SegmentEnd)
+    return [event.payload for event in read if isinstance(event, Record)], read[-1].resume_offset
+
+
+def _earlier_log(byte_count: int) -> bytes:
+    store = MemoryStore()
+    writer = SegmentWriter(store.create("log"), log_number=LOG_NUMBER - 1)
+    while writer.position < byte_count:
+        writer.append([(pattern(17),)])
+    return store.get("log").payload
 
 
 # The live log

@@ -2,18 +2,15 @@
 
 import pytest
 
-from neve.errors import Corruption
 from neve.model.write_batch import DeleteRow, PutRow
 from neve.storage.memory_store import MemoryStore
-from neve.wal.batch_codec import decode_batch, encode_put, frame_batch
-from neve.wal.foreign_replay import ForeignReplay
+from neve.wal.batch_codec import decode_batch, encode_put
+from neve.wal.log_options import LogOptions
 from neve.wal.record_format import Dialect
-from neve.wal.recovery_mode import RecoveryMode
-from neve.wal.replay import LogFile
 from neve.wal.segment_reader import Record, SegmentReader
 from neve.wal.segment_writer import SegmentWriter
+from tests.unit.wal.builders import log_path, open_log
 from tests.unit.wal.byte_walker import BLOCK
-from tests.unit.wal.log_bench import Bench, Layout
 
 ALPHA_ONE = bytes.fromhex("0100000000000000 01000000 01 05 616c706861 03 6f6e65")
 ALPHA_ONE_HEADERS = {
@@ -56,11 +53,14 @@ def test_a_put_has_its_golden_bytes_in_every_dialect(dialect: Dialect) -> None:
 
 
 def test_a_foreign_batch_of_one_put_has_its_golden_bytes() -> None:
-    changes = encode_put(b"alpha", b"one", schema_version=3)
+    store = MemoryStore()
+    log = open_log(store, options=LogOptions(dialect=Dialect.ROCKSDB, preallocate=False))
 
-    framed = frame_batch(changes, sequence=1, durable_through=0, dialect=Dialect.ROCKSDB)
+    log.append(encode_put(b"alpha", b"one", schema_version=3))
+    log.close()
 
-    assert b"".join(framed) == ALPHA_ONE
+    golden = ALPHA_ONE_HEADERS[Dialect.ROCKSDB] + ALPHA_ONE
+    assert store.get(log_path(1)).payload == golden
 
 
 def test_a_batch_of_merutable_is_read_and_its_deletes_values_dropped() -> None:
@@ -92,10 +92,3 @@ def test_a_record_behind_a_tail_of_one_header_has_its_golden_bytes() -> None:
 
     assert log[BLOCK - 7 :] == bytes.fromhex("a18e0c3c 0000 02 3e2be9ba 0300 04 78797a")
     assert read(log) == ([filler, b"xyz"], Dialect.MERUTABLE)
-
-
-def test_the_first_record_of_both_databases_has_its_golden_header() -> None:
-    payload = bytes.fromhex("0100000000000000 01000000 01 09") + b"key000000"
-
-    assert len(payload) == 23
-    assert read(bytes.fromhex("")) == ([], None)

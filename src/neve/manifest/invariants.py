@@ -1,0 +1,140 @@
+"""Rules that every published Version obeys; checked on each commit and on each load.
+
+V1  Files of one partition in a level from 1 on do not overlap in their keys.
+V2  A file has rows, bytes, ordered key bounds and ordered sequence bounds.
+V3  A vector marks at most as many rows as its file has, and never fewer than before.
+V4  An edit does not mark and remove the same file.
+V5  Data files lie under `data/`, vectors under `deletes/`.
+V6  Row ids of two files do not overlap.
+V7  A head never goes back: version, sequences, log number, floor and epoch (H1).
+V8  What is flushed was given out: flushed_sequence <= last_sequence, wal_floor <= next_log_number.
+V9  Among the rows that no vector marks, each key occurs once. (Only reading the files shows this:
+    `verify` does.)
+
+Breaking one of them is a bug of the committer, or damage: InvariantViolation says which rule, and
+nothing was written.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from itertools import pairwise
+
+from neve.errors import Corruption
+from neve.manifest.table_head import TableHead
+from neve.model.data_file import DataFile
+from neve.model.version import Version, VersionEdit
+
+
+class InvariantViolation(Corruption):
+    """A Version or head that must never be published."""
+
+
+def check_edit(version: Version | None, edit: VersionEdit) -> None:
+    """Check what an edit changes (V2 to V5); its cost follows the edit."""
+    removed = set(edit.removed)
+    for path, vector in edit.vectors.items():
+        if path in removed:
+            raise InvariantViolation("V4: the edit marks rows of a file it removes", path=path)
+        file = version.files.get(path) if version is not None else None
+        if file is None:
+            raise InvariantViolation(
+                "V4: the edit marks rows of a file that is not there", path=path
+            )
+        if vector.cardinality > file.row_count:
+            raise InvariantViolation(
+                f"V3: {vector.cardinality:,} of {file.row_count:,} rows are marked", path=path
+            )
+        if vector.cardinality < file.deleted_count:
+            raise InvariantViolation(
+                f"V3: the vector shrinks from {file.deleted_count:,} to {vector.cardinality:,} rows",
+                path=path,
+            )
+        _check_place(vector.path, "deletes/")
+    for file in edit.added:
+        check_file(file)
+
+
+def check_file(file: DataFile) -> None:
+    """Check one file's own facts (V2, V3, V5)."""
+    if file.row_count < 1 or file.file_bytes < 1:
+        raise InvariantViolation("V2: a data file is empty", path=file.path)
+    if file.key_min > file.key_max or file.sequence_min > file.sequence_max:
+        raise InvariantViolation("V2: a data file's bounds are the wrong way round", path=file.path)
+    if file.level < 0:
+        raise InvariantViolation(f"V2: level {file.level}", path=file.path)
+    _check_place(file.path, "data/")
+    if file.vector is not None:
+        _check_place(file.vector.path, "deletes/")
+        if file.vector.cardinality > file.row_count:
+            raise InvariantViolation("V3: more rows are marked than there are", path=file.path)
+
+
+def check_added(version: Version, edit: VersionEdit) -> None:
+    """Check an edit's new files among the others of the Version it made (V1).
+
+    Files of level 0 may overlap, so a flush costs nothing here.
+    """
+    levels = {(file.level, file.spec_id, file.partition) for file in edit.added if file.level > 0}
+    if levels:
+        _check_overlaps(
+            file
+            for file in version.files.values()
+            if (file.level, file.spec_id, file.partition) in levels
+        )
+
+
+def check_version(version: Version) -> None:
+    """Check a whole Version (V1 to V3, V5, V6)."""
+    for file in version.files.values():
+        check_file(file)
+    _check_overlaps(file for file in version.files.values() if file.level > 0)
+    ranges = sorted(
+        (file.first_row_id, file.first_row_id + file.row_count, file.path)
+        for file in version.files.values()
+        if file.first_row_id is not None
+    )
+    for (_, end, left), (start, _, right) in pairwise(ranges):
+        if start < end:
+            raise InvariantViolation(f"V6: {left} and {right} share row ids", path=right)
+
+
+def check_head(before: TableHead | None, after: TableHead) -> None:
+    """Check a head alone, and against the one before it (V7, V8)."""
+    if after.flushed_sequence > after.last_sequence or after.wal_floor > after.next_log_number:
+        raise InvariantViolation(
+            f"V8: flushed {after.flushed_sequence} of {after.last_sequence}, "
+            f"floor {after.wal_floor} of log {after.next_log_number}"
+        )
+    if before is None:
+        return
+    for name in (
+        "current_version",
+        "oldest_version",
+        "flushed_sequence",
+        "last_sequence",
+        "next_log_number",
+        "wal_floor",
+        "writer_epoch",
+    ):
+        if getattr(after, name) < getattr(before, name):
+            raise InvariantViolation(
+                f"V7: {name} would go back from {getattr(before, name)} to {getattr(after, name)}"
+            )
+
+
+def _check_overlaps(files: Iterable[DataFile]) -> None:
+    by_place: defaultdict[object, list[DataFile]] = defaultdict(list)
+    for file in files:
+        by_place[file.level, file.spec_id, file.partition].append(file)
+    for neighbours in by_place.values():
+        neighbours.sort(key=lambda file: file.key_min)
+        for left, right in pairwise(neighbours):
+            if left.key_max >= right.key_min:
+                raise InvariantViolation(
+                    f"V1: in level {left.level}, {left.path} overlaps", path=right.path
+                )
+
+
+def _check_place(path: str, prefix: str) -> None:
+    if not path.startswith(prefix):
+        raise InvariantViolation(f"V5: a file outside {prefix}", path=path)

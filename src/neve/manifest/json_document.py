@@ -1,0 +1,103 @@
+"""Small JSON documents: written canonically, read with every field checked.
+
+Each document is an object with a `format` number. Unknown fields of a known format are kept by
+nobody: a change of meaning needs a new number, and a newer number is refused.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Final, NoReturn
+
+from neve.errors import Corruption
+
+Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+
+DOCUMENT_BYTES_MAX: Final = 64 << 20
+_U63_MAX: Final = (1 << 63) - 1
+
+
+def write_document(format_number: int, fields: Mapping[str, Json]) -> bytes:
+    """Bytes of a document; equal fields give equal bytes."""
+    document: dict[str, Json] = {"format": format_number, **fields}
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+class Document:
+    """One document as it was read; every accessor raises Corruption when the field does not fit."""
+
+    def __init__(self, fields: dict[str, Json], path: str) -> None:
+        self._fields = fields
+        self._path = path
+
+    @classmethod
+    def read(cls, payload: bytes, *, format_number: int, path: str) -> "Document":
+        """Parse a document of a format up to `format_number`."""
+        if len(payload) > DOCUMENT_BYTES_MAX:
+            raise Corruption(f"a document of {len(payload):,} bytes is no document", path=path)
+        try:
+            fields = json.loads(payload)
+        except (ValueError, RecursionError) as error:
+            raise Corruption(f"a document cannot be read: {error}", path=path) from error
+        if not isinstance(fields, dict):
+            raise Corruption("a document is not an object", path=path)
+        document = cls(fields, path)
+        found = document.integer("format")
+        if found > format_number:
+            raise Corruption(
+                f"document format {found} is newer than this neve reads ({format_number})",
+                path=path,
+                hint="open the warehouse with the neve that wrote it, or a newer one",
+            )
+        return document
+
+    def integer(self, name: str) -> int:
+        """Give a number from 0 to 2^63 - 1."""
+        value = self._fields.get(name)
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _U63_MAX:
+            self._refuse(name, "a number")
+        return value
+
+    def optional_integer(self, name: str) -> int | None:
+        """Give a number, or None when it is null or absent."""
+        return None if self._fields.get(name) is None else self.integer(name)
+
+    def text(self, name: str) -> str:
+        """Give a text."""
+        value = self._fields.get(name)
+        if not isinstance(value, str):
+            self._refuse(name, "a text")
+        return value
+
+    def optional_text(self, name: str) -> str | None:
+        """Give a text, or None when it is null or absent."""
+        return None if self._fields.get(name) is None else self.text(name)
+
+    def boolean(self, name: str) -> bool:
+        """Give true or false."""
+        value = self._fields.get(name)
+        if not isinstance(value, bool):
+            self._refuse(name, "true or false")
+        return value
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """Give a list of texts."""
+        value = self._fields.get(name)
+        if not isinstance(value, list):
+            self._refuse(name, "a list of texts")
+        return tuple(
+            item if isinstance(item, str) else self._refuse(name, "a list of texts")
+            for item in value
+        )
+
+    def text_map(self, name: str) -> dict[str, str]:
+        """Give an object whose values are texts."""
+        value = self._fields.get(name)
+        if not isinstance(value, dict):
+            self._refuse(name, "an object of texts")
+        return {
+            key: item if isinstance(item, str) else self._refuse(name, "an object of texts")
+            for key, item in value.items()
+        }
+
+    def _refuse(self, name: str, what: str) -> NoReturn:
+        raise Corruption(f"field {name!r} of a document is not {what}", path=self._path)

@@ -1,0 +1,182 @@
+"""Documents of a table's version store, and the keys they are kept under.
+
+    head               TableHead: the one record every commit reads and writes
+    version/<n:020>    the edit that made Version n (MRUB)
+    state/<n:020>      Version n in full (MRUB); made by checkpoints, so that reading is short
+    schema/<n:010>     the schema of that id, as JSON         spec/<n:010>   the partition spec
+    tag/<name>         a Version with a name; it is never expired
+    txn/<app id>       last batch an application has committed
+    job/<id>           the Version a job has committed
+    intent/<id>        files a job is about to write; garbage collection leaves them alone
+    gc/<id>            files that no Version reaches any more and that are being deleted
+    reservation        a job that lost too many races and commits next
+
+H1  current_version, flushed_sequence, last_sequence, next_log_number, wal_floor and writer_epoch
+    never go down.
+H2  A dropped table takes no commit any more.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from neve.errors import Corruption
+from neve.manifest.json_document import Document, write_document
+
+HEAD_KEY: Final = "head"
+VERSION_PREFIX: Final = "version/"
+STATE_PREFIX: Final = "state/"
+SCHEMA_PREFIX: Final = "schema/"
+SPEC_PREFIX: Final = "spec/"
+TAG_PREFIX: Final = "tag/"
+TRANSACTION_PREFIX: Final = "txn/"
+JOB_PREFIX: Final = "job/"
+INTENT_PREFIX: Final = "intent/"
+GARBAGE_PREFIX: Final = "gc/"
+RESERVATION_KEY: Final = "reservation"
+
+_FORMAT: Final = 1
+
+
+def version_key(number: int) -> str:
+    """Key of the edit that made a Version."""
+    return f"{VERSION_PREFIX}{number:020}"
+
+
+def state_key(number: int) -> str:
+    """Key of a Version in full."""
+    return f"{STATE_PREFIX}{number:020}"
+
+
+def schema_key(schema_id: int) -> str:
+    """Key of a schema."""
+    return f"{SCHEMA_PREFIX}{schema_id:010}"
+
+
+def spec_key(spec_id: int) -> str:
+    """Key of a partition spec."""
+    return f"{SPEC_PREFIX}{spec_id:010}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """How much history is kept: whichever of the two keeps more."""
+
+    versions: int = 5
+    milliseconds: int = 24 * 60 * 60 * 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableHead:
+    """Where a table stands."""
+
+    table_id: str
+    table_uuid: str
+    current_version: int
+    oldest_version: int
+    schema_id: int
+    spec_id: int
+    sort_order: str
+    """Column names, comma separated, with `-` before descending ones; empty for the key."""
+    last_transaction_ms: int
+    dropped: bool = False
+    flushed_sequence: int = 0
+    last_sequence: int = 0
+    next_log_number: int = 1
+    wal_floor: int = 1
+    writer_epoch: int = 0
+    retention: Retention = Retention()
+
+    def encode(self) -> bytes:
+        """Bytes of the document."""
+        return write_document(
+            _FORMAT,
+            {
+                "table_id": self.table_id,
+                "table_uuid": self.table_uuid,
+                "current_version": self.current_version,
+                "oldest_version": self.oldest_version,
+                "schema_id": self.schema_id,
+                "spec_id": self.spec_id,
+                "sort_order": self.sort_order,
+                "last_transaction_ms": self.last_transaction_ms,
+                "dropped": self.dropped,
+                "flushed_sequence": self.flushed_sequence,
+                "last_sequence": self.last_sequence,
+                "next_log_number": self.next_log_number,
+                "wal_floor": self.wal_floor,
+                "writer_epoch": self.writer_epoch,
+                "retention_versions": self.retention.versions,
+                "retention_ms": self.retention.milliseconds,
+            },
+        )
+
+    @classmethod
+    def decode(cls, payload: bytes, *, path: str) -> "TableHead":
+        """Read the document; raises Corruption."""
+        document = Document.read(payload, format_number=_FORMAT, path=path)
+        head = cls(
+            table_id=document.text("table_id"),
+            table_uuid=document.text("table_uuid"),
+            current_version=document.integer("current_version"),
+            oldest_version=document.integer("oldest_version"),
+            schema_id=document.integer("schema_id"),
+            spec_id=document.integer("spec_id"),
+            sort_order=document.text("sort_order"),
+            last_transaction_ms=document.integer("last_transaction_ms"),
+            dropped=document.boolean("dropped"),
+            flushed_sequence=document.integer("flushed_sequence"),
+            last_sequence=document.integer("last_sequence"),
+            next_log_number=document.integer("next_log_number"),
+            wal_floor=document.integer("wal_floor"),
+            writer_epoch=document.integer("writer_epoch"),
+            retention=Retention(
+                versions=document.integer("retention_versions"),
+                milliseconds=document.integer("retention_ms"),
+            ),
+        )
+        if not 1 <= head.oldest_version <= head.current_version:
+            raise Corruption(
+                f"versions {head.oldest_version} to {head.current_version} make no sense", path=path
+            )
+        return head
+
+    def advanced(self, change: "HeadChange", *, versions: int, now_ms: int) -> "TableHead":
+        """Give the head after a commit of so many Versions."""
+        return replace(
+            self,
+            current_version=self.current_version + versions,
+            last_transaction_ms=max(now_ms, self.last_transaction_ms),
+            schema_id=_given(change.schema_id, self.schema_id),
+            spec_id=_given(change.spec_id, self.spec_id),
+            sort_order=change.sort_order if change.sort_order is not None else self.sort_order,
+            flushed_sequence=_given(change.flushed_sequence, self.flushed_sequence),
+            last_sequence=max(
+                _given(change.last_sequence, self.last_sequence),
+                _given(change.flushed_sequence, self.flushed_sequence),
+            ),
+            next_log_number=_given(change.next_log_number, self.next_log_number),
+            wal_floor=_given(change.wal_floor, self.wal_floor),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadChange:
+    """What a commit asserts and changes besides files; None leaves a value as it is."""
+
+    writer_epoch: int | None = None
+    """Asserted: the live writer's commits are refused once another one has taken over."""
+    schema_id: int | None = None
+    spec_id: int | None = None
+    sort_order: str | None = None
+    flushed_sequence: int | None = None
+    last_sequence: int | None = None
+    next_log_number: int | None = None
+    wal_floor: int | None = None
+    application: tuple[str, int] | None = None
+    """Application id and batch number, committed at most once."""
+    job_id: str | None = None
+    intent_id: str | None = None
+
+
+def _given(value: int | None, otherwise: int) -> int:
+    return otherwise if value is None else value

@@ -1,0 +1,307 @@
+"""The documents: what they show runs, what they name exists, and the site builds without a warning."""
+
+import ast
+import importlib
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+import click
+import pytest
+
+from neve.cli.main import cli
+from neve.observability.metrics import ALL_METRICS, Metric
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+DECISIONS = sorted((DOCS / "adr").glob("0*.md"))
+SOURCES = sorted((ROOT / "src" / "neve").rglob("*.py"))
+
+EXAMPLE_LINES = 60
+README_EXAMPLE_LINES = 12
+DECISION_LINES = 60
+ARCHITECTURE_LINES = 300
+
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#+ +(.+)$", re.MULTILINE)
+CODE_BLOCK = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+RENDERED = re.compile(r"^::: ([\w.]+)$", re.MULTILINE)
+BYTES_OWNER = re.compile(r"on disk: never change", re.IGNORECASE)
+
+
+def page_id(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def run(script: Path, *, directory: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, str(script)], cwd=directory, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def rendered_modules(folder: Path) -> set[str]:
+    return {name for page in folder.rglob("*.md") for name in RENDERED.findall(page.read_text())}
+
+
+def without_code(text: str) -> str:
+    return CODE_BLOCK.sub("", text)
+
+
+def anchor_of(heading: str) -> str:
+    """Anchor that both the site and repository hosts give a heading."""
+    words = re.sub(r"[^\w\s-]", "", heading.replace("`", "").lower())
+    return re.sub(r"\s+", "-", words.strip())
+
+
+def read_docstring_lists() -> ModuleType:
+    spec = spec_from_file_location("docstring_lists", DOCS / "docstring_lists.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+# What is shown runs
+
+
+def test_the_example_of_the_readme_prints_what_it_says(tmp_path: Path) -> None:
+    readme = (ROOT / "README.md").read_text()
+    script = tmp_path / "example.py"
+    script.write_text(blocks(readme, "python")[0])
+
+    printed = run(script, directory=tmp_path)
+
+    assert printed == blocks(readme, "text")[0]
+    assert len(script.read_text().splitlines()) <= README_EXAMPLE_LINES
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=page_id)
+def test_an_example_is_short_and_prints_what_its_docstring_says(path: Path, tmp_path: Path) -> None:
+    docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
+    promised = docstring.partition("It prints:\n\n")[2]
+
+    printed = run(path, directory=tmp_path)
+
+    assert printed.splitlines() == [line[4:] for line in promised.splitlines()]
+    assert len(path.read_text().splitlines()) < EXAMPLE_LINES
+
+
+def test_examples_are_numbered_and_the_readme_links_each() -> None:
+    readme = (ROOT / "README.md").read_text()
+
+    assert [path.name[:3] for path in EXAMPLES] == [
+        f"{number:02}_" for number in range(1, len(EXAMPLES) + 1)
+    ]
+    assert not [path.name for path in EXAMPLES if f"(examples/{path.name})" not in readme]
+
+
+# What is named exists
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_links_lead_somewhere(page: Path) -> None:
+    lost = []
+    for target in LINK.findall(without_code(page.read_text())):
+        if target.startswith(("https://", "http://")):
+            continue
+        name, _, anchor = target.partition("#")
+        place = (page.parent / name).resolve() if name else page
+        if not place.exists() or (
+            anchor and anchor not in map(anchor_of, HEADING.findall(place.read_text()))
+        ):
+            lost.append(target)
+
+    assert not lost
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_files_and_tests_that_a_page_names_exist(page: Path) -> None:
+    text = page.read_text()
+    kept_tests = {
+        name
+        for folder in (ROOT / "tests", ROOT / "src" / "neve" / "testing")
+        for path in folder.rglob("*.py")
+        for name in re.findall(r"def (test_\w+)", path.read_text())
+    }
+    named_files = re.findall(r"`((?:src|tests|docs|examples|benchmarks)/[\w./-]*)`", text)
+
+    assert not {name for name in re.findall(r"`(test_\w+)`", text)} - kept_tests
+    assert not [name for name in named_files if not (ROOT / name).exists()]
+
+
+def exists(dotted_name: str) -> bool:
+    """Whether a dotted name is a module of neve, or something inside of one."""
+    module_name, _, rest = dotted_name, "", ""
+    while "." in module_name and find_module(module_name) is None:
+        module_name, _, last = module_name.rpartition(".")
+        rest = f"{last}.{rest}" if rest else last
+    found: object = importlib.import_module(module_name)
+    for name in rest.split(".") if rest else ():
+        if not hasattr(found, name):
+            return False
+        found = getattr(found, name)
+    return True
+
+
+def find_module(name: str) -> object | None:
+    try:
+        return find_spec(name)
+    except ModuleNotFoundError:
+        return None
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_modules_and_classes_that_a_page_names_exist(page: Path) -> None:
+    text = without_code(page.read_text())
+    metrics = {metric.name for metric in ALL_METRICS}
+    names = {*re.findall(r"`(neve\.[\w.]+\w)`", text), *RENDERED.findall(text)} - metrics
+
+    assert not [name for name in sorted(names) if not exists(name)]
+
+
+@pytest.mark.parametrize("metric", ALL_METRICS, ids=lambda metric: metric.name)
+def test_a_metric_is_explained_to_operators_and_in_the_reference(metric: Metric) -> None:
+    operations = (DOCS / "operations.md").read_text()
+    reference = (DOCS / "reference.md").read_text()
+
+    assert f"| `{metric.name}` | {metric.unit} | " in operations
+    assert f"| `{metric.name}` | {metric.unit} | {metric.meaning} |" in reference
+
+
+def commands(group: click.Group, *, below: str) -> Iterator[tuple[str, click.Command]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from commands(command, below=f"{below} {name}")
+        else:
+            yield f"{below} {name}", command
+
+
+def test_every_command_and_option_is_in_the_reference() -> None:
+    reference = (DOCS / "reference.md").read_text()
+    found = dict(commands(cli, below="neve"))
+
+    assert found
+    for name, command in found.items():
+        assert f"| `{name}" in reference
+        options = reference.partition(f"Options of `{name}`:")[2].partition("\n\n\n")[0]
+        for parameter in command.params:
+            if isinstance(parameter, click.Option):
+                assert f"`{parameter.opts[0]}" in options, f"{name} {parameter.opts[0]}"
+
+
+def test_every_module_that_owns_bytes_is_on_a_format_page() -> None:
+    owners = {
+        ".".join(path.relative_to(ROOT / "src").with_suffix("").parts)
+        for path in SOURCES
+        if BYTES_OWNER.search(path.read_text())
+    }
+
+    assert owners
+    assert not owners - rendered_modules(DOCS / "formats")
+
+
+def test_every_dependency_has_its_reason() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    reasons = (DOCS / "adr" / "0011-dependencies.md").read_text()
+    packages = [re.split(r"[<>=]", requirement)[0] for requirement in project["dependencies"]]
+
+    assert packages
+    assert not [name for name in packages if not re.search(rf"^\|.*\b{name}\b", reasons, re.M)]
+
+
+# The form of documents
+
+
+@pytest.mark.parametrize("path", DECISIONS, ids=page_id)
+def test_a_decision_has_four_parts_and_fits_on_a_page(path: Path) -> None:
+    text = path.read_text()
+
+    assert re.findall(r"^## (.+)$", text, re.MULTILINE) == [
+        "Status",
+        "Context",
+        "Decision",
+        "Consequences",
+    ]
+    assert text.startswith(f"# {path.name[:4]}: ")
+    assert len(text.splitlines()) <= DECISION_LINES
+    assert f"({path.name})" in (DOCS / "adr" / "index.md").read_text()
+
+
+def test_decisions_are_numbered_without_gaps() -> None:
+    assert [path.name[:4] for path in DECISIONS] == [
+        f"{number:04}" for number in range(1, len(DECISIONS) + 1)
+    ]
+
+
+def test_the_architecture_stays_short() -> None:
+    assert len((DOCS / "architecture.md").read_text().splitlines()) < ARCHITECTURE_LINES
+
+
+def test_a_noun_is_in_the_glossary_once_and_in_order() -> None:
+    nouns = re.findall(r"^\| \*\*(.+?)\*\*", (DOCS / "glossary.md").read_text(), re.MULTILINE)
+
+    assert nouns == sorted(set(nouns), key=str.lower)
+
+
+def test_the_changelog_has_a_place_for_changes_of_bytes() -> None:
+    changelog = (ROOT / "CHANGELOG.md").read_text()
+
+    assert "\n## Unreleased\n\n### On-disk formats\n" in changelog
+
+
+# The site
+
+
+def test_numbered_rules_and_inner_lists_become_markdown_lists() -> None:
+    docstring = (
+        "Steps:\n\n1. Judge:\n   - one way\n   - the other\n\n"
+        "    a drawing\n    K9  in it\n\nK1  A rule,\n    of two lines.\nK2  Another."
+    )
+
+    shown = read_docstring_lists().to_markdown(docstring)
+
+    assert shown == (
+        "Steps:\n\n1. Judge:\n    - one way\n    - the other\n\n"
+        "    a drawing\n    K9  in it\n\n\n- **K1** A rule,\n    of two lines.\n- **K2** Another."
+    )
+
+
+def test_the_site_builds_without_a_warning_and_fetches_nothing(tmp_path: Path) -> None:
+    # Not --quiet: mkdocs would then not see its own warnings either, and --strict would do nothing.
+    built = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert built.returncode == 0, built.stderr
+    fetched = {
+        address
+        for page in tmp_path.rglob("*.html")
+        for address in re.findall(
+            r"<(?:script|img|link|iframe)\b[^>]*?(?:src|href)=\"((?:https?:)?//[^\"]+)",
+            page.read_text(),
+        )
+    }
+    assert not fetched

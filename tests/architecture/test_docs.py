@@ -1,4 +1,4 @@
-"""The documents: what they show runs, what they name exists, and the site builds without a warning."""
+"""The documents: what they show runs, what they name exists, the site builds without a warning."""
 
 import ast
 import importlib
@@ -8,13 +8,15 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from contextlib import suppress
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
 import click
 import pytest
 
+import neve
 from neve.cli.main import cli
 from neve.observability.metrics import ALL_METRICS, Metric
 
@@ -34,7 +36,7 @@ LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ +(.+)$", re.MULTILINE)
 CODE_BLOCK = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 RENDERED = re.compile(r"^::: ([\w.]+)$", re.MULTILINE)
-BYTES_OWNER = re.compile(r"on disk: never change", re.IGNORECASE)
+BYTES_OWNER = re.compile(r"# on disk: never change", re.IGNORECASE)
 
 
 def page_id(path: Path) -> str:
@@ -140,29 +142,21 @@ def test_files_and_tests_that_a_page_names_exist(page: Path) -> None:
     }
     named_files = re.findall(r"`((?:src|tests|docs|examples|benchmarks)/[\w./-]*)`", text)
 
-    assert not {name for name in re.findall(r"`(test_\w+)`", text)} - kept_tests
+    assert not set(re.findall(r"`(test_\w+)`", text)) - kept_tests
     assert not [name for name in named_files if not (ROOT / name).exists()]
 
 
 def exists(dotted_name: str) -> bool:
     """Whether a dotted name is a module of neve, or something inside of one."""
-    module_name, _, rest = dotted_name, "", ""
-    while "." in module_name and find_module(module_name) is None:
-        module_name, _, last = module_name.rpartition(".")
-        rest = f"{last}.{rest}" if rest else last
-    found: object = importlib.import_module(module_name)
-    for name in rest.split(".") if rest else ():
+    found: object = neve
+    for name in dotted_name.split(".")[1:]:
+        if isinstance(found, ModuleType) and not hasattr(found, name):
+            with suppress(ModuleNotFoundError):
+                importlib.import_module(f"{found.__name__}.{name}")
         if not hasattr(found, name):
             return False
         found = getattr(found, name)
     return True
-
-
-def find_module(name: str) -> object | None:
-    try:
-        return find_spec(name)
-    except ModuleNotFoundError:
-        return None
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
@@ -201,17 +195,22 @@ def test_every_command_and_option_is_in_the_reference() -> None:
     assert found
     for name, command in found.items():
         assert f"| `{name}" in reference
-        options = reference.partition(f"Options of `{name}`:")[2].partition("\n\n\n")[0]
+        table = re.search(rf"Options of `{name}`:\n\n(.*?)\n\n", reference, re.DOTALL)
+        options = table[1] if table else ""
         for parameter in command.params:
             if isinstance(parameter, click.Option):
                 assert f"`{parameter.opts[0]}" in options, f"{name} {parameter.opts[0]}"
 
 
 def test_every_module_that_owns_bytes_is_on_a_format_page() -> None:
+    architecture = (DOCS / "architecture.md").read_text()
+    unfinished = architecture.partition("### Planned or being built")[2].partition("\n## ")[0]
+    unfinished_packages = set(re.findall(r"`(\w+)`", unfinished))
     owners = {
         ".".join(path.relative_to(ROOT / "src").with_suffix("").parts)
         for path in SOURCES
         if BYTES_OWNER.search(path.read_text())
+        and path.relative_to(ROOT / "src" / "neve").parts[0] not in unfinished_packages
     }
 
     assert owners
@@ -221,10 +220,11 @@ def test_every_module_that_owns_bytes_is_on_a_format_page() -> None:
 def test_every_dependency_has_its_reason() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     reasons = (DOCS / "adr" / "0011-dependencies.md").read_text()
-    packages = [re.split(r"[<>=]", requirement)[0] for requirement in project["dependencies"]]
+    first_cells = " ".join(re.findall(r"^\| ([^|]+) \|", reasons, re.MULTILINE))
+    packages = {re.split(r"[<>=]", requirement)[0] for requirement in project["dependencies"]}
 
     assert packages
-    assert not [name for name in packages if not re.search(rf"^\|.*\b{name}\b", reasons, re.M)]
+    assert not packages - set(re.findall(r"[\w-]+", first_cells))
 
 
 # The form of documents

@@ -389,6 +389,8 @@ def _rocks_batch(batch: Batch) -> RocksBatch:
 
 def _random_row(seed: random.Random, largest: int) -> Row:
     key = b"key%d" % seed.randrange(50) + b"!" * seed.choice((0, 0, 0, 130))
+    if seed.random() < 0.05:
+        key = b""
     if seed.random() < 0.2:
         return DeleteRow(key)
     return PutRow(key, seed.randbytes(min(largest, seed.randrange(1 << seed.randrange(19)))))

@@ -14,6 +14,7 @@ kind of the part and the bytes it holds. A record is told where its last fragmen
 """
 
 from collections.abc import Iterator
+from itertools import groupby
 from typing import Final, NamedTuple, assert_never
 
 from rich.text import Text
@@ -309,7 +310,8 @@ def _strip(block: Block, *, columns: int) -> Text:
             if rank > weight[at]:
                 cells[at] = (symbol, style)
                 weight[at] = rank
-    return Text.assemble(*cells)
+    runs = ((symbol * len([*run]), style) for (symbol, style), run in groupby(cells))
+    return Text.assemble(*runs)
 
 
 def _symbol(part: Part, number: int) -> tuple[str, str, int]:

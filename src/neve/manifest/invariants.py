@@ -46,7 +46,7 @@ def check_edit(version: Version | None, edit: VersionEdit) -> None:
             )
         if vector.cardinality < file.deleted_count:
             raise InvariantViolation(
-                f"V3: the vector shrinks from {file.deleted_count:,} to {vector.cardinality:,} rows",
+                f"V3: the vector shrinks from {file.deleted_count:,} to {vector.cardinality:,}",
                 path=path,
             )
         _check_place(vector.path, "deletes/")

@@ -6,7 +6,7 @@ checkpoint, never the table; whoever holds the old state keeps it unchanged.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -95,10 +95,15 @@ class State:
             recent=recent,
         )
 
-    def folded(self) -> "State":
-        """Give the same content as a checkpoint of its own."""
+    def folded(
+        self, fold_entries: Callable[[dict[str, bytes]], dict[str, bytes]] | None = None
+    ) -> "State":
+        """Give the same content as a checkpoint of its own, rewritten where a function is given."""
+        entries = dict(self.scan(""))
+        if fold_entries is not None:
+            entries = dict(sorted(fold_entries(entries).items()))
         return self.from_entries(
-            dict(self.scan("")), epoch=self.epoch, segment=self.segment, recent=self.recent
+            entries, epoch=self.epoch, segment=self.segment, recent=self.recent
         )
 
     @staticmethod

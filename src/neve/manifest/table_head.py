@@ -158,6 +158,18 @@ class TableHead:
             wal_floor=_given(change.wal_floor, self.wal_floor),
         )
 
+    def with_epoch(self, epoch: int) -> "TableHead":
+        """Give the head of the next writer."""
+        return replace(self, writer_epoch=epoch)
+
+    def as_dropped(self) -> "TableHead":
+        """Give the head that takes no commit any more."""
+        return replace(self, dropped=True)
+
+    def retaining_from(self, oldest_version: int) -> "TableHead":
+        """Give the head after older Versions expired."""
+        return replace(self, oldest_version=oldest_version)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadChange:

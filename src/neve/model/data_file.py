@@ -81,6 +81,8 @@ class DataFile:
     commit_ms_min: int = 0
     commit_ms_max: int = 0
     wal_segments: tuple[WalSegmentRef, ...] = ()
+    unread: bytes = b""
+    """Facts that a newer neve stored, as they were read: kept, and stored again."""
 
     @property
     def deleted_count(self) -> int:

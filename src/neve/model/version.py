@@ -40,6 +40,8 @@ class VersionFacts:
     spec_id: int
     summary: Mapping[str, str] = _NOTHING
     wal_segments: tuple[WalSegmentRef, ...] = ()
+    unread: bytes = b""
+    """Facts that a newer neve stored, as they were read: kept, and stored again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -174,7 +174,8 @@ def decode_batch(
 ) -> LoggedBatch:
     """Read one logical record; raises Corruption naming path and offset."""
     try:
-        return _decode(payload, deletes_carry_values=dialect is Dialect.MERUTABLE)
+        single = _decode_single_put(payload) if dialect is Dialect.CRC32C else None
+        return single or _decode(payload, deletes_carry_values=dialect is Dialect.MERUTABLE)
     except NeveError as error:
         error.path = path
         error.offset = offset
@@ -226,6 +227,31 @@ def _encode_rows(head: bytes, rows: pa.RecordBatch) -> Sequence[bytes | memoryvi
     body = memoryview(rows.serialize())
     length = encode_varint(len(schema) + len(body))
     return (head + encode_varint(rows.num_rows) + length + schema, body)
+
+
+def _decode_single_put(payload: bytes) -> LoggedBatch | None:
+    """Read a batch of one short row, the most frequent one; None for any other."""
+    length = len(payload)
+    if length < _STAMPED_FRAME.size + 3:
+        return None
+    sequence, count, first, version, second, durable_through = _STAMPED_FRAME.unpack_from(payload)
+    key_at = _STAMPED_FRAME.size + 2
+    if (
+        count != _STAMPS + 1
+        or first != Op.SCHEMA_VERSION
+        or second != Op.DURABLE_THROUGH
+        or payload[key_at - 2] != Op.PUT
+        or version >= _VARINT_ONE_BYTE
+        or (key_bytes := payload[key_at - 1]) >= _VARINT_ONE_BYTE
+        or (value_at := key_at + key_bytes + 1) > length
+        or payload[value_at - 1] >= _VARINT_ONE_BYTE
+        or value_at + payload[value_at - 1] != length
+        or sequence >= SEQUENCE_MAX
+    ):
+        return None
+    change = PutRow(payload[key_at : value_at - 1], payload[value_at:])
+    batch = WriteBatch((change,), version)
+    return LoggedBatch(sequence, sequence + 1, batch, durable_through, None, log_end=False)
 
 
 def _decode(payload: bytes, *, deletes_carry_values: bool) -> LoggedBatch:

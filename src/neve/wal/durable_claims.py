@@ -27,6 +27,8 @@ from neve.wal.segment_reader import ReadAt
 
 # Bounds the work on bytes made to look like headers; real logs stay far below.
 _CHECKSUMS_MAX: Final = 100_000
+_READ_BYTES: Final = 32 * BLOCK_BYTES
+_ZEROS: Final = bytes(_READ_BYTES)
 _BATCH_BEGINS: Final = (RecordType.RECYCLABLE_FULL, RecordType.RECYCLABLE_FIRST)
 
 
@@ -42,8 +44,7 @@ class DurableClaim:
 def claims_behind(read_at: ReadAt, *, from_offset: int, log_number: int) -> Iterator[DurableClaim]:
     """Give the claims of every whole record of this log that begins at or behind `from_offset`."""
     checksums = 0
-    base = from_offset - from_offset % BLOCK_BYTES
-    while block := read_at(base, BLOCK_BYTES):
+    for base, block in _written_blocks(read_at, from_offset - from_offset % BLOCK_BYTES):
         for position, payload_end in _candidates(block, log_number):
             if base + position < from_offset:
                 continue
@@ -56,7 +57,15 @@ def claims_behind(read_at: ReadAt, *, from_offset: int, log_number: int) -> Iter
                 yield DurableClaim(
                     offset=base + position, sequence=sequence, durable_through=durable_through
                 )
-        base += len(block)
+
+
+def _written_blocks(read_at: ReadAt, base: int) -> Iterator[tuple[int, bytes]]:
+    """Blocks that are not all zeros; a log's reserved space is passed over in large steps."""
+    while chunk := read_at(base, _READ_BYTES):
+        if chunk != _ZEROS[: len(chunk)]:
+            for start in range(0, len(chunk), BLOCK_BYTES):
+                yield base + start, chunk[start : start + BLOCK_BYTES]
+        base += len(chunk)
 
 
 def _candidates(block: bytes, log_number: int) -> Iterator[tuple[int, int]]:

@@ -145,7 +145,7 @@ class LogInspection:
                             kind=event.kind,
                             behind_end=judge.has_ended,
                         )
-                        judge.saw_damage(event)
+                        judge.saw_damage(event, recyclable=reader.recyclable)
                     case Stale():
                         judge.saw_stale(event)
                     case SegmentEnd():
@@ -183,7 +183,8 @@ class LogInspection:
             log_number=self.identity.log_number,
             start_offset=self._start_offset,
         )
-        reader.recyclable = self.identity.recyclable
+        if self._start_offset:
+            reader.recyclable = self.identity.recyclable
         return reader
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from neve.errors import NeveError
+from neve.errors import NeveError, Unavailable
 from neve.wal.durable_claims import claims_behind
 from neve.wal.inspected_batch import InspectedBatch
 from neve.wal.record_format import HEADER_BYTES, Dialect
@@ -125,10 +125,13 @@ class EndingJudge:
             self._count_damage(byte_count)
             self._stop = self._stop or _Stop(offset, EndReason.DAMAGE, problem)
 
-    def saw_damage(self, damage: Damage) -> None:
-        """Take note of bytes that are no record."""
+    def saw_damage(self, damage: Damage, *, recyclable: bool | None) -> None:
+        """Take note of bytes that are no record, in a log whose headers so far are recyclable."""
         if self._stop is None:
-            self._stop = _Stop(damage.offset, self._reason_of(damage.kind), damage.kind.value)
+            untrusted = recyclable is True and damage.kind in _UNTRUSTED_IN_RECYCLED
+            torn = untrusted or damage.kind in TORN_TAIL
+            reason = EndReason.TORN_TAIL if torn else EndReason.DAMAGE
+            self._stop = _Stop(damage.offset, reason, damage.kind.value)
         if self._stop.reason not in (EndReason.CLOSED, EndReason.STALE):
             self._count_damage(damage.dropped_bytes)
 
@@ -183,13 +186,12 @@ class EndingJudge:
             return "the log has no record at its beginning"
         return None
 
-    def _reason_of(self, kind: DamageKind) -> EndReason:
-        untrusted = bool(self._identity.recyclable) and kind in _UNTRUSTED_IN_RECYCLED
-        return EndReason.TORN_TAIL if kind in TORN_TAIL or untrusted else EndReason.DAMAGE
-
     def _judged_by_claims(self, stop: _Stop) -> _Stop:
         """Let the records behind the end say whether rows are missing that were durable."""
-        lost = self._lost_rows(stop.offset)
+        try:
+            lost = self._lost_rows(stop.offset)
+        except Unavailable:
+            return stop
         if lost is not None:
             if stop.reason not in (EndReason.DAMAGE, EndReason.TORN_TAIL):
                 self._count_damage(0)

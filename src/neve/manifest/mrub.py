@@ -1,0 +1,114 @@
+"""The MRUB frame around one manifest of a table version.
+
+Format 1 is merutable's and is read; format 2 adds a checksum, and is what neve writes.
+
+    format 1
+    ┌──────────┬───────────┬────────────┬──────────────────┐
+    │ "MRUB"   │ format u8 │ length u32 │ payload (length) │               little-endian
+    └──────────┴───────────┴────────────┴──────────────────┘
+    format 2
+    ┌──────────┬───────────┬────────────┬──────────────────┬────────────┐
+    │ "MRUB"   │ format u8 │ length u32 │ payload (length) │ crc32c u32 │
+    └──────────┴───────────┴────────────┴──────────────────┴────────────┘
+
+M1  The payload is a `Manifest` of `mrub.proto`; equal manifests give equal bytes.
+M2  The checksum covers everything before it: any flipped bit of format 2 is Corruption, and so is
+    any missing or surplus byte.
+M3  Format 1 has no checksum and, as merutable reads it, may be followed by anything. A checksum
+    that fits behind it shows a format 2 frame whose format byte was damaged: Corruption.
+M4  Fields of the payload that this neve has no name for are kept when it is encoded again.
+M5  Nothing is allocated by the length in the header; a larger payload than `MRUB_BYTES_MAX` is
+    neither written nor read.
+"""
+
+import struct
+from typing import Final
+
+import google_crc32c
+from google.protobuf.message import DecodeError
+
+from neve.errors import Corruption, LimitExceeded
+from neve.manifest import mrub_pb2
+
+_MAGIC: Final = b"MRUB"  # on disk: never change
+_HEADER: Final = struct.Struct("<4sBI")
+_TRAILER: Final = struct.Struct("<I")
+HEADER_BYTES: Final = 9  # on disk: never change
+TRAILER_BYTES: Final = 4  # on disk: never change
+assert _HEADER.size == HEADER_BYTES
+assert _TRAILER.size == TRAILER_BYTES
+
+_FORMAT_PLAIN: Final = 1  # on disk: never change
+_FORMAT_CHECKED: Final = 2  # on disk: never change
+
+# Parsed, a made-up payload takes about a hundred times its bytes; a real one holds a file in some
+# two hundred bytes, which makes this a million files.
+MRUB_BYTES_MAX: Final = 1 << 28
+
+DAMAGE_HINT: Final = "Restore it from a copy; `neve verify` finds others"
+NEWER_HINT: Final = "A newer neve wrote it: open the table with that one, or a newer one"
+
+
+def encode_mrub(manifest: mrub_pb2.Manifest) -> bytes:
+    """Wrap a manifest in a frame of format 2."""
+    payload = manifest.SerializeToString(deterministic=True)
+    if len(payload) > MRUB_BYTES_MAX:
+        raise LimitExceeded(
+            f"a manifest of {len(manifest.data_files):,} files takes {len(payload):,} bytes",
+            limit=MRUB_BYTES_MAX,
+            actual=len(payload),
+            hint="Compact the table into fewer files, or commit the change in several steps",
+        )
+    body = _HEADER.pack(_MAGIC, _FORMAT_CHECKED, len(payload)) + payload
+    return body + _TRAILER.pack(google_crc32c.value(body))
+
+
+def decode_mrub(frame: bytes, *, path: str) -> mrub_pb2.Manifest:
+    """Read a manifest back, of either format; raises Corruption naming the path."""
+    if len(frame) < HEADER_BYTES:
+        raise _damaged(f"a manifest of {len(frame)} bytes is cut off", path)
+    magic, found_format, length = _HEADER.unpack_from(frame)
+    if magic != _MAGIC:
+        raise _damaged("this is no manifest: it does not begin with MRUB", path)
+    if found_format not in {_FORMAT_PLAIN, _FORMAT_CHECKED}:
+        raise Corruption(
+            f"manifest format {found_format} is not one this neve reads "
+            f"({_FORMAT_PLAIN} and {_FORMAT_CHECKED})",
+            path=path,
+            hint=NEWER_HINT,
+        )
+    if length > MRUB_BYTES_MAX:
+        raise _damaged(f"a manifest claims {length:,} bytes, more than any has", path)
+    end = HEADER_BYTES + length
+    surplus = len(frame) - end
+    if surplus < 0:
+        raise _damaged(f"a manifest is cut off: {-surplus:,} bytes are missing", path)
+    if found_format == _FORMAT_CHECKED:
+        _check_trailer(frame, end, path)
+    elif surplus == TRAILER_BYTES and _is_checked_frame_of_another_format(frame, end):
+        raise _damaged("a manifest's format byte does not match its checksum", path)
+    try:
+        return mrub_pb2.Manifest.FromString(frame[HEADER_BYTES:end])
+    except DecodeError as error:
+        raise _damaged(f"a manifest's payload cannot be read: {error}", path) from error
+
+
+def _check_trailer(frame: bytes, end: int, path: str) -> None:
+    surplus = len(frame) - end - TRAILER_BYTES
+    if surplus < 0:
+        raise _damaged(f"a manifest is cut off: {-surplus} bytes are missing", path)
+    if surplus > 0:
+        raise _damaged(f"{surplus:,} bytes stand behind the end of a manifest", path)
+    (stored_crc,) = _TRAILER.unpack_from(frame, end)
+    if google_crc32c.value(frame[:end]) != stored_crc:
+        raise _damaged("a manifest's checksum does not match", path)
+
+
+def _is_checked_frame_of_another_format(frame: bytes, end: int) -> bool:
+    (stored_crc,) = _TRAILER.unpack_from(frame, end)
+    header = _HEADER.pack(_MAGIC, _FORMAT_CHECKED, end - HEADER_BYTES)
+    return bool(google_crc32c.value(header + frame[HEADER_BYTES:end]) == stored_crc)
+
+
+def _damaged(message: str, path: str) -> Corruption:
+    return Corruption(message, path=path, hint=DAMAGE_HINT)

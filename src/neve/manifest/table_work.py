@@ -1,0 +1,162 @@
+"""Work in flight on a table: who writes, which jobs will add files, which Versions have names.
+
+N1  Taking the table over raises the writer epoch; every commit of the writer before is refused.
+N2  A job registers its intent before it writes its first file. Garbage collection leaves files of
+    live intents alone, and ends an expired one by a commit; a job must find its own still there.
+N3  A reservation holds other committers back for a bounded time, and ends by itself.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from neve.errors import AlreadyExists, Conflict, InvalidArgument, NotFound
+from neve.manifest.json_document import Document, write_document
+from neve.manifest.sessions import WriteSession
+from neve.manifest.table_head import (
+    HEAD_KEY,
+    INTENT_PREFIX,
+    RESERVATION_KEY,
+    TAG_PREFIX,
+)
+from neve.manifest.table_versions import Session, TableVersions
+from neve.manifest.version_fold import tag_value
+from neve.storage.clock import Clock
+
+_FORMAT: Final = 1
+RESERVATION_MS_MAX: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intent:
+    """Files a job is about to write: those whose names begin with one of the prefixes."""
+
+    job_id: str
+    prefixes: tuple[str, ...]
+    deadline_ms: int
+
+
+class TableWork:
+    """Epochs, intents, reservations and tags of one table."""
+
+    def __init__(self, versions: TableVersions, *, clock: Clock) -> None:
+        self._versions = versions
+        self._store = versions.store
+        self._clock = clock
+
+    def take_over(self) -> int:
+        """Begin a new writer epoch; gives its number (N1)."""
+
+        def run(session: WriteSession) -> int:
+            head = self._versions.head_in(session)
+            if head.dropped:
+                raise NotFound("the table was dropped", path=self._store.log.paths.prefix)
+            after = head.with_epoch(head.writer_epoch + 1)
+            session.put(HEAD_KEY, after.encode())
+            return after.writer_epoch
+
+        return self._store.transact(run)
+
+    def drop(self) -> None:
+        """Mark the table dropped, for good; twice is no error."""
+
+        def run(session: WriteSession) -> None:
+            head = self._versions.head_in(session)
+            if not head.dropped:
+                session.put(HEAD_KEY, head.as_dropped().encode())
+
+        self._store.transact(run)
+
+    def register_intent(self, intent: Intent) -> None:
+        """Say which files a job will write (N2); raises AlreadyExists for a job id in use."""
+
+        def run(session: WriteSession) -> None:
+            key = f"{INTENT_PREFIX}{intent.job_id}"
+            if session.get(key) is not None:
+                raise AlreadyExists(f"job {intent.job_id} is at work already")
+            session.put(
+                key,
+                write_document(
+                    _FORMAT,
+                    {"prefixes": list(intent.prefixes), "deadline_ms": intent.deadline_ms},
+                ),
+            )
+
+        self._store.transact(run)
+
+    def release_intent(self, job_id: str) -> None:
+        """Withdraw an intent; its files are garbage then. One that is gone is no error."""
+        self._store.transact(lambda session: session.delete(f"{INTENT_PREFIX}{job_id}"))
+
+    def cancel_expired_intents(self) -> tuple[str, ...]:
+        """End intents past their deadline by a commit, so that their jobs can commit no more."""
+
+        def run(session: WriteSession) -> tuple[str, ...]:
+            now_ms = self._clock.now_ms()
+            ended = tuple(
+                intent.job_id for intent in self.intents_in(session) if intent.deadline_ms <= now_ms
+            )
+            for job_id in ended:
+                session.delete(f"{INTENT_PREFIX}{job_id}")
+            return ended
+
+        return self._store.transact(run)
+
+    def intents_in(self, session: Session) -> Iterator[Intent]:
+        """Give every registered intent."""
+        for key, payload in session.scan(INTENT_PREFIX):
+            document = Document.read(payload, format_number=_FORMAT, path=key)
+            yield Intent(
+                job_id=key.removeprefix(INTENT_PREFIX),
+                prefixes=document.texts("prefixes"),
+                deadline_ms=document.integer("deadline_ms"),
+            )
+
+    def reserve(self, job_id: str, *, milliseconds: int) -> None:
+        """Let only this job commit for a while (N3); raises Conflict when another one may."""
+        if not 0 < milliseconds <= RESERVATION_MS_MAX:
+            raise InvalidArgument(
+                f"a reservation of {milliseconds} ms", hint=f"ask for at most {RESERVATION_MS_MAX}"
+            )
+
+        def run(session: WriteSession) -> None:
+            payload = session.get(RESERVATION_KEY)
+            now_ms = self._clock.now_ms()
+            if payload is not None:
+                held = Document.read(payload, format_number=_FORMAT, path=RESERVATION_KEY)
+                if held.integer("until_ms") > now_ms and held.text("job_id") != job_id:
+                    raise Conflict(f"job {held.text('job_id')} commits next")
+            session.put(
+                RESERVATION_KEY,
+                write_document(_FORMAT, {"job_id": job_id, "until_ms": now_ms + milliseconds}),
+            )
+
+        self._store.transact(run)
+
+    def tag(self, name: str, number: int) -> None:
+        """Give a retained Version a name; an existing name moves. Tagged Versions never expire."""
+        if not name or len(name.encode()) > 255 or any(ord(c) < 0x20 for c in name):  # noqa: PLR2004
+            raise InvalidArgument(f"{name!r} cannot be a tag", hint="use 1 to 255 printable bytes")
+
+        def run(session: WriteSession) -> None:
+            self._versions.version_in(session, number)
+            session.put(f"{TAG_PREFIX}{name}", tag_value(number))
+
+        self._store.transact(run)
+
+    def remove_tag(self, name: str) -> None:
+        """Take a name away; raises NotFound."""
+
+        def run(session: WriteSession) -> None:
+            if session.get(f"{TAG_PREFIX}{name}") is None:
+                raise NotFound(f"there is no tag {name!r}")
+            session.delete(f"{TAG_PREFIX}{name}")
+
+        self._store.transact(run)
+
+    def tags(self) -> dict[str, int]:
+        """Give every tag with its Version's number."""
+        return {
+            key.removeprefix(TAG_PREFIX): int(value)
+            for key, value in self._store.read().scan(TAG_PREFIX)
+        }

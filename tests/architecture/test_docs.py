@@ -177,6 +177,20 @@ def test_a_metric_is_explained_to_operators_and_in_the_reference(metric: Metric)
     assert f"| `{metric.name}` | {metric.unit} | {metric.meaning} |" in reference
 
 
+def test_messages_that_operations_explain_are_messages_of_the_source() -> None:
+    explained = re.findall(r"^\| `([^`]+)` \| ", repair_pages(), re.MULTILINE)
+    source = "\n".join(path.read_text() for path in SOURCES)
+
+    assert explained
+    for message in explained:
+        assert all(part.strip() in source for part in message.split("…")), message
+
+
+def repair_pages() -> str:
+    operations = (DOCS / "operations.md").read_text()
+    return operations.partition("### Corruption on opening")[2].partition("\n### ")[0]
+
+
 def commands(group: click.Group, *, below: str) -> Iterator[tuple[str, click.Command]]:
     context = click.Context(group)
     for name in group.list_commands(context):

@@ -1,8 +1,8 @@
 """What a checkpoint of a table's version store holds: some Versions in full, and edits between.
 
-Kept in full: the oldest retained one, every thousandth, tagged ones, and the newest. So reading the
-newest Version costs the edits since the checkpoint, and reading any retained one at most a
-thousand.
+Kept in full: the oldest retained one, older ones that tags or leases kept when their neighbours
+expired, every thousandth, tagged ones, and the newest. So reading the newest Version costs the
+edits since the checkpoint, and reading any retained one at most a thousand.
 """
 
 from typing import Final
@@ -11,7 +11,6 @@ from neve.manifest.table_head import (
     HEAD_KEY,
     STATE_PREFIX,
     TAG_PREFIX,
-    VERSION_PREFIX,
     TableHead,
     state_key,
     version_key,
@@ -61,13 +60,4 @@ def _newest(entries: dict[str, bytes], number: int) -> Version:
 
 
 def _is_worth_keeping(number: int, head: TableHead, tagged: set[int]) -> bool:
-    return (
-        number in tagged
-        or number == head.oldest_version
-        or (number > head.oldest_version and number % _FULL_EVERY == 0)
-    )
-
-
-def is_version_key(key: str) -> bool:
-    """Whether a key holds an edit or a full Version."""
-    return key.startswith((VERSION_PREFIX, STATE_PREFIX))
+    return number in tagged or number <= head.oldest_version or number % _FULL_EVERY == 0

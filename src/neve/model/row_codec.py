@@ -242,6 +242,9 @@ def _raw_of(column: Column, to_raw: ToRaw, row: Mapping[str, object]) -> MaybeRa
         )
     try:
         return to_raw(value)
+    except struct.error as error:
+        # Only the length of something nested can still be out of range here.
+        raise _too_long(1 << 32) from error
     except Unfit as unfit:
         path = f"{column.name}.{unfit.path}" if unfit.path else column.name
         raise SchemaMismatch(
@@ -400,7 +403,7 @@ def _picker(keys: Sequence[object]) -> _Picker:
 
 def _too_long(size: int) -> LimitExceeded:
     return LimitExceeded(
-        f"row takes {size} bytes",
+        f"row takes {size} bytes or more",
         limit=ROW_BYTES_MAX,
         actual=size,
         hint="Store large values elsewhere and keep their address in the row",

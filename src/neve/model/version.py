@@ -10,12 +10,9 @@ way from one to the other, in a commit and in recovery alike.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from types import MappingProxyType
 
 from neve.errors import Corruption
 from neve.model.data_file import DataFile, VectorRef, WalSegmentRef
-
-_NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class Operation(StrEnum):
@@ -38,7 +35,7 @@ class VersionFacts:
     timestamp_ms: int
     schema_id: int
     spec_id: int
-    summary: Mapping[str, str] = _NOTHING
+    summary: Mapping[str, str] = field(default_factory=dict)
     wal_segments: tuple[WalSegmentRef, ...] = ()
     unread: bytes = b""
     """Facts that a newer neve stored, as they were read: kept, and stored again."""

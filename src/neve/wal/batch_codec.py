@@ -19,7 +19,7 @@ The frame is LevelDB's and RocksDB's; entries 00 and 01 are theirs, the others a
 B1  `sequence` is that of the first row; entries 00 and 01 take one number, 10-12 take `rows`,
     20-23 none.
 B2  Every neve batch begins with 20 and 21; the rocksdb and merutable dialects have only 00 and 01.
-B3  merutable's deletes carry a value (the row before), which is read and dropped.
+B3  merutable's deletes carry a value, the row before: written empty, read and dropped.
 B4  Nothing is allocated by a length or count that the bytes at hand do not bear out; Arrow bodies
     are uncompressed and validated before they are used.
 """
@@ -59,6 +59,8 @@ assert _FRAME.size == FRAME_BYTES
 
 _VARINT_ONE_BYTE: Final = 0x80
 _STAMPS: Final = 2
+_FRAME_BYTES_MAX: Final = 64
+_NO_ROW_BEFORE: Final = b"\x00"
 # A schema version below 128, which is one byte, followed by the durable sequence.
 _STAMPED_PREFIX: Final = re.compile(rb"\x20[\x00-\x7f]\x21", re.DOTALL).fullmatch
 
@@ -110,22 +112,28 @@ def encode_put(key: bytes, value: bytes, *, schema_version: int) -> EncodedChang
     return EncodedChanges((entry,), 1, 1, schema_version, len(entry))
 
 
-def encode_changes(batch: WriteBatch) -> EncodedChanges:
-    """Encode the entries of a batch; raises LimitExceeded before anything is logged."""
+def encode_changes(batch: WriteBatch, *, dialect: Dialect = Dialect.CRC32C) -> EncodedChanges:
+    """Encode the entries of a batch, as the log's dialect wants them."""
     pieces: list[bytes | memoryview] = []
     for change in batch.changes:
         pieces.extend(_encode_change(change))
+        if dialect is Dialect.MERUTABLE and isinstance(change, DeleteRow):
+            pieces.append(_NO_ROW_BEFORE)
     byte_count = sum(len(piece) for piece in pieces)
-    if byte_count > RECORD_BYTES_MAX - 64:
-        raise LimitExceeded(
-            f"a batch of {byte_count:,} bytes is larger than one log record may be",
-            limit=RECORD_BYTES_MAX,
-            actual=byte_count,
-            hint="write it as several batches",
-        )
     return EncodedChanges(
         tuple(pieces), len(batch.changes), batch.row_count, batch.schema_version, byte_count
     )
+
+
+def check_size(changes: EncodedChanges) -> None:
+    """Refuse a batch that no record can hold, before anything of it is logged."""
+    if changes.byte_count > RECORD_BYTES_MAX - _FRAME_BYTES_MAX:
+        raise LimitExceeded(
+            f"a batch of {changes.byte_count:,} bytes is larger than one log record may be",
+            limit=RECORD_BYTES_MAX,
+            actual=changes.byte_count,
+            hint="write it as several batches",
+        )
 
 
 def frame_batch(

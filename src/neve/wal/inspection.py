@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple, assert_never
 
-from neve.errors import LimitExceeded
+from neve.errors import LimitExceeded, Unavailable
+from neve.wal.durable_claims import claims_behind
 from neve.wal.inspected_batch import InspectedBatch, inspect_batch
 from neve.wal.log_ending import Ending, EndingJudge, LogIdentity
 from neve.wal.log_parts import Block, EmptyBlocks, read_blocks, read_header
@@ -203,7 +204,24 @@ def _identify(read_at: ReadAt, log_number: int | None) -> LogIdentity:
         if isinstance(item, Damage):
             # A damaged header may have told a wrong number.
             reader.log_number = log_number
-    return LogIdentity(dialect=reader.dialect, recyclable=None, log_number=log_number)
+    return _identify_by_claims(read_at, log_number) or LogIdentity(
+        dialect=reader.dialect, recyclable=None, log_number=log_number
+    )
+
+
+def _identify_by_claims(read_at: ReadAt, log_number: int | None) -> LogIdentity | None:
+    """Know a log of neve's whose every block is damaged by the whole records inside them."""
+    try:
+        header = read_header(read_at(0, RECYCLABLE_HEADER_BYTES), 0)
+        number = header.log_number if header is not None and log_number is None else log_number
+        if number is None:
+            return None
+        claim = next(claims_behind(read_at, from_offset=0, log_number=number), None)
+    except Unavailable:
+        return None
+    if claim is None:
+        return None
+    return LogIdentity(dialect=Dialect.CRC32C, recyclable=True, log_number=number)
 
 
 class _NotingReader(SegmentReader):

@@ -188,6 +188,9 @@ class EndingJudge:
 
     def _judged_by_claims(self, stop: _Stop) -> _Stop:
         """Let the records behind the end say whether rows are missing that were durable."""
+        if self._expected is None and self._from_start:
+            # A log without its first record is not read at all.
+            stop = _Stop(0, stop.reason, stop.detail)
         try:
             lost = self._lost_rows(stop.offset)
         except Unavailable:

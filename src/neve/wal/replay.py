@@ -22,13 +22,13 @@ R3  Replaying twice gives the same.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from neve.errors import Corruption, NeveError
+from neve.errors import Corruption, NeveError, Unavailable
 from neve.storage.object_store import ObjectStore
 from neve.wal.batch_codec import LoggedBatch, decode_batch
 from neve.wal.durable_claims import claims_behind
 from neve.wal.record_format import Dialect
 from neve.wal.recovery_mode import Problem, RecoveryMode, ReplayReport
-from neve.wal.segment_reader import Damage, ReadAt, Record, SegmentReader, Stale
+from neve.wal.segment_reader import Damage, DamageKind, ReadAt, Record, SegmentReader, Stale
 
 _SALVAGE_HINT = (
     "restore the file from a copy, or open with recovery mode 'point_in_time' (keeps what is "
@@ -135,6 +135,7 @@ class Replay:
                     continue
                 problem = outcome
             elif isinstance(event, Damage):
+                self._refuse_unread(event, log)
                 problem = Problem.of(event, path=log.path)
             elif isinstance(event, Stale) and self._skips:
                 continue
@@ -225,10 +226,22 @@ class Replay:
             hint=_SALVAGE_HINT,
         )
 
+    def _refuse_unread(self, damage: Damage, log: LogFile) -> None:
+        """Stop where storage did not answer: what was not read may be sound."""
+        if damage.kind is DamageKind.READ_ERROR and not self._skips:
+            raise Unavailable(
+                "the log could not be read",
+                path=log.path,
+                offset=damage.offset,
+                hint="try again; nothing was changed",
+            )
+
     def _start_sequence(self, log: LogFile) -> int | None:
         """Sequence a log begins at; None when it has no first record."""
         reader = SegmentReader(self._read_at(log), dialect=Dialect.CRC32C, log_number=log.number)
         first = next(iter(reader))
+        if isinstance(first, Damage):
+            self._refuse_unread(first, log)
         if not isinstance(first, Record) or first.offset != 0:
             return None
         logged = self._read_batch(log, first)

@@ -40,14 +40,15 @@ from neve.observability.metrics import (
 )
 from neve.storage.append_file import AppendFile, AppendFiles
 from neve.storage.clock import Clock, SystemClock
+from neve.storage.commit_queue import CommitQueue, Latch
 from neve.storage.object_store import ObjectStore
 from neve.wal.batch_codec import (
     EncodedChanges,
+    check_size,
     encode_log_end,
     encode_log_start,
     frame_batch,
 )
-from neve.storage.commit_queue import CommitQueue, Latch
 from neve.wal.log_options import LogOptions, SyncPolicy
 from neve.wal.record_format import Dialect
 from neve.wal.replay import LogFile
@@ -156,8 +157,10 @@ class WriteAheadLog:
     def append(self, changes: EncodedChanges, *, apply: Apply | None = None) -> int:
         """Log a batch and give its first sequence number; returns as the sync policy says.
 
-        Raises OutcomeUnknown when the batch may or may not survive; Closed when the log is.
+        Raises LimitExceeded for a batch that is too large, OutcomeUnknown when it may or may not
+        survive, and Closed when the log is.
         """
+        check_size(changes)
         work = _Append(changes, apply)
         self._queue.submit(work)
         if work.failure is not None:

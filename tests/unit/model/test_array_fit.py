@@ -149,6 +149,19 @@ def test_what_lies_under_a_null_struct_or_list_is_not_looked_at() -> None:
     assert fitted_lists.column("x").to_pylist() == [[1], None]
 
 
+def test_a_struct_without_a_required_field_or_with_one_twice_is_refused() -> None:
+    schema = table(pa.struct([pa.field("a", pa.int64(), nullable=False), ("b", pa.int64())]))
+    missing = pa.array([{"b": 1}])
+    twice = pa.StructArray.from_arrays([pa.array([1]), pa.array([1])], names=["a", "a"])
+
+    with pytest.raises(SchemaMismatch) as missing_caught:
+        normalize_batch(batch(missing), schema)
+    with pytest.raises(SchemaMismatch, match="two fields of one name"):
+        normalize_batch(batch(twice), schema)
+
+    assert missing_caught.value.column == "x.a"
+
+
 def test_the_first_bad_row_and_its_path_belong_together() -> None:
     wanted = pa.struct([("a", pa.int32()), ("b", pa.int32())])
     values = pa.array([{"a": 1, "b": 1}, {"a": 1, "b": 1 << 40}, {"a": 1 << 40, "b": 1}])

@@ -63,6 +63,7 @@ WRONG_VALUES = [
     (pa.int32(), 1.0),
     (pa.int32(), True),
     (pa.int32(), np.bool_(True)),
+    (pa.int32(), np.array([1, 2])),
     (pa.int32(), 1 << 31),
     (pa.int64(), -(1 << 63) - 1),
     (pa.float64(), "1.5"),
@@ -161,6 +162,13 @@ def test_an_unknown_column_is_refused_with_the_most_similar_one() -> None:
         codec(("customer", pa.string())).encode({"id": 1, "custommer": "a"})
 
     assert caught.value.column == "custommer"
+
+
+def test_a_row_with_every_column_and_one_more_is_refused() -> None:
+    with pytest.raises(SchemaMismatch) as caught:
+        codec(("x", pa.string())).encode({"id": 1, "x": "a", "y": "b"})
+
+    assert caught.value.column == "y"
 
 
 @pytest.mark.parametrize("row", [None, 7, "row", [("id", 1)], {1: 2}], ids=repr)
@@ -314,6 +322,25 @@ def test_nested_fields_are_projected_by_id() -> None:
     assert after.decode_many([value]).to_pylist() == [row]
 
 
+def numbered_list(field_id: int, *, nullable: bool = True) -> pa.DataType:
+    metadata = {"PARQUET:field_id": str(field_id)}
+    return pa.list_(pa.field("element", pa.int32(), nullable=nullable, metadata=metadata))
+
+
+@pytest.mark.parametrize(
+    "wanted", [numbered_list(9), numbered_list(3, nullable=False)], ids=["id", "required"]
+)
+def test_a_list_that_cannot_fit_the_schema_is_corruption(wanted: pa.DataType) -> None:
+    before = evolved(ID, column(2, "x", numbered_list(3)))
+    after = evolved(ID, column(2, "x", wanted))
+    value = before.encode({"id": 1, "x": [1, None]})
+
+    with pytest.raises(Corruption):
+        after.decode(value)
+    with pytest.raises(Corruption):
+        after.decode_many([value])
+
+
 @pytest.mark.parametrize(
     "after",
     [
@@ -427,3 +454,9 @@ def test_no_rows_are_an_empty_batch() -> None:
     assert batch.num_rows == 0
     assert batch.schema.equals(rows.schema.arrow_schema, check_metadata=True)
     assert rows.encode_batch(batch) == []
+
+
+def test_an_empty_batch_may_come_without_memory() -> None:
+    nothing = pa.Array.from_buffers(pa.int64(), 0, [None, None])
+
+    assert codec().encode_batch(pa.record_batch([nothing], names=["id"])) == []

@@ -11,7 +11,7 @@ import pytest
 
 from neve.errors import Corruption
 from neve.model.row_codec import RowCodec, describe_row
-from neve.model.schema import TableSchema
+from neve.model.schema import Column, TableSchema
 
 
 def codec(*fields: tuple[str, pa.DataType]) -> RowCodec:
@@ -178,3 +178,80 @@ def test_a_header_that_nests_without_end_is_corruption() -> None:
 
     with pytest.raises(Corruption, match="nesting"):
         describe_row(b"\1\1" + levels)
+
+
+def test_the_bytes_of_a_large_field_id_are_pinned() -> None:
+    columns = (
+        Column(field_id=300, name="id", type=pa.int32(), nullable=False),
+        Column(field_id=2_147_483_447, name="x", type=pa.binary(200), nullable=True),
+    )
+    schema = TableSchema(
+        columns=columns, primary_key=(300,), schema_id=0, last_field_id=2_147_483_447
+    )
+    rows = RowCodec(schema)
+
+    value = rows.encode({"id": 1})
+
+    assert value == bytes.fromhex("01 02 ac02 02 b7feffff07 0f c801 02 01000000") + bytes(200)
+    assert rows.decode(value) == {"id": 1, "x": None}
+    assert [field_id for field_id, _, _ in describe_row(value)] == [300, 2_147_483_447]
+
+
+@pytest.mark.parametrize(
+    ("described", "found"),
+    [
+        ("01 01 0f 00", "fixed[0]"),
+        ("01 01 0f 808004", "fixed[65536]"),
+        ("01 01 06 00 00", "decimal(0,0)"),
+        ("01 01 06 27 00", "decimal(39,0)"),
+        ("01 01 06 02 03", "decimal(2,3)"),
+        ("01 01 13 02 11 03 02 04 02", "key of a map"),
+        ("01 01 12 00", "0 fields"),
+        ("01 01 11 01 02", "given twice"),
+        ("01 b8feffff07 02", "out of range"),
+        ("914e 01 02", "10001 fields"),
+        ("01 01", "an end"),
+        ("01 ffffffffff 02", "too long"),
+    ],
+)
+def test_a_header_that_no_schema_writes_is_corruption(described: str, found: str) -> None:
+    value = b"\1" + bytes.fromhex(described)
+
+    with pytest.raises(Corruption) as caught:
+        describe_row(value)
+
+    assert found in caught.value.message
+
+
+def test_a_header_with_too_many_fields_below_others_is_corruption() -> None:
+    def varint(number: int) -> bytes:
+        return bytes((number & 0x7F | 0x80, number >> 7 & 0x7F | 0x80, number >> 14))
+
+    def struct_of(own_id: int, *, first_id: int) -> bytes:
+        inside = (varint(first_id + at) + b"\2" for at in range(5_001))
+        return b"".join((bytes((own_id, 18)), bytes.fromhex("8927"), *inside))
+
+    structs = struct_of(1, first_id=20_000) + struct_of(2, first_id=30_000)
+
+    with pytest.raises(Corruption, match="more than 10000 fields"):
+        describe_row(b"\1\2" + structs)
+
+
+def test_an_element_that_overruns_its_list_is_corruption() -> None:
+    rows = codec(("x", pa.list_(pa.string())))
+    value = rows.encode({"id": 1, "x": ["ab"]})
+    longer = value[:-6] + struct.pack("<I", 3) + value[-2:]
+
+    for read in (rows.decode, describe_row, lambda each: rows.decode_many([each])):
+        with pytest.raises(Corruption):
+            read(longer)
+
+
+def test_a_decimal_with_too_many_digits_is_corruption() -> None:
+    rows = codec(("x", pa.decimal128(3, 1)))
+    value = rows.encode({"id": 1, "x": decimal.Decimal("99.9")})[:-16]
+    damaged = value + (1_000).to_bytes(16, "little")
+
+    for read in (rows.decode, describe_row, lambda each: rows.decode_many([each])):
+        with pytest.raises(Corruption):
+            read(damaged)

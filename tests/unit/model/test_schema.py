@@ -152,6 +152,15 @@ def test_a_column_that_breaks_a_rule_is_refused(
         make()
 
 
+def test_more_columns_than_the_limit_are_refused() -> None:
+    columns = [column(f"c{at}", field_id=at) for at in range(1, 10_002)]
+
+    with pytest.raises(LimitExceeded) as caught:
+        schema_of(*columns)
+
+    assert caught.value.limit == 10_000
+
+
 def test_a_schema_too_large_for_its_json_is_refused() -> None:
     with pytest.raises(LimitExceeded):
         schema_of(column(doc="d" * (9 << 20)))
@@ -162,6 +171,7 @@ def test_an_unknown_column_is_answered_with_the_most_similar_one() -> None:
         orders().column("custommer")
     with pytest.raises(NotFound):
         orders().column_by_id(99)
+    assert orders().column_by_id(2) == orders().column("customer")
 
 
 def test_key_columns_become_required_and_keep_key_order() -> None:
@@ -407,6 +417,7 @@ def _deep(levels: int) -> object:
         _with(["schema-id"], -1),
         _with(["fields"], {}),
         _with(["fields"], []),
+        _with(["fields"], [{}] * 10_001),
         _with(["fields", 0], 7),
         _with(["fields", 0, "id"], "1"),
         _with(["fields", 0, "id"], 1.0),

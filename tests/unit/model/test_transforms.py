@@ -103,6 +103,22 @@ def test_the_specifications_hashes_fall_into_their_buckets(
         assert applied(Bucket(count), value, source) == (expected & 0x7FFFFFFF) % count
 
 
+def test_nanoseconds_are_rounded_down_to_microseconds_before_hashing() -> None:
+    for nanos in (-1, -999, -1000, -1001, (1 << 63) - 1, -(1 << 63)):
+        bucket = applied(Bucket(1 << 20), nanos, NANOS)
+        assert bucket == applied(Bucket(1 << 20), nanos // 1000, TIMESTAMP)
+
+
+def test_a_decimal_keeps_the_byte_that_carries_its_sign() -> None:
+    # 128 needs a leading zero byte and -129 a leading 0xff; 127 and -128 need none.
+    source = pa.decimal128(9, 2)
+    lengths = {"1.27": b"\x7f", "1.28": b"\x00\x80", "-1.28": b"\x80", "-1.29": b"\xff\x7f"}
+
+    for text, hashed in lengths.items():
+        bucket = applied(Bucket(1 << 20), Decimal(text), source)
+        assert bucket == applied(Bucket(1 << 20), hashed, pa.binary())
+
+
 @pytest.mark.parametrize(
     ("moment", "year", "month", "day", "hour"),
     [

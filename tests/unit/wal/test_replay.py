@@ -2,7 +2,7 @@
 
 import pytest
 
-from neve.errors import Corruption
+from neve.errors import Corruption, Unavailable
 from neve.model.write_batch import PutRow
 from neve.storage.memory_store import MemoryStore
 from neve.wal.batch_codec import LoggedBatch
@@ -307,3 +307,31 @@ def test_a_record_that_spans_blocks_is_given_whole() -> None:
     ((logged),) = replay(store)[0]
 
     assert logged.batch.changes == (PutRow(b"big", value),)
+
+
+class FailsOnce(MemoryStore):
+    """A store of which one read fails."""
+
+    def __init__(self, read: int) -> None:
+        super().__init__()
+        self._reads_left = read
+
+    def get_range(self, path: str, *, start: int, length: int) -> bytes:
+        self._reads_left -= 1
+        if self._reads_left == 0:
+            raise Unavailable("the disk did not answer", path=path)
+        return super().get_range(path, start=start, length=length)
+
+
+@pytest.mark.parametrize("read", [1, 2])
+@pytest.mark.parametrize("mode", [m for m in RecoveryMode if m is not RecoveryMode.SKIP_CORRUPT])
+def test_a_read_that_fails_is_reported_and_never_taken_for_the_end(
+    read: int, mode: RecoveryMode
+) -> None:
+    store = FailsOnce(read)
+    log = open_log(store)
+    log.append(put("a"))
+    log.close()
+
+    with pytest.raises(Unavailable):
+        replay(store, mode)

@@ -6,13 +6,14 @@ import pyarrow as pa
 import pytest
 
 from neve.errors import Closed, InvalidArgument, LimitExceeded
-from neve.model.write_batch import SEQUENCE_MAX, PutRow, UpsertRows, WriteBatch
+from neve.model.write_batch import SEQUENCE_MAX, DeleteRow, PutRow, UpsertRows, WriteBatch
 from neve.observability.metrics import WAL_DELETED, WAL_RECYCLED, WAL_SYNCS, Counters
 from neve.storage.memory_store import MemoryStore
 from neve.testing.simulated_clock import SimulatedClock
 from neve.wal.batch_codec import encode_changes
+from neve.wal.foreign_replay import ForeignReplay
 from neve.wal.log_options import LogOptions, SyncPolicy
-from neve.wal.record_format import Dialect
+from neve.wal.record_format import RECORD_BYTES_MAX, Dialect
 from neve.wal.write_ahead_log import WriteAheadLog
 from tests.unit.wal.builders import SMALL, log_path, logs_in, open_log, put, replay
 
@@ -248,6 +249,29 @@ def test_a_foreign_dialect_holds_only_plain_rows() -> None:
 def test_an_option_that_cannot_work_is_refused(name: str, value: int) -> None:
     with pytest.raises(InvalidArgument, match=name):
         LogOptions(**{name: value})  # type: ignore[arg-type]
+
+
+def test_a_row_that_no_record_can_hold_is_refused_and_the_log_goes_on() -> None:
+    log = open_log(MemoryStore())
+    giant = put("a")._replace(byte_count=RECORD_BYTES_MAX)
+
+    with pytest.raises(LimitExceeded, match="several batches"):
+        log.append(giant)
+
+    assert log.append(put("b")) == 1
+
+
+def test_a_merutable_log_with_a_delete_is_read_back() -> None:
+    store = MemoryStore()
+    options = LogOptions(dialect=Dialect.MERUTABLE, preallocate=False)
+    log = open_log(store, options=options)
+    batch = WriteBatch((PutRow(b"a", b"1"), DeleteRow(b"b")))
+
+    log.append(encode_changes(batch, dialect=Dialect.MERUTABLE))
+    log.close()
+
+    (logged,) = ForeignReplay(store, logs_in(store))
+    assert logged.batch == batch
 
 
 def test_numbers_begin_at_one() -> None:

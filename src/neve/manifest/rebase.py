@@ -1,0 +1,160 @@
+"""What a committer wants, and how it is carried over to a newer Version than it was made on.
+
+A proposal knows its base, the keys of the rows it writes or deletes, and the positions it marks as
+superseded, as deltas: never whole vectors. Order is commit order, so when it is carried from base
+to current, what was committed in between is older:
+
+    files added in between     rows of the proposal's keys in them are superseded too: marked
+    files still there          the deltas stay; the vector becomes the union with the current one
+    files rewritten            marked rows are found again by key in the files that replaced them
+
+A rewrite (compaction) writes no newer rows, it moves old ones:
+
+    its inputs                 must all be there still, otherwise it is void: Conflict
+    rows of its inputs that    are marked in its outputs, found by key
+    were marked in between
+
+Reading rows is the business of whoever commits: a RowLookup.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from neve.errors import Conflict
+from neve.model.data_file import DataFile, VectorRef
+from neve.model.version import Operation, Version, VersionEdit, VersionFacts
+
+Keys = pa.BinaryArray | pa.FixedSizeBinaryArray | pa.LargeBinaryArray
+"""Encoded keys, without nulls, in any order."""
+
+
+class RowLookup(Protocol):
+    """Finds rows in data files."""
+
+    def positions_of(self, file: DataFile, keys: Keys) -> BitMap64:
+        """Positions of the rows of these keys in a file, marked ones included."""
+        ...
+
+    def keys_at(self, file: DataFile, positions: BitMap64) -> Keys:
+        """Keys of the rows at these positions."""
+        ...
+
+    def vector(self, file: DataFile) -> BitMap64:
+        """Positions that the file's vector marks; empty without one."""
+        ...
+
+
+WriteVectors = Callable[[Mapping[str, BitMap64]], Mapping[str, VectorRef]]
+"""Write whole vectors by data file path; gives where each lies."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """A change to a table before its vectors are written."""
+
+    base: int
+    facts: VersionFacts
+    added: tuple[DataFile, ...] = ()
+    removed: tuple[str, ...] = ()
+    marked: Mapping[str, BitMap64] = field(default_factory=dict)
+    """Positions to mark, by path: in files that stay, or (in a rewrite) in added ones."""
+    keys: tuple[Keys, ...] = ()
+    """Keys of the rows it adds or deletes; none for a rewrite."""
+
+    @property
+    def is_rewrite(self) -> bool:
+        """Whether it moves rows without changing any."""
+        return self.facts.operation is Operation.REPLACE
+
+
+def rebase(proposal: Proposal, base: Version, current: Version, lookup: RowLookup) -> Proposal:
+    """Carry a proposal over from its base to the current Version; raises Conflict when void."""
+    assert proposal.base == base.number
+    if base.number == current.number:
+        return proposal
+    gone = [path for path in proposal.removed if path not in current.files]
+    if gone:
+        raise Conflict(
+            f"{gone[0]} was rewritten or removed meanwhile",
+            keys=tuple(gone),
+            hint="plan the job again on the current version",
+        )
+    new_files = [file for path, file in current.files.items() if path not in base.files]
+    marked = {
+        path: positions
+        for path, positions in proposal.marked.items()
+        if path in current.files or proposal.is_rewrite
+    }
+    if proposal.is_rewrite:
+        _carry_marks_to_outputs(proposal, base, current, lookup, marked)
+    else:
+        _follow_rewritten_files(proposal, base, new_files, lookup, marked)
+        for file in new_files:
+            for keys in proposal.keys:
+                _mark(marked, file, lookup.positions_of(file, keys))
+    return replace(proposal, base=current.number, marked=marked)
+
+
+def complete(
+    proposal: Proposal, current: Version, lookup: RowLookup, write_vectors: WriteVectors
+) -> VersionEdit:
+    """Write the vectors a proposal needs on its base and give the edit to commit."""
+    assert proposal.base == current.number
+    added = {file.path: file for file in proposal.added}
+    whole: dict[str, BitMap64] = {}
+    for path, positions in proposal.marked.items():
+        file = current.files.get(path)
+        before = lookup.vector(file) if file is not None else BitMap64()
+        union = before | positions
+        if len(union) > len(before):
+            whole[path] = union
+    refs = write_vectors(whole) if whole else {}
+    return VersionEdit(
+        base=proposal.base,
+        facts=proposal.facts,
+        added=tuple(
+            file.with_vector(refs[path]) if path in refs else file for path, file in added.items()
+        ),
+        removed=proposal.removed,
+        vectors={path: ref for path, ref in refs.items() if path not in added},
+    )
+
+
+def _follow_rewritten_files(
+    proposal: Proposal,
+    base: Version,
+    new_files: list[DataFile],
+    lookup: RowLookup,
+    marked: dict[str, BitMap64],
+) -> None:
+    for path, positions in proposal.marked.items():
+        if path in marked:
+            continue
+        keys = lookup.keys_at(base.files[path], positions)
+        for file in new_files:
+            _mark(marked, file, lookup.positions_of(file, keys))
+
+
+def _carry_marks_to_outputs(
+    proposal: Proposal,
+    base: Version,
+    current: Version,
+    lookup: RowLookup,
+    marked: dict[str, BitMap64],
+) -> None:
+    for path in proposal.removed:
+        landed = lookup.vector(current.files[path]) - lookup.vector(base.files[path])
+        if not landed:
+            continue
+        keys = lookup.keys_at(current.files[path], landed)
+        for output in proposal.added:
+            _mark(marked, output, lookup.positions_of(output, keys))
+
+
+def _mark(marked: dict[str, BitMap64], file: DataFile, positions: BitMap64) -> None:
+    if positions:
+        marked[file.path] = marked.get(file.path, BitMap64()) | positions

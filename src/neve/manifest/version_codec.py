@@ -1,0 +1,382 @@
+"""Bytes of Versions and of the edits between them; both are a `Manifest` in an MRUB frame.
+
+    form     file status   holds
+    ─────    ───────────   ──────────────────────────────────────────────────────────────
+    STATE    0 existing    every fact of every file of the version, in its order
+    EDIT     2 deleted     path of a file that the version no longer has
+             0 existing    path and new vector of a file that stays
+             1 added       every fact of a new file
+
+    Version and edit            Manifest
+    ─────────────────────────   ─────────────────────────────────────────────────────────
+    number, or base + 1         snapshot_id, sequence_number
+    parent, or base             previous_snapshot_id, absent for the first version
+    timestamp_ms, summary       last_updated_ms, properties
+    operation, schema_id, …     fields of the same name
+
+C1  What one side writes the other reads: both check what `version_fit` says, as InvalidArgument
+    before anything is written and as Corruption after anything is read.
+C2  An unknown form, status, format or operation was written by a newer neve and is refused, because
+    its meaning may matter; so are delete files, which neve does not apply.
+C3  Unknown fields of a manifest and of its whole files are carried along in `unread`, so that an
+    older neve that folds a newer one's edits into a state loses none of them.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from enum import IntEnum
+from typing import Final
+
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from neve.errors import Corruption, InvalidArgument
+from neve.manifest import mrub_pb2
+from neve.manifest.mrub import DAMAGE_HINT, NEWER_HINT, decode_mrub, encode_mrub
+from neve.manifest.version_fit import check_edit_fits, check_version_fits
+from neve.model.data_file import (
+    ColumnStatistics,
+    DataFile,
+    FileFormat,
+    PartitionValue,
+    VectorRef,
+    WalSegmentRef,
+)
+from neve.model.version import Operation, Version, VersionEdit, VersionFacts
+
+
+class _Status(IntEnum):
+    """What a manifest says about a file; on disk: never change."""
+
+    EXISTING = 0
+    ADDED = 1
+    DELETED = 2
+
+
+_VECTOR_FIELDS: Final = frozenset({"dv_path", "dv_offset", "dv_length", "dv_cardinality"})
+_FIELDS_WHEN_DELETED: Final = frozenset({"path", "status"})
+_FIELDS_WHEN_MARKED: Final = _VECTOR_FIELDS | {"path"}
+
+
+def encode_version(version: Version) -> bytes:
+    """Bytes of a whole Version; raises InvalidArgument when it could not be read back."""
+    check_version_fits(version)
+    with _refusing_what_protobuf_cannot_hold():
+        manifest = _manifest_of(version.facts, number=version.number, parent=version.parent)
+        manifest.form = mrub_pb2.FORM_STATE
+        manifest.next_row_id = version.next_row_id
+        manifest.first_row_id = version.first_row_id
+        for file in version.files.values():
+            _add_file(manifest, file, _Status.EXISTING)
+    return encode_mrub(manifest)
+
+
+def encode_edit(edit: VersionEdit) -> bytes:
+    """Bytes of an edit; raises InvalidArgument when it could not be read back."""
+    check_edit_fits(edit)
+    with _refusing_what_protobuf_cannot_hold():
+        manifest = _manifest_of(edit.facts, number=edit.base + 1, parent=edit.base or None)
+        manifest.form = mrub_pb2.FORM_EDIT
+        for path in edit.removed:
+            manifest.data_files.add(path=path, status=_Status.DELETED)
+        for path, vector in edit.vectors.items():
+            manifest.data_files.add(
+                path=path,
+                dv_path=vector.path,
+                dv_offset=vector.offset,
+                dv_length=vector.length,
+                dv_cardinality=vector.cardinality,
+            )
+        for file in edit.added:
+            _add_file(manifest, file, _Status.ADDED)
+    return encode_mrub(manifest)
+
+
+def decode_version(frame: bytes, *, path: str) -> Version:
+    """Read a whole Version; raises Corruption naming `path`, the place of the frame."""
+    manifest = _manifest_in(frame, mrub_pb2.FORM_STATE, path)
+    files: dict[str, DataFile] = {}
+    for ref in manifest.data_files:
+        if _status_of(ref, path) is not _Status.EXISTING:
+            raise _damaged(f"a whole version says that {ref.path!a} has changed", path)
+        if ref.path in files:
+            raise _damaged(f"a version names {ref.path!a} twice", path)
+        files[ref.path] = _file_of(ref, path)
+    version = Version(
+        number=manifest.snapshot_id,
+        parent=_parent_of(manifest),
+        files=files,
+        next_row_id=manifest.next_row_id,
+        first_row_id=manifest.first_row_id,
+        facts=_facts_of(manifest, path),
+    )
+    with _damage_at(path):
+        check_version_fits(version)
+    return version
+
+
+def decode_edit(frame: bytes, *, path: str) -> VersionEdit:
+    """Read an edit; raises Corruption naming `path`, the place of the frame."""
+    manifest = _manifest_in(frame, mrub_pb2.FORM_EDIT, path)
+    added: list[DataFile] = []
+    removed: list[str] = []
+    vectors: dict[str, VectorRef] = {}
+    for ref in manifest.data_files:
+        match _status_of(ref, path):
+            case _Status.ADDED:
+                added.append(_file_of(ref, path))
+            case _Status.DELETED:
+                _check_only(ref, _FIELDS_WHEN_DELETED, path)
+                removed.append(ref.path)
+            case _Status.EXISTING:
+                _check_only(ref, _FIELDS_WHEN_MARKED, path)
+                vector = _vector_of(ref, path)
+                if vector is None or ref.path in vectors:
+                    raise _damaged(f"an edit gives {ref.path!a} no vector, or two", path)
+                vectors[ref.path] = vector
+    base = _parent_of(manifest) or 0
+    if manifest.snapshot_id != base + 1:
+        raise _damaged(f"an edit leads from version {base} to {manifest.snapshot_id}", path)
+    edit = VersionEdit(
+        base=base,
+        added=tuple(added),
+        removed=tuple(removed),
+        vectors=vectors,
+        facts=_facts_of(manifest, path),
+    )
+    with _damage_at(path):
+        check_edit_fits(edit)
+    return edit
+
+
+# Values to messages.
+
+
+def _manifest_of(facts: VersionFacts, *, number: int, parent: int | None) -> mrub_pb2.Manifest:
+    manifest = mrub_pb2.Manifest(
+        snapshot_id=number,
+        sequence_number=number,
+        schema_id=facts.schema_id,
+        partition_spec_id=facts.spec_id,
+        previous_snapshot_id=parent,
+        last_updated_ms=facts.timestamp_ms,
+        properties=facts.summary,
+        operation=facts.operation,
+    )
+    for segment in facts.wal_segments:
+        _fill_segment(manifest.wal_segments.add(), segment)
+    manifest.MergeFromString(facts.unread)
+    return manifest
+
+
+def _add_file(manifest: mrub_pb2.Manifest, file: DataFile, status: _Status) -> None:
+    ref = manifest.data_files.add(
+        path=file.path,
+        file_size=file.file_bytes,
+        num_rows=file.row_count,
+        level=file.level,
+        seq_min=file.sequence_min,
+        seq_max=file.sequence_max,
+        key_min=file.key_min,
+        key_max=file.key_max,
+        status=status,
+        format=file.format,
+        first_row_id=file.first_row_id,
+        footer_crc=file.footer_crc,
+        spec_id=file.spec_id,
+        schema_id=file.schema_id,
+        commit_ms_min=file.commit_ms_min,
+        commit_ms_max=file.commit_ms_max,
+    )
+    if file.vector is not None:
+        ref.dv_path = file.vector.path
+        ref.dv_offset = file.vector.offset
+        ref.dv_length = file.vector.length
+        ref.dv_cardinality = file.vector.cardinality
+    for member in file.partition:
+        ref.partition.add(field_id=member.field_id, value=member.value)
+    for column in file.statistics:
+        ref.statistics.add(
+            field_id=column.field_id,
+            compressed_bytes=column.compressed_bytes,
+            value_count=column.value_count,
+            null_count=column.null_count,
+            nan_count=column.nan_count,
+            lower=column.lower,
+            upper=column.upper,
+        )
+    for segment in file.wal_segments:
+        _fill_segment(ref.wal_segments.add(), segment)
+    if file.unread:
+        ref.MergeFromString(file.unread)
+
+
+def _fill_segment(ref: mrub_pb2.WalSegmentRef, segment: WalSegmentRef) -> None:
+    ref.seq = segment.log_number
+    ref.file_id = segment.file_id
+    ref.first_frame = segment.first_frame
+    ref.last_frame = segment.last_frame
+
+
+@contextmanager
+def _refusing_what_protobuf_cannot_hold() -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, DecodeError) as error:
+        raise InvalidArgument(
+            f"a version cannot be stored: {error}",
+            hint="Texts must have a UTF-8 form, and `unread` must come from a stored version",
+        ) from error
+
+
+# Messages to values.
+
+
+def _manifest_in(frame: bytes, form: mrub_pb2.Form, path: str) -> mrub_pb2.Manifest:
+    manifest = decode_mrub(frame, path=path)
+    if manifest.form not in mrub_pb2.Form.values():
+        raise _newer(f"manifest form {manifest.form} is unknown", path)
+    if manifest.form != form:
+        found, wanted = mrub_pb2.Form.Name(manifest.form), mrub_pb2.Form.Name(form)
+        raise _damaged(f"a manifest of {found} stands where {wanted} belongs", path)
+    if manifest.delete_files:
+        raise _newer("a version names delete files, which this neve does not apply", path)
+    if manifest.sequence_number != manifest.snapshot_id:
+        raise _damaged(
+            f"version {manifest.snapshot_id} has the sequence number {manifest.sequence_number}",
+            path,
+        )
+    return manifest
+
+
+def _parent_of(manifest: mrub_pb2.Manifest) -> int | None:
+    return manifest.previous_snapshot_id if manifest.HasField("previous_snapshot_id") else None
+
+
+def _facts_of(manifest: mrub_pb2.Manifest, path: str) -> VersionFacts:
+    """Give the facts of a commit; takes the manifest apart, so it is the last to read it."""
+    try:
+        operation = Operation(manifest.operation)
+    except ValueError:
+        raise _newer(f"operation {manifest.operation[:40]!a} is unknown", path) from None
+    return VersionFacts(
+        operation=operation,
+        timestamp_ms=manifest.last_updated_ms,
+        schema_id=manifest.schema_id,
+        spec_id=manifest.partition_spec_id,
+        summary=dict(manifest.properties),
+        wal_segments=_segments_of(manifest.wal_segments),
+        unread=_take_unread(manifest),
+    )
+
+
+def _status_of(ref: mrub_pb2.DataFileRef, path: str) -> _Status:
+    try:
+        return _Status(ref.status)
+    except ValueError:
+        raise _newer(f"file status {ref.status} is unknown", path) from None
+
+
+def _file_of(ref: mrub_pb2.DataFileRef, path: str) -> DataFile:
+    """Give all facts of a file; takes the message apart, so it is the last to read it."""
+    try:
+        file_format = FileFormat(ref.format)
+    except ValueError:
+        raise _newer(f"file format {ref.format} is unknown", path) from None
+    return DataFile(
+        path=ref.path,
+        file_bytes=ref.file_size,
+        row_count=ref.num_rows,
+        level=ref.level,
+        key_min=ref.key_min,
+        key_max=ref.key_max,
+        sequence_min=ref.seq_min,
+        sequence_max=ref.seq_max,
+        format=file_format,
+        vector=_vector_of(ref, path),
+        first_row_id=ref.first_row_id if ref.HasField("first_row_id") else None,
+        footer_crc=ref.footer_crc,
+        spec_id=ref.spec_id,
+        partition=tuple(
+            PartitionValue(
+                field_id=member.field_id,
+                value=member.value if member.HasField("value") else None,
+            )
+            for member in ref.partition
+        ),
+        schema_id=ref.schema_id,
+        statistics=tuple(_statistics_of(column) for column in ref.statistics),
+        commit_ms_min=ref.commit_ms_min,
+        commit_ms_max=ref.commit_ms_max,
+        wal_segments=_segments_of(ref.wal_segments),
+        unread=_take_unread(ref),
+    )
+
+
+def _statistics_of(column: mrub_pb2.ColumnStatistics) -> ColumnStatistics:
+    return ColumnStatistics(
+        field_id=column.field_id,
+        compressed_bytes=column.compressed_bytes,
+        value_count=column.value_count,
+        null_count=column.null_count,
+        nan_count=column.nan_count if column.HasField("nan_count") else None,
+        lower=column.lower if column.HasField("lower") else None,
+        upper=column.upper if column.HasField("upper") else None,
+    )
+
+
+def _vector_of(ref: mrub_pb2.DataFileRef, path: str) -> VectorRef | None:
+    present = [name for name in _VECTOR_FIELDS if ref.HasField(name)]
+    if not present:
+        return None
+    if len(present) < len(_VECTOR_FIELDS):
+        raise _damaged(f"half of the vector of {ref.path!a} is missing", path)
+    return VectorRef(
+        path=ref.dv_path,
+        offset=ref.dv_offset,
+        length=ref.dv_length,
+        cardinality=ref.dv_cardinality,
+    )
+
+
+def _segments_of(refs: Iterable[mrub_pb2.WalSegmentRef]) -> tuple[WalSegmentRef, ...]:
+    return tuple(
+        WalSegmentRef(
+            log_number=ref.seq,
+            file_id=ref.file_id,
+            first_frame=ref.first_frame,
+            last_frame=ref.last_frame,
+        )
+        for ref in refs
+    )
+
+
+def _take_unread(message: Message) -> bytes:
+    """Give the fields that have no name here, by clearing all that have one."""
+    if not len(UnknownFieldSet(message)):
+        return b""
+    for field, _ in message.ListFields():
+        message.ClearField(field.name)
+    return message.SerializeToString(deterministic=True)
+
+
+def _check_only(ref: mrub_pb2.DataFileRef, allowed: frozenset[str], path: str) -> None:
+    surplus = sorted({field.name for field, _ in ref.ListFields()} - allowed)
+    if surplus:
+        raise _damaged(f"an edit says {', '.join(surplus)} of {ref.path!a}, which it keeps", path)
+
+
+@contextmanager
+def _damage_at(path: str) -> Iterator[None]:
+    try:
+        yield
+    except InvalidArgument as error:
+        raise _damaged(error.message, path) from error
+
+
+def _damaged(message: str, path: str) -> Corruption:
+    return Corruption(message, path=path, hint=DAMAGE_HINT)
+
+
+def _newer(message: str, path: str) -> Corruption:
+    return Corruption(message, path=path, hint=NEWER_HINT)

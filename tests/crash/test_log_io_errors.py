@@ -129,3 +129,13 @@ def test_a_log_that_cannot_be_made_says_so() -> None:
         open_log(store_on(disk))
 
     assert caught.value.path == "wal/000001.wal"
+
+
+def test_a_sync_that_fails_while_a_full_log_is_closed_leaves_the_new_rows_unwritten() -> None:
+    disk = FaultyDisk(SimulatedDisk(), [Failure(at=1, kind=CallKind.SYNC)])
+    options = LogOptions(sync=SyncPolicy.NONE, segment_bytes=32 << 10, preallocate=False)
+    log = open_log(store_on(disk), options=options)
+    log.append(put("a", bytes(40_000)))
+
+    with pytest.raises(Closed, match="reopen"):
+        log.append(put("b"))

@@ -27,7 +27,7 @@ from contextlib import contextmanager
 from enum import IntEnum
 from typing import Final
 
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from neve.errors import Corruption, InvalidArgument
@@ -105,10 +105,10 @@ def decode_version(frame: bytes, *, path: str) -> Version:
     version = Version(
         number=manifest.snapshot_id,
         parent=_parent_of(manifest),
+        facts=_facts_of(manifest, path),
         files=files,
         next_row_id=manifest.next_row_id,
         first_row_id=manifest.first_row_id,
-        facts=_facts_of(manifest, path),
     )
     with _damage_at(path):
         check_version_fits(version)
@@ -139,10 +139,10 @@ def decode_edit(frame: bytes, *, path: str) -> VersionEdit:
         raise _damaged(f"an edit leads from version {base} to {manifest.snapshot_id}", path)
     edit = VersionEdit(
         base=base,
+        facts=_facts_of(manifest, path),
         added=tuple(added),
         removed=tuple(removed),
         vectors=vectors,
-        facts=_facts_of(manifest, path),
     )
     with _damage_at(path):
         check_edit_fits(edit)
@@ -254,7 +254,6 @@ def _parent_of(manifest: mrub_pb2.Manifest) -> int | None:
 
 
 def _facts_of(manifest: mrub_pb2.Manifest, path: str) -> VersionFacts:
-    """Give the facts of a commit; takes the manifest apart, so it is the last to read it."""
     try:
         operation = Operation(manifest.operation)
     except ValueError:
@@ -266,7 +265,7 @@ def _facts_of(manifest: mrub_pb2.Manifest, path: str) -> VersionFacts:
         spec_id=manifest.partition_spec_id,
         summary=dict(manifest.properties),
         wal_segments=_segments_of(manifest.wal_segments),
-        unread=_take_unread(manifest),
+        unread=_unread_of(manifest),
     )
 
 
@@ -278,7 +277,6 @@ def _status_of(ref: mrub_pb2.DataFileRef, path: str) -> _Status:
 
 
 def _file_of(ref: mrub_pb2.DataFileRef, path: str) -> DataFile:
-    """Give all facts of a file; takes the message apart, so it is the last to read it."""
     try:
         file_format = FileFormat(ref.format)
     except ValueError:
@@ -309,7 +307,7 @@ def _file_of(ref: mrub_pb2.DataFileRef, path: str) -> DataFile:
         commit_ms_min=ref.commit_ms_min,
         commit_ms_max=ref.commit_ms_max,
         wal_segments=_segments_of(ref.wal_segments),
-        unread=_take_unread(ref),
+        unread=_unread_of(ref),
     )
 
 
@@ -351,13 +349,15 @@ def _segments_of(refs: Iterable[mrub_pb2.WalSegmentRef]) -> tuple[WalSegmentRef,
     )
 
 
-def _take_unread(message: Message) -> bytes:
-    """Give the fields that have no name here, by clearing all that have one."""
+def _unread_of(message: mrub_pb2.Manifest | mrub_pb2.DataFileRef) -> bytes:
+    """Give the fields that have no name here: what is left when all that have one are cleared."""
     if not len(UnknownFieldSet(message)):
         return b""
+    rest = type(message)()
+    rest.MergeFrom(message)
     for field, _ in message.ListFields():
-        message.ClearField(field.name)
-    return message.SerializeToString(deterministic=True)
+        rest.ClearField(field.name)
+    return rest.SerializeToString(deterministic=True)
 
 
 def _check_only(ref: mrub_pb2.DataFileRef, allowed: frozenset[str], path: str) -> None:

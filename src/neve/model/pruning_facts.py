@@ -92,57 +92,43 @@ _MATCHED_BY_NAN: Final = frozenset(
 
 def match(predicate: BoundPredicate, facts: Mapping[int, ColumnFacts]) -> Match:
     """Tell how many rows match, by what is known of their columns, by field id."""
-    if isinstance(predicate, Always):
-        return Match.ALWAYS if predicate.answer else Match.NEVER
     if isinstance(predicate, BoundCondition):
         return _match_condition(predicate, facts.get(predicate.column.field_id, _UNKNOWN))
+    if isinstance(predicate, Always):
+        return Match.ALWAYS if predicate.answer else Match.NEVER
     assert isinstance(predicate, AllOf | AnyOf)
-    answers = {match(operand, facts) for operand in predicate.operands}
     decisive, other = Match.NEVER, Match.ALWAYS
     if isinstance(predicate, AnyOf):
         decisive, other = other, decisive
-    if decisive in answers:
-        return decisive
-    return other if answers == {other} else Match.SOME
-
-
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """Rows that an operator treats alike."""
-
-    may_exist: bool
-    some_match: bool
-    all_match: bool
+    joined = other
+    for operand in predicate.operands:
+        answer = match(operand, facts)
+        if answer is decisive:
+            return decisive
+        if answer is Match.SOME:
+            joined = answer
+    return joined
 
 
 def _match_condition(condition: BoundCondition, facts: ColumnFacts) -> Match:
     operator = condition.operator
     nan_count = facts.nan_count if is_float(condition.column.type) else 0
-    nulls_match = operator is Operator.IS_NULL
-    nans_match = operator in _MATCHED_BY_NAN
-    bounds = _Bounds(_known(facts.lower), _known(facts.upper))
+    nulls, nans = facts.null_count != 0, nan_count != 0
+    nulls_match, nans_match = operator is Operator.IS_NULL, operator in _MATCHED_BY_NAN
+    # A count that is unknown may be zero.
+    others = (facts.null_count or 0) + (nan_count or 0)
+    ordinary = facts.row_count is None or others < facts.row_count
     try:
-        some_match, all_match = bounds.match(condition)
+        some_match, all_match = _Bounds(_known(facts.lower), _known(facts.upper)).match(condition)
     except TypeError:
         # Bounds of another kind than the column say nothing about it.
         some_match, all_match = True, False
-    groups = (
-        _Group(facts.null_count != 0, nulls_match, nulls_match),
-        _Group(nan_count != 0, nans_match, nans_match),
-        _Group(_may_be_ordinary(facts, nan_count), some_match, all_match),
-    )
-    if not any(group.may_exist and group.some_match for group in groups):
+    if not ((nulls and nulls_match) or (nans and nans_match) or (ordinary and some_match)):
         return Match.NEVER
-    if all(group.all_match for group in groups if group.may_exist):
+    # A group that may be there must match as a whole.
+    if nulls <= nulls_match and nans <= nans_match and ordinary <= all_match:
         return Match.ALWAYS
     return Match.SOME
-
-
-def _may_be_ordinary(facts: ColumnFacts, nan_count: int | None) -> bool:
-    if facts.row_count is None:
-        return True
-    # An unknown count may be zero.
-    return (facts.null_count or 0) + (nan_count or 0) < facts.row_count
 
 
 @dataclass(frozen=True, slots=True)

@@ -205,15 +205,19 @@ class EndingJudge:
 
     def _lost_rows(self, from_offset: int) -> str | None:
         assert self._identity.log_number is not None, "an own log has its number in every header"
-        first: int | None = self._expected
+        first = self._expected
+        last = at = -1
         for claim in claims_behind(
             self._read_at, from_offset=from_offset, log_number=self._identity.log_number
         ):
-            first = claim.sequence if first is None else first
-            if claim.durable_through >= first:
-                return (
-                    f"the record at byte {claim.offset:,} shows that rows up to "
-                    f"{claim.durable_through:,} were durable, and rows from {first:,} cannot be "
-                    "read"
-                )
-        return None
+            if self._expected is None:
+                # Nothing was read, so the lowest row that any record holds is due.
+                first = claim.sequence if first is None else min(first, claim.sequence)
+            if claim.durable_through > last:
+                last, at = claim.durable_through, claim.offset
+        if first is None or last < first:
+            return None
+        return (
+            f"the record at byte {at:,} shows that rows up to {last:,} were durable, and rows "
+            f"from {first:,} cannot be read"
+        )

@@ -240,9 +240,10 @@ class WriteAheadLog:
                 self._rotate()
             payloads = self._frame_group(group)
         except NeveError as error:
+            # Nothing of this group was written, also when closing the full log failed.
             self._next_sequence = first_sequence
             for work in group:
-                work.failure = error
+                work.failure = self._unusable or error
             return
         try:
             self._active.append(payloads)

@@ -8,7 +8,6 @@ with its continuation indented below it, and a list inside a numbered step is in
 Markdown would run the rules together into one paragraph, and wants four spaces for the list inside.
 Drawings are indented more deeply and stay as they are.
 """
-# ruff: noqa: INP001  the site's own folder is no package
 
 import re
 from typing import Final

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from neve.errors import Corruption
 from neve.manifest.invariants import check_added, check_edit, check_version
-from neve.manifest.mrub import HEADER_BYTES, TRAILER_BYTES, decode_mrub
+from neve.manifest.mrub import HEADER_BYTES, TRAILER_BYTES, decode_mrub, encode_mrub
 from neve.manifest.version_codec import decode_edit, decode_version, encode_edit, encode_version
 from neve.model.version import Version, VersionEdit, apply_edit
 from neve.testing.strategies import edit_histories, versions
@@ -80,8 +80,7 @@ def test_a_changed_state_is_corruption_or_a_version_that_can_be_stored(
 
     try:
         changed = decode_version(reframed(payload), path=PLACE)
-    except Corruption as error:
-        assert error.path == PLACE
+    except Corruption:
         return
     assert decode_version(encode_version(changed), path=PLACE) == changed
 
@@ -94,8 +93,7 @@ def test_a_changed_edit_is_corruption_or_an_edit_that_can_be_stored(
 
     try:
         changed = decode_edit(reframed(payload), path=PLACE)
-    except Corruption as error:
-        assert error.path == PLACE
+    except Corruption:
         return
     assert decode_edit(encode_edit(changed), path=PLACE) == changed
 
@@ -103,6 +101,7 @@ def test_a_changed_edit_is_corruption_or_an_edit_that_can_be_stored(
 @given(st.binary(max_size=60), st.sampled_from([b"", b"MRUB\x01", b"MRUB\x02"]))
 def test_made_up_bytes_are_corruption_or_a_manifest(tail: bytes, beginning: bytes) -> None:
     try:
-        decode_mrub(beginning + tail, path=PLACE)
-    except Corruption as error:
-        assert error.path == PLACE
+        manifest = decode_mrub(beginning + tail, path=PLACE)
+    except Corruption:
+        return
+    assert decode_mrub(encode_mrub(manifest), path=PLACE) == manifest

@@ -22,7 +22,7 @@ _ROWS_MAX: Final = 1_000_000
 def main() -> None:
     """Write rows to the table named on the command line until killed."""
     root, table_id = sys.argv[1:]
-    store = LocalStore(root)
+    store = LocalStore(root, create=False)
     paths = TablePaths(table_id)
     lock = store.lock(paths.lock)
     table = DemoTable()
@@ -41,8 +41,12 @@ def main() -> None:
             with taking:
                 number = next(numbers)
             sequence = log.append(table.put(number))
-            # One call below PIPE_BUF is written whole or not at all, also by a dying process.
-            os.write(sys.stdout.fileno(), b"%d %d\n" % (sequence, number))
+            try:
+                # One call below PIPE_BUF is written whole or not at all, also by a dying process.
+                os.write(sys.stdout.fileno(), b"%d %d\n" % (sequence, number))
+            except BrokenPipeError:
+                # Whoever listened is gone, and nobody is left to do the killing.
+                os._exit(0)
 
     threads = [Thread(target=write, daemon=True) for _ in range(THREADS)]
     for thread in threads:

@@ -8,6 +8,7 @@ from neve.cli.log_drawing import LogDrawing
 from neve.cli.log_file import LogFileOnDisk, open_log_file
 from neve.cli.log_json import LogJson
 from neve.cli.output import Page
+from neve.cli.shown_text import counted
 from neve.errors import Corruption, InvalidArgument
 from neve.wal.inspection import LogInspection, PayloadKind, payload_kind_of
 from neve.wal.log_ending import Ending
@@ -73,9 +74,8 @@ def wal(
         else:
             ending = _draw(inspection, opened, limit=limit, hex_only=hex_only)
     if strict and ending.damage_count:
-        places = "place" if ending.damage_count == 1 else "places"
         raise Corruption(
-            f"the log is damaged in {ending.damage_count:,} {places}: {ending.detail}",
+            f"the log is damaged in {counted(ending.damage_count, 'place')}: {ending.detail}",
             path=file,
             offset=ending.offset,
         )

@@ -22,6 +22,7 @@ from rich.text import Text
 from neve.cli.log_file import LogFileOnDisk
 from neve.cli.log_json import completes_a_record, fragment_name, header_kind
 from neve.cli.record_words import RecordWords
+from neve.cli.shown_text import counted
 from neve.wal.inspection import InspectedDamage, LogicalRecord, LogInspection, PayloadKind
 from neve.wal.log_ending import Ending, EndReason
 from neve.wal.log_parts import (
@@ -122,8 +123,7 @@ class LogDrawing:
     def _block(self, block: Block | EmptyBlocks | _Run, symbols: set[str]) -> Iterator[Text]:
         match block:
             case EmptyBlocks():
-                blocks = "block" if block.block_count == 1 else "blocks"
-                what = f"{block.block_count:,} {blocks} of zeros, {block.byte_count:,} bytes"
+                what = f"{counted(block.block_count, 'block')} of zeros, {block.byte_count:,} bytes"
                 yield Text(f"   ┊ {what}: reserved, never written", "dim")
             case _Run():
                 places = f"blocks {block.first_index:,} to {block.last_index:,}"
@@ -220,10 +220,10 @@ class LogDrawing:
             self._advance()
         if damage_count > _DAMAGE_LINES_MAX:
             more = damage_count - _DAMAGE_LINES_MAX
-            yield Text(f"  ✗ and {more:,} more damaged places", "bold red")
+            yield Text(f"  ✗ and {counted(more, 'more damaged place')}", "bold red")
         if record_count:
-            more_words = f"{record_count:,} more records: raise --limit, or start with --from"
-            yield Text(f"  … {more_words}", "dim")
+            records = counted(record_count, "more record")
+            yield Text(f"  … {records}: raise --limit, or start with --from", "dim")
 
     def _legend(self, symbols: set[str]) -> Iterator[Text]:
         meanings = {
@@ -246,13 +246,12 @@ class LogDrawing:
         yield Text(
             f"{mark} reading ends at byte {ending.offset:,}, {ending.reason}: {detail}", style
         )
-        facts = f"  {ending.record_count:,} records"
+        facts = f"  {counted(ending.record_count, 'record')}"
         if self._inspection.payload is PayloadKind.BATCH:
-            facts += f" · {ending.row_count:,} rows"
+            facts += f" · {counted(ending.row_count, 'row')}"
         if ending.damage_count:
-            places = "place" if ending.damage_count == 1 else "places"
-            facts += f" · {ending.damage_count:,} damaged {places}"
-            facts += f", {ending.dropped_bytes:,} bytes dropped"
+            facts += f" · {counted(ending.damage_count, 'damaged place')}"
+            facts += f", {counted(ending.dropped_bytes, 'byte')} dropped"
         else:
             facts += " · nothing damaged"
         yield Text(facts)
@@ -371,8 +370,7 @@ def _stale_line(stale: list[StalePart]) -> Text:
     first, last = stale[0], stale[-1]
     byte_count = last.offset + last.byte_count - first.offset
     line = _begin_line(first.offset, "stale", byte_count)
-    records = "record" if len(stale) == 1 else "records"
-    return line.append(f"{len(stale):,} {records} of log {first.log_number}", "yellow")
+    return line.append(f"{counted(len(stale), 'record')} of log {first.log_number}", "yellow")
 
 
 def _damage_line(damage: InspectedDamage) -> Text:

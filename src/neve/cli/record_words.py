@@ -77,7 +77,7 @@ class RecordWords:
             line.append(f" in family {entry.column_family}", "dim")
         if entry.op == "unknown":
             line.append(f" tag {entry.tag:#04x}", "bold red")
-        room = max(16, self._columns - len(line.plain))
+        room = max(16, self._columns - len(line.plain) - len("  = "))
         for name, content in entry.fields:
             if name == "key":
                 line.append(f" {self._bytes(content, room // 2)}")

@@ -22,6 +22,7 @@ C3  Unknown fields of a manifest and of its whole files are carried along in `un
     older neve that folds a newer one's edits into a state loses none of them.
 """
 
+import copy
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
@@ -98,9 +99,9 @@ def decode_version(frame: bytes, *, path: str) -> Version:
     files: dict[str, DataFile] = {}
     for ref in manifest.data_files:
         if _status_of(ref, path) is not _Status.EXISTING:
-            raise _damaged(f"a whole version says that {ref.path!a} has changed", path)
+            raise _damaged(f"a whole version says that {_shown(ref)} has changed", path)
         if ref.path in files:
-            raise _damaged(f"a version names {ref.path!a} twice", path)
+            raise _damaged(f"a version names {_shown(ref)} twice", path)
         files[ref.path] = _file_of(ref, path)
     version = Version(
         number=manifest.snapshot_id,
@@ -132,7 +133,7 @@ def decode_edit(frame: bytes, *, path: str) -> VersionEdit:
                 _check_only(ref, _FIELDS_WHEN_MARKED, path)
                 vector = _vector_of(ref, path)
                 if vector is None or ref.path in vectors:
-                    raise _damaged(f"an edit gives {ref.path!a} no vector, or two", path)
+                    raise _damaged(f"an edit gives {_shown(ref)} no vector, or two", path)
                 vectors[ref.path] = vector
     base = _parent_of(manifest) or 0
     if manifest.snapshot_id != base + 1:
@@ -328,7 +329,7 @@ def _vector_of(ref: mrub_pb2.DataFileRef, path: str) -> VectorRef | None:
     if not present:
         return None
     if len(present) < len(_VECTOR_FIELDS):
-        raise _damaged(f"half of the vector of {ref.path!a} is missing", path)
+        raise _damaged(f"half of the vector of {_shown(ref)} is missing", path)
     return VectorRef(
         path=ref.dv_path,
         offset=ref.dv_offset,
@@ -353,17 +354,23 @@ def _unread_of(message: mrub_pb2.Manifest | mrub_pb2.DataFileRef) -> bytes:
     """Give the fields that have no name here: what is left when all that have one are cleared."""
     if not len(UnknownFieldSet(message)):
         return b""
-    rest = type(message)()
-    rest.MergeFrom(message)
+    rest = copy.deepcopy(message)
     for field, _ in message.ListFields():
         rest.ClearField(field.name)
     return rest.SerializeToString(deterministic=True)
 
 
+def _shown(ref: mrub_pb2.DataFileRef) -> str:
+    """Quote a path that is not checked yet, so that it stays on one short line."""
+    return f"{ref.path[:80]!a}"
+
+
 def _check_only(ref: mrub_pb2.DataFileRef, allowed: frozenset[str], path: str) -> None:
     surplus = sorted({field.name for field, _ in ref.ListFields()} - allowed)
     if surplus:
-        raise _damaged(f"an edit says {', '.join(surplus)} of {ref.path!a}, which it keeps", path)
+        raise _damaged(
+            f"an edit says {', '.join(surplus)} of {_shown(ref)}, which it does not add", path
+        )
 
 
 @contextmanager

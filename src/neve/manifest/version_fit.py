@@ -54,14 +54,14 @@ def check_edit_fits(edit: VersionEdit) -> None:
     what = f"the edit of version {edit.base}"
     _check_numbers(what, _INT64_BITS, base=edit.base, number=edit.base + 1)
     _check_facts(what, edit.facts)
-    _check_named_once("removes", edit.removed)
-    _check_named_once("adds", [file.path for file in edit.added])
     for path in (*edit.removed, *edit.vectors):
         check_path(path)
     for path, vector in edit.vectors.items():
         check_path(vector.path)
         _check_vector(path, vector)
     _check_files(edit.added)
+    _check_named_once("removes", edit.removed)
+    _check_named_once("adds", [file.path for file in edit.added])
 
 
 def _check_facts(what: str, facts: VersionFacts) -> None:

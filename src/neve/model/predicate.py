@@ -226,11 +226,9 @@ class ColumnName:
         return tuple(values)
 
     def _condition(self, operator: Operator, *values: object) -> Condition:
-        for value in values:
-            self._check(value)
-        return Condition(self.name, operator, values)
+        return Condition(self.name, operator, tuple(map(self._checked, values)))
 
-    def _check(self, value: object) -> None:
+    def _checked(self, value: object) -> object:
         if value is None:
             raise InvalidArgument(
                 f"column {self.name!r} was compared with None",
@@ -251,6 +249,8 @@ class ColumnName:
                 f"column {self.name!r} was compared with {value!r}",
                 hint="Nothing equals NaN: use is_nan() or not_nan()",
             )
+        # A predicate is a value; what can still change is copied.
+        return bytes(value) if isinstance(value, bytearray | memoryview) else value
 
 
 def col(name: str) -> ColumnName:

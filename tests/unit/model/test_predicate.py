@@ -237,6 +237,10 @@ def test_predicates_are_values() -> None:
     assert (col("n") > 5) == Condition("n", Operator.GT, (5,))
     assert hash(col("n") > 5) == hash(col("n") > 5)
     assert (col("n") > 5) != (col("n") > 6)
+    buffer = bytearray(b"a")
+    predicate = col("raw") == buffer
+    buffer[0] = 0
+    assert predicate == (col("raw") == b"a")
     assert repr(col("n")) == "col('n')"
     with pytest.raises(TypeError, match="unhashable"):
         hash(ColumnName("n"))

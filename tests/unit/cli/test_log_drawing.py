@@ -1,0 +1,152 @@
+"""The drawing of a log, part by part, as a person sees it."""
+
+from neve.cli.log_drawing import LogDrawing
+from neve.cli.log_file import LogFileOnDisk
+from neve.model.write_batch import WriteBatch
+from neve.storage.memory_store import MemoryStore
+from neve.wal.batch_codec import encode_changes, encode_put
+from neve.wal.inspection import LogInspection, PayloadKind
+from neve.wal.log_options import LogOptions
+from neve.wal.record_format import BLOCK_BYTES, HEADER_BYTES, RecordType
+from tests.unit.wal.inspected_logs import (
+    batch,
+    delete,
+    neve_log,
+    open_log,
+    physical_record,
+    put,
+    read_of,
+    segment,
+)
+
+
+def drawn(
+    content: bytes,
+    *,
+    limit: int = 1_000,
+    columns: int = 100,
+    log_number: int | None = None,
+    payload: PayloadKind = PayloadKind.BATCH,
+) -> str:
+    file = LogFileOnDisk(
+        name="log", byte_count=len(content), log_number=log_number, read_at=read_of(content)
+    )
+    inspection = LogInspection(file.read_at, payload=payload, log_number=log_number)
+    drawing = LogDrawing(inspection, columns=columns, limit=limit, hex_only=False)
+    text = "\n".join(line.plain for line in drawing.lines(file))
+    assert drawing.ending is not None
+    return text
+
+
+def recycled_log(rows: int) -> bytes:
+    """Give log 3 in the file that was log 1, which was longer."""
+    store = MemoryStore()
+    log = open_log(store, options=LogOptions(segment_bytes=20 * BLOCK_BYTES, recycle_count=1))
+    for number in range(rows):
+        log.append(encode_put(b"old %d" % number, b"x" * 1_000, schema_version=0))
+    log.rotate()
+    log.truncate_below(2)
+    log.rotate()
+    log.append(encode_changes(WriteBatch((put(b"new", b"y" * 2_000),))))
+    return store.get("000003.wal").payload
+
+
+def test_blocks_of_an_earlier_log_are_told_in_one_line() -> None:
+    text = drawn(recycled_log(300), log_number=3)
+
+    assert ": records of log 1, which this file was before" in text
+    assert text.count("╭─ block") <= 3
+    assert "~ an earlier log" not in text.splitlines()[0]
+
+
+def test_stale_records_inside_a_block_are_counted() -> None:
+    text = drawn(recycled_log(40), log_number=3)
+
+    assert "records of log 1" in text
+    assert "~ an earlier log" in text
+
+
+def test_a_batch_of_many_entries_is_told_by_its_first_ones() -> None:
+    text = drawn(neve_log([delete(b"key %02d" % number) for number in range(50)]))
+
+    assert text.count("delete") == 12
+    assert "… 38 more entries" in text
+
+
+def test_padding_ignored_records_and_hidden_bytes_are_told() -> None:
+    filler = batch(1, put(b"k", bytes(BLOCK_BYTES - HEADER_BYTES - 3 - 18)))
+    whole = segment(filler, batch(2, put(b"l")))
+    whole += physical_record(b"?", record_type=200) + bytes(HEADER_BYTES) + b"hidden"
+
+    text = drawn(whole)
+
+    assert "padding      3  no header fits here" in text
+    assert "ignored      1  type 200, which every reader passes over" in text
+    assert "a header of zeros hides 6 bytes that are not" in text
+
+
+def test_a_fragment_without_its_beginning_is_told_where_it_is() -> None:
+    lost = physical_record(b"lost", record_type=RecordType.LAST)
+
+    lines = drawn(lost + segment(batch(1, put(b"a")))).splitlines()
+
+    at = next(number for number, line in enumerate(lines) if "last" in line)
+    assert "✗ missing start of fragmented record at byte 0: 4 bytes dropped" in lines[at + 1]
+    assert 'row 1  put "a"' in lines[at + 2]
+
+
+def test_records_behind_the_end_are_marked() -> None:
+    rows = [[put(b"key %d" % number, b"v" * 9_000)] for number in range(10)]
+    content = bytearray(neve_log(*rows))
+    content[200] ^= 1
+
+    text = drawn(bytes(content))
+
+    assert "behind the end" in text
+
+
+def test_a_limit_of_nothing_tells_only_what_the_log_is_and_how_it_ends() -> None:
+    text = drawn(neve_log([put(b"a")]), limit=0)
+
+    assert "block" not in text
+    assert "… 3 more records" in text
+    assert "✔ reading ends at byte" in text
+
+
+def test_an_edit_is_told_field_by_field() -> None:
+    edit = b"\x01\x05x.Cmp" + b"\x06\x02\x0b" + b"\x63?"
+
+    text = drawn(segment(edit), payload=PayloadKind.EDIT)
+
+    assert "comparator  name x.Cmp" in text
+    assert "deleted file  level 2  file 11" in text
+    assert 'unknown tag 99  rest "?"' in text
+    assert "1 record · nothing damaged" in text
+
+
+def test_a_name_in_a_file_cannot_speak_to_the_terminal() -> None:
+    edit = b"\x01\x06a\x1b[2Jb"
+
+    text = drawn(segment(edit), payload=PayloadKind.EDIT)
+
+    assert r"name a\x1b[2Jb" in text
+
+
+def test_lines_fit_a_narrow_terminal() -> None:
+    text = drawn(neve_log([put(b"k" * 500, b"v" * 500)]), columns=80)
+
+    row = next(line for line in text.splitlines() if " put " in line)
+    assert len(row) <= 80
+    assert row.count("…") == 2
+
+
+def test_a_log_without_a_readable_record_is_drawn_as_damage() -> None:
+    content = bytearray(segment(batch(1, put(b"a"))))
+    content[0] ^= 1
+
+    text = drawn(bytes(content))
+
+    assert "no readable record" in text
+    assert "checksum mismatch (header says full, 21 bytes)" in text
+    assert "✗✗✗" not in text.splitlines()[0]
+    assert text.count("checksum mismatch at byte") == 0

@@ -17,7 +17,6 @@ H3  Only the part under the stopwatch counts: wall time, CPU time of all threads
 
 import gc
 import os
-import resource
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +29,7 @@ from typing import Final, Self
 
 import numpy as np
 
+from benchmarks.process_usage import cpu_seconds, written_bytes
 from benchmarks.result_file import (
     CandidateRecord,
     RatioRecord,
@@ -42,7 +42,6 @@ from benchmarks.result_file import (
 SEED: Final = 20_261
 ROUNDS_MIN: Final = 3
 _PERCENTILES: Final = (50, 95, 99)
-_PROCESS_IO: Final = Path("/proc/self/io")
 
 
 class BadTrial(Exception):
@@ -88,8 +87,8 @@ class Stopwatch:
     def __enter__(self) -> Self:
         if self.wall_seconds is not None:
             raise BadTrial("the stopwatch was started twice")
-        self._written_before = _written_bytes()
-        self._cpu_began = _cpu_seconds()
+        self._written_before = written_bytes()
+        self._cpu_began = cpu_seconds()
         self._wall_began = time.perf_counter()
         return self
 
@@ -100,8 +99,8 @@ class Stopwatch:
         traceback: TracebackType | None,
     ) -> None:
         self.wall_seconds = time.perf_counter() - self._wall_began
-        self.cpu_seconds = _cpu_seconds() - self._cpu_began
-        written_after = _written_bytes()
+        self.cpu_seconds = cpu_seconds() - self._cpu_began
+        written_after = written_bytes()
         if written_after is not None and self._written_before is not None:
             self.written_bytes = written_after - self._written_before
 
@@ -365,17 +364,3 @@ def _percentiles_us(latencies_ns: Sequence[int]) -> dict[str, float]:
         f"p{percentile}": float(value)
         for percentile, value in zip(_PERCENTILES, values, strict=True)
     }
-
-
-def _cpu_seconds() -> float:
-    children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return time.process_time() + children.ru_utime + children.ru_stime
-
-
-def _written_bytes() -> int | None:
-    """Bytes this process has handed to write calls so far; None where the kernel does not say."""
-    try:
-        lines = _PROCESS_IO.read_text().splitlines()
-    except OSError:
-        return None
-    return next((int(line.split()[1]) for line in lines if line.startswith("wchar:")), None)

@@ -183,6 +183,7 @@ class LogDrawing:
             isinstance(self._next_item, InspectedDamage) and self._next_item.offset <= part.offset
         ):
             if self._next_item.kind not in _PHYSICAL_DAMAGE:
+                self._shown += 1
                 yield Text.assemble(("│ ", "dim"), _damage_line(self._next_item))
             self._advance()
 

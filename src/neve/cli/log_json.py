@@ -22,13 +22,11 @@ first 10,000 places.
 from collections.abc import Iterator, Mapping
 from typing import Final, assert_never
 
-import pyarrow as pa
-
+from neve.cli.arrow_words import column_words, first_rows
 from neve.cli.log_file import LogFileOnDisk
 from neve.cli.output import JsonDocument
 from neve.cli.shown_text import Json, show_bytes, value_to_json
 from neve.errors import NeveError
-from neve.model.arrow_types import field_id_of
 from neve.model.row_codec import describe_row
 from neve.wal.foreign_batches import Entry
 from neve.wal.inspected_batch import InspectedBatch, RowsEntry
@@ -47,9 +45,6 @@ from neve.wal.log_parts import (
 )
 from neve.wal.segment_reader import DamageKind
 from neve.wal.version_edits import Fact, InternalKey, VersionEdit
-
-FIRST_ROWS: Final = 3
-"""Rows of an Arrow batch that are shown."""
 
 # Keeps a file that is nothing but damage from filling the memory; all of it is counted.
 _DAMAGE_MAX: Final = 10_000
@@ -210,8 +205,8 @@ class LogJson:
             "rows": rows.num_rows,
             "bytes": rows.nbytes,
             "columns": [
-                {"name": each.name, "type": str(each.type), "field_id": field_id_of(each)}
-                for each in rows.schema
+                {"name": name, "type": type_name, "field_id": field_id}
+                for name, type_name, field_id in column_words(rows)
             ],
             "first_rows": [value_to_json(row, hex_only=self._hex_only) for row in first_rows(rows)],
         }
@@ -243,14 +238,6 @@ class LogJson:
                 return {"key": key, "sequence": sequence, "type": write_type}
             case other:
                 return value_to_json(other, hex_only=self._hex_only)
-
-
-def first_rows(rows: pa.RecordBatch) -> list[dict[str, object]]:
-    """Give the first rows of a batch; none when Python has no value for something in them."""
-    try:
-        return rows.slice(0, FIRST_ROWS).to_pylist()
-    except (pa.ArrowException, ValueError, OverflowError):
-        return []
 
 
 def header_kind(*, recyclable: bool | None) -> str | None:

@@ -6,8 +6,8 @@ from typing import Final
 
 from rich.text import Text
 
-from neve.cli.log_json import first_rows
-from neve.cli.shown_text import show_bytes, shown_text, value_to_text
+from neve.cli.arrow_words import column_words, first_rows
+from neve.cli.shown_text import counted, show_bytes, shown_text, value_to_text
 from neve.errors import NeveError
 from neve.model.row_codec import describe_row
 from neve.wal.foreign_batches import Entry
@@ -108,10 +108,14 @@ class RecordWords:
             (f"rows {entry.sequence:,} to {last:,}  ", "bold"),
             (entry.op, _OP_STYLES.get(entry.op, "magenta")),
         )
-        names = [self.plain(field.name) for field in islice(rows.schema, _COLUMNS_TOLD_MAX)]
-        if len(rows.schema) > _COLUMNS_TOLD_MAX:
-            names.append(f"and {len(rows.schema) - _COLUMNS_TOLD_MAX} more")
-        told = f": {rows.num_rows:,} rows, {rows.nbytes:,} bytes, columns {', '.join(names)}"
+        columns = column_words(rows)
+        names = [self.plain(column.name) for column in columns[:_COLUMNS_TOLD_MAX]]
+        if len(columns) > _COLUMNS_TOLD_MAX:
+            names.append(f"and {len(columns) - _COLUMNS_TOLD_MAX} more")
+        told = (
+            f": {counted(rows.num_rows, 'row')}, {counted(rows.nbytes, 'byte')}, "
+            f"columns {', '.join(names)}"
+        )
         yield line.append(_clip(told, max(16, self._columns - len(line.plain))))
         for row in first_rows(rows):
             values = [

@@ -10,6 +10,7 @@ Twenty digits make the order of names the order of numbers.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from neve.errors import Corruption
 from neve.manifest import store_pb2
@@ -168,6 +169,8 @@ def decode_checkpoint(payload: bytes, *, number: int, path: str) -> State:
     found = decode_frame(payload, FrameKind.CHECKPOINT, store_pb2.Checkpoint, path=path)
     if found.segment != number:
         raise Corruption(f"checkpoint {found.segment} stands where {number} belongs", path=path)
+    if any(left.key >= right.key for left, right in pairwise(found.entries)):
+        raise Corruption("the keys of a checkpoint are not in ascending order", path=path)
     return State.from_entries(
         {record.key: record.value for record in found.entries},
         epoch=found.epoch,
@@ -196,9 +199,9 @@ def decode_lease(payload: bytes, *, path: str) -> Lease:
     )
 
 
-def numbers_in(objects: ObjectStore, prefix: str) -> Iterator[int]:
-    """Numbers of the objects whose names are `prefix` and twenty digits; others are foreign."""
-    for found in objects.list(prefix):
+def numbers_in(objects: ObjectStore, prefix: str, *, behind: int = 0) -> Iterator[int]:
+    """Numbers above `behind` of objects named `prefix` and twenty digits; others are foreign."""
+    for found in objects.list(prefix, after=f"{prefix}{behind:020}"):
         digits = found.path.removeprefix(prefix)
         if len(digits) == 20 and digits.isdecimal() and digits.isascii():  # noqa: PLR2004
             yield int(digits)

@@ -2,24 +2,47 @@
 
 Each document is an object with a `format` number. Unknown fields of a known format are kept by
 nobody: a change of meaning needs a new number, and a newer number is refused.
+
+J1  What could not be read back is not written: a number below 0 or above 2^63 - 1, a text without
+    a UTF-8 form, a document that is too long.
 """
 
 import json
 from collections.abc import Mapping
 from typing import Final, NoReturn
 
-from neve.errors import Corruption
+from neve.errors import Corruption, InvalidArgument, LimitExceeded
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
-DOCUMENT_BYTES_MAX: Final = 64 << 20
+# A parsed document takes up to 24 times its bytes, so this bounds what a hostile one can cost.
+DOCUMENT_BYTES_MAX: Final = 8 << 20
 _U63_MAX: Final = (1 << 63) - 1
 
 
 def write_document(format_number: int, fields: Mapping[str, Json]) -> bytes:
-    """Bytes of a document; equal fields give equal bytes."""
+    """Bytes of a document; equal fields give equal bytes. Raises InvalidArgument (J1)."""
     document: dict[str, Json] = {"format": format_number, **fields}
-    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    for name, value in document.items():
+        if isinstance(value, int) and not 0 <= value <= _U63_MAX:
+            raise InvalidArgument(
+                f"{name} cannot be {value}", hint="numbers are stored from 0 to 2^63 - 1"
+            )
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    try:
+        payload = text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(
+            f"a text cannot be stored: {error.reason}", hint="leave out half surrogates"
+        ) from error
+    if len(payload) > DOCUMENT_BYTES_MAX:
+        raise LimitExceeded(
+            f"a document of {len(payload):,} bytes is too large",
+            limit=DOCUMENT_BYTES_MAX,
+            actual=len(payload),
+            hint="name fewer things at once",
+        )
+    return payload
 
 
 class Document:
@@ -35,7 +58,7 @@ class Document:
         if len(payload) > DOCUMENT_BYTES_MAX:
             raise Corruption(f"a document of {len(payload):,} bytes is no document", path=path)
         try:
-            fields = json.loads(payload)
+            fields = json.loads(payload.decode())
         except (ValueError, RecursionError) as error:
             raise Corruption(f"a document cannot be read: {error}", path=path) from error
         if not isinstance(fields, dict):

@@ -15,11 +15,15 @@ Steps of a commit on the state after segment S:
 P1  A transaction is committed, lost, or (when time runs out in step 3) OutcomeUnknown; a lost one
     never becomes visible.
 P2  HEAD's segment and checkpoint never go down.
-P3  Folding is contiguous from the checkpoint to HEAD; a hole is never passed over.
+P3  Folding is contiguous from the checkpoint to HEAD; a hole is never passed over. Neither is an
+    old copy of HEAD, or a HEAD that is gone, as far as anything there shows it.
 P4  Anyone may move HEAD over a decided segment, so a writer that dies blocks nobody.
 P5  A segment names the transaction before it. A writer that slept may create a slot anew that was
     decided, folded and deleted long ago; nothing that follows names it, so no fold includes it.
 P6  Segments at or below a published checkpoint are garbage.
+P7  What was only read may be lost in a power cut, as long as its writer has not synced it. Before
+    HEAD is moved over a segment, before garbage is deleted and before a commit is confirmed that
+    another one finished, what that builds on is made durable by an attempt to create it.
 """
 
 from collections.abc import Iterator
@@ -71,22 +75,31 @@ class ManifestLog:
 
     def load(self, known: Loaded | None, patience: Patience) -> Loaded:
         """Read the newest state; costs one conditional read when `known` is the newest."""
+        known_head = known.head if known is not None else None
         while True:
-            head = self._read_head(known.head if known is not None else None)
+            head = self._read_head(known_head)
             if head is None:
-                return Loaded(state=State(), head=None)
-            if known is not None and known.head is not None and head.tag == known.head.tag:
-                return known
-            state = self._fold(head, known.state if known is not None else None)
+                if known_head is None and not self._has_history():
+                    return Loaded(state=State(), head=None)
+                if self._read_head(None) is None:
+                    raise self._head_is_missing()
+                continue
+            if known is not None and known_head is not None:
+                if head.tag == known_head.tag:
+                    return known
+                self._refuse_step_back(known_head, head)
+            state = self._fold(head, known.state if known is not None else State())
             if state is not None:
                 return Loaded(state=state, head=head)
             # A checkpoint was published and segments were deleted since HEAD was read.
             patience.pause("the manifest moves too fast to be read", path=self.paths.head)
 
     def decide(self, base: Loaded, records: Records, patience: Patience) -> tuple[Decision, Loaded]:
-        """Try to commit behind `base`; gives the state behind the decided slot.
+        """Try to commit behind `base`; gives what is known afterwards.
 
-        When lost, the state includes the winner of the slot, and everything behind it so far.
+        When committed, that is the state behind the slot, or still `base` if it took a second look:
+        nothing is read any more that could fail. When lost, the state includes the winner of the
+        slot, and everything behind it so far.
         """
         slot = base.state.segment + 1
         transaction = self._ids.uuid().bytes
@@ -106,27 +119,55 @@ class ManifestLog:
                 )
                 return Decision.COMMITTED, Loaded(state=state, head=head)
         decision = self._resolve(segment, patience)
+        if decision is Decision.COMMITTED:
+            return decision, base
         return decision, self.catch_up(base, patience)
 
     def catch_up(self, known: Loaded, patience: Patience) -> Loaded:
         """Read the newest state after moving HEAD over every decided segment."""
+        tried: Loaded | None = None
         while True:
             loaded = self.load(known, patience)
             following = self._read_segment(loaded.state.segment + 1)
             if following is None:
                 return loaded
-            self._move_head(following, loaded.head)
-            known = loaded
+            if tried is not None and tried.head == loaded.head:
+                patience.pause("HEAD could not be moved", path=self.paths.head)
+            self._advance(following, loaded.head, patience)
+            known = tried = loaded
+
+    def refuse_old_head(self, loaded: Loaded) -> None:
+        """Raise Corruption when there are objects that only a newer HEAD can have led to.
+
+        `loaded` is caught up. An old copy of HEAD whose checkpoint is still there looks complete,
+        and the slots behind it look free because they were collected.
+        """
+        if loaded.head is None:
+            return
+        reached = loaded.state.segment
+        beyond = {
+            self.paths.segment: numbers_in(self.objects, self.paths.segments, behind=reached + 1),
+            self.paths.checkpoint: numbers_in(self.objects, self.paths.checkpoints, behind=reached),
+        }
+        for spell, numbers in beyond.items():
+            number = next(numbers, None)
+            if number is not None and self._read_head(None) == loaded.head:
+                raise Corruption(
+                    f"HEAD is at segment {reached}, older than {spell(number)}",
+                    path=self.paths.head,
+                    hint="an old copy of HEAD was put in place: restore the newest one",
+                )
 
     def publish_checkpoint(self, state: State, patience: Patience) -> bool:
-        """Store the fold of a state and point HEAD to it; False when HEAD has a newer one."""
-        path = self.paths.checkpoint(state.segment)
-        if self.objects.put_if_absent(path, encode_checkpoint(state)) is None:
-            decode_checkpoint(self.objects.get(path).payload, number=state.segment, path=path)
+        """Store the fold of a state and point HEAD to it; False when another one did, or newer."""
+        self._create_checkpoint(state, patience)
+        tried = False
         while True:
             head = self._read_head(None)
-            if head is None or head.checkpoint >= state.segment:
-                return False
+            if head is None:
+                raise self._head_is_missing()
+            if head.checkpoint >= state.segment:
+                return tried and head.checkpoint == state.segment
             if self._swap_head(
                 head,
                 segment=head.segment,
@@ -134,13 +175,16 @@ class ManifestLog:
                 checkpoint=state.segment,
             ):
                 return True
-            patience.pause("HEAD moves too fast", path=self.paths.head)
+            tried = True
+            patience.pause("HEAD could not be moved", path=self.paths.head)
 
     def obsolete_objects(self) -> Iterator[str]:
         """Paths of segments and checkpoints that no reader of the present HEAD needs (P6)."""
         head = self._read_head(None)
         if head is None:
             return
+        # Deleting may outlive a power cut that a HEAD seen before its sync does not (P7).
+        self.objects.put_if_absent(self.paths.head, self._encode_again(head))
         for number in numbers_in(self.objects, self.paths.segments):
             if number > head.checkpoint:
                 break
@@ -162,15 +206,40 @@ class ManifestLog:
             return None
         return decode_head(found.payload, tag=found.tag, path=self.paths.head)
 
-    def _fold(self, head: Head, known: State | None) -> State | None:
-        """Fold up to HEAD; None when objects it needs were deleted meanwhile."""
-        state = known if known is not None and known.epoch == head.epoch else State()
-        if state.segment > head.segment:
+    def _has_history(self) -> bool:
+        """Whether there are objects that can only have come after a HEAD."""
+        segments = numbers_in(self.objects, self.paths.segments, behind=1)
+        checkpoints = numbers_in(self.objects, self.paths.checkpoints)
+        return next(segments, None) is not None or next(checkpoints, None) is not None
+
+    def _head_is_missing(self) -> Corruption:
+        return Corruption(
+            "HEAD is missing, and the store is not new",
+            path=self.paths.head,
+            hint="restore it from a copy: what the store holds cannot be told without it",
+        )
+
+    def _refuse_step_back(self, known: Head, head: Head) -> None:
+        if head.epoch != known.epoch:
             raise Corruption(
-                f"HEAD went back from segment {state.segment} to {head.segment}",
+                "another store was put in the place of this one",
                 path=self.paths.head,
-                hint="an old copy of HEAD was put in place: restore the newest one",
+                hint="restore the one that was here, or open the new one with a new handle",
             )
+        for what, before, now in (
+            ("segment", known.segment, head.segment),
+            ("checkpoint", known.checkpoint, head.checkpoint),
+        ):
+            if now < before:
+                raise Corruption(
+                    f"HEAD went back from {what} {before} to {now}",
+                    path=self.paths.head,
+                    hint="an old copy of HEAD was put in place: restore the newest one",
+                )
+
+    def _fold(self, head: Head, known: State) -> State | None:
+        """Fold up to HEAD; None when objects it needs were deleted meanwhile."""
+        state = known
         if state.segment < head.checkpoint:
             loaded = self._read_checkpoint(head.checkpoint)
             if loaded is None:
@@ -191,6 +260,9 @@ class ManifestLog:
             )
         if state.epoch != head.epoch or state.transaction != head.transaction:
             return self._unless_needed(head, self.paths.segment(head.segment), "not what HEAD says")
+        if state.checkpoint < head.checkpoint:
+            # One who only follows would otherwise carry every change since it began.
+            state = state.rebased(head.checkpoint)
         return state
 
     def _unless_needed(self, head: Head, path: str, what: str) -> State | None:
@@ -218,6 +290,27 @@ class ManifestLog:
         except NotFound:
             return None
 
+    def _create_checkpoint(self, state: State, patience: Patience) -> None:
+        """Store a checkpoint, or make durable the same one that another stored."""
+        path = self.paths.checkpoint(state.segment)
+        payload = encode_checkpoint(state)
+        while True:
+            try:
+                if self.objects.put_if_absent(path, payload) is not None:
+                    return
+                found = self.objects.get(path).payload
+            except (NotFound, OutcomeUnknown, Unavailable) as error:
+                patience.pause("the checkpoint could not be stored", path=path, cause=error)
+                continue
+            if found == payload:
+                return
+            decode_checkpoint(found, number=state.segment, path=path)
+            raise Corruption(
+                f"the checkpoint of segment {state.segment} is that of another history",
+                path=path,
+                hint="remove it: HEAD does not point to it",
+            )
+
     def _create_segment(self, segment: Segment, patience: Patience) -> bool:
         """Create the slot; False when it is not certain that this very transaction did."""
         payload = encode_segment(segment)
@@ -240,6 +333,30 @@ class ManifestLog:
             transaction=segment.transaction,
             checkpoint=head.checkpoint if head is not None else 0,
             epoch=segment.epoch,
+        )
+
+    def _advance(self, segment: Segment, head: Head | None, patience: Patience) -> None:
+        """Move HEAD over a decided segment that was read, not written (P4, P7)."""
+        path = self.paths.segment(segment.number)
+        if self._settle(path, encode_segment(segment), patience):
+            self._move_head(segment, head)
+
+    def _settle(self, path: str, payload: bytes, patience: Patience) -> bool:
+        """Create an object, or make durable the one that is there; False when it is uncertain."""
+        try:
+            self.objects.put_if_absent(path, payload)
+        except (OutcomeUnknown, Unavailable) as error:
+            patience.note(error)
+            return False
+        return True
+
+    def _encode_again(self, head: Head) -> bytes:
+        return encode_head(
+            epoch=head.epoch,
+            segment=head.segment,
+            transaction=head.transaction,
+            checkpoint=head.checkpoint,
+            nonce=self._ids.uuid().bytes,
         )
 
     def _swap_head(
@@ -281,8 +398,8 @@ class ManifestLog:
         """Find out who got the slot; returns when it is known and HEAD has reached it."""
         while True:
             try:
-                decision = self._look_at_slot(segment)
-            except (Unavailable, OutcomeUnknown) as error:
+                decision = self._look_at_slot(segment, patience)
+            except Unavailable as error:
                 decision = None
                 patience.note(error)
             if decision is not None:
@@ -293,20 +410,30 @@ class ManifestLog:
                 unknown=True,
             )
 
-    def _look_at_slot(self, segment: Segment) -> Decision | None:
-        slot = self._read_segment(segment.number)
+    def _look_at_slot(self, segment: Segment, patience: Patience) -> Decision | None:
+        number = segment.number
+        slot = self._read_segment(number)
         head = self._read_head(None)
-        if head is not None and head.checkpoint >= segment.number:
-            return self._ask_checkpoint(segment, head)
-        if slot is None:
-            self.objects.put_if_absent(self.paths.segment(segment.number), encode_segment(segment))
+        if head is None and number > 1:
+            raise self._head_is_missing()
+        is_reached = head is not None and head.segment >= number
+        if head is not None and head.checkpoint >= number:
+            decision = self._ask_checkpoint(segment, head)
+        elif slot is None:
+            if not is_reached:
+                self._settle(self.paths.segment(number), encode_segment(segment), patience)
             return None
-        if slot.transaction != segment.transaction:
+        elif slot.transaction != segment.transaction:
             return Decision.LOST
-        if head is not None and head.segment >= segment.number:
-            return Decision.COMMITTED
-        self._move_head(slot, head)
-        return None
+        elif is_reached:
+            decision = Decision.COMMITTED
+        else:
+            self._advance(slot, head, patience)
+            return None
+        if decision is Decision.COMMITTED and head is not None:
+            is_settled = self._settle(self.paths.head, self._encode_again(head), patience)
+            return decision if is_settled else None
+        return decision
 
     def _ask_checkpoint(self, segment: Segment, head: Head) -> Decision | None:
         state = self._read_checkpoint(head.checkpoint)

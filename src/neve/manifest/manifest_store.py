@@ -11,7 +11,8 @@ other effect than its session's.
 K1  Strictly serializable: a transaction sees every one acknowledged before it began.
 K2  Happy path with a known state: one conditional read, two writes.
 K3  Its cost follows the change: a checkpoint is due when the segments since the last one weigh half
-    as much as the checkpoint, so writing checkpoints is a constant share of writing.
+    as much as the checkpoint, so writing checkpoints is a constant share of writing. A small one
+    is due by the count of segments, too.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Final, Generic, TypeVar
 
-from neve.errors import Conflict, InvalidArgument, NeveError
+from neve.errors import Conflict, InvalidArgument, LimitExceeded, NeveError, OutcomeUnknown
 from neve.manifest.manifest_log import Decision, Loaded, ManifestLog
 from neve.manifest.retry import Patience
 from neve.manifest.sessions import ReadSession, WriteSession
@@ -58,13 +59,14 @@ class StoreOptions:
 class _Work(Generic[Result]):
     """One transaction on its way; its weight in a group is one."""
 
-    __slots__ = ("byte_count", "failure", "result", "run")
+    __slots__ = ("byte_count", "failure", "result", "run", "segment")
 
     def __init__(self, run: Transaction[Result]) -> None:
         self.byte_count = 1
         self.run = run
         self.result: Result | None = None
-        self.failure: BaseException | None = None
+        self.segment = 0
+        self.failure: Exception | None = None
 
 
 class ManifestStore:
@@ -99,11 +101,15 @@ class ManifestStore:
         return ReadSession(self._refresh(self._patience()).state)
 
     def open(self) -> ReadSession:
-        """Give the newest state after finishing what writers that died have decided."""
+        """Give the newest state after finishing what writers that died have decided.
+
+        Raises Corruption when HEAD is an old copy.
+        """
         patience = self._patience()
-        self._remember(self.log.catch_up(self._refresh(patience), patience))
-        assert self._known is not None
-        return ReadSession(self._known.state)
+        loaded = self.log.catch_up(self._refresh(patience), patience)
+        self.log.refuse_old_head(loaded)
+        self._remember(loaded)
+        return ReadSession(loaded.state)
 
     def transact(self, run: Transaction[Result]) -> Result:
         """Run a function on a staged view and commit what it staged; gives its result.
@@ -111,11 +117,7 @@ class ManifestStore:
         It is run again when another process changed what it read. Raises what the function
         raises, Conflict when it kept losing until the deadline, and OutcomeUnknown.
         """
-        work: _Work[Result] = _Work(run)
-        self._queue.submit(work)  # type: ignore[arg-type]  # results differ within a group
-        if work.failure is not None:
-            raise work.failure
-        return work.result  # type: ignore[return-value]
+        return self._submit(run).result  # type: ignore[return-value]  # the run has set it
 
     def write(self) -> WriteSession:
         """Begin a session that is committed by hand with `commit`."""
@@ -125,7 +127,7 @@ class ManifestStore:
         """Commit a session once; gives its segment. Raises Conflict naming the keys that moved."""
 
         def run(staged: WriteSession) -> None:
-            moved = session.moved_keys(staged.state)
+            moved = session.moved_keys(staged.view())
             if moved:
                 raise Conflict(
                     f"{', '.join(moved[:5])} changed since the session began",
@@ -137,9 +139,7 @@ class ManifestStore:
             staged.read_prefixes |= session.read_prefixes
             staged.staged.update(session.staged)
 
-        self.transact(run)
-        assert self._known is not None
-        return self._known.state.segment
+        return self._submit(run).segment
 
     def checkpoint_once(self) -> bool:
         """Publish a checkpoint if one is due; False when none is."""
@@ -168,42 +168,77 @@ class ManifestStore:
             count += 1
         return count
 
+    def _submit(self, run: Transaction[Result]) -> _Work[Result]:
+        work: _Work[Result] = _Work(run)
+        self._queue.submit(work)  # type: ignore[arg-type]  # results differ within a group
+        if work.failure is not None:
+            raise work.failure
+        return work
+
     def _commit_group(self, group: Sequence[_Work[object]]) -> None:
-        patience = self._patience()
+        """Commit a group as one segment; each transaction of it learns its own outcome."""
         try:
-            self._commit_until_decided(group, patience)
-        except BaseException as error:
+            self._commit_until_decided(group, self._patience())
+        except LimitExceeded as error:
+            if len(group) == 1:
+                self._fail(group, error)
+                return
+            # Nothing was written. What is too large together, or because of one, may fit alone.
             for work in group:
+                self._commit_group([work])
+        except NeveError as error:
+            self._fail(group, error)
+        except Exception as error:
+            self._fail(group, error)
+            raise
+        except BaseException:
+            self._fail(
+                group,
+                OutcomeUnknown(
+                    "the thread that committed for this one was interrupted",
+                    path=self.log.paths.prefix,
+                    hint="read before repeating the change",
+                ),
+            )
+            raise
+
+    def _fail(self, group: Sequence[_Work[object]], error: Exception) -> None:
+        """Give the error to all whose own transaction did not fail already."""
+        for work in group:
+            if work.failure is None:
                 work.failure = error
-            if not isinstance(error, NeveError):
-                raise
 
     def _commit_until_decided(self, group: Sequence[_Work[object]], patience: Patience) -> None:
         base = self._refresh(patience)
-        while True:
-            session = self._stage(group, base)
-            if not session.staged:
+        session = self._stage(group, base)
+        while session.staged:
+            slot = base.state.segment + 1
+            decision, loaded = self.log.decide(base, session.staged, patience)
+            self._remember(loaded)
+            if decision is Decision.COMMITTED:
+                for work in group:
+                    work.segment = slot
                 return
-            decided = base
-            while True:
-                decision, loaded = self.log.decide(decided, session.staged, patience)
-                self._remember(loaded)
-                if decision is Decision.COMMITTED:
-                    return
-                moved = session.moved_keys(loaded.state)
-                if moved:
-                    break
-                decided = loaded
-            try:
-                patience.pause("other writers kept committing first", path=self.log.paths.head)
-            except NeveError as error:
-                raise Conflict(
-                    f"{', '.join(moved[:5])} kept changing for {patience.seconds:g} s",
-                    keys=moved,
-                    path=self.log.paths.prefix,
-                    hint="try again, or let fewer writers change the same thing",
-                ) from error
-            base = self._refresh(patience)
+            moved = session.moved_keys(loaded.state)
+            self._pause_after_loss(moved, patience)
+            base = loaded
+            if moved:
+                base = self._refresh(patience)
+                session = self._stage(group, base)
+        for work in group:
+            work.segment = base.state.segment
+
+    def _pause_after_loss(self, moved: tuple[str, ...], patience: Patience) -> None:
+        try:
+            patience.pause("other writers kept committing first", path=self.log.paths.head)
+        except NeveError as error:
+            what = f"{', '.join(moved[:5])} kept changing" if moved else "other writers came first"
+            raise Conflict(
+                f"{what} for {patience.seconds:g} s",
+                keys=moved,
+                path=self.log.paths.prefix,
+                hint="try again, or let fewer writers change the same thing",
+            ) from error
 
     def _stage(self, group: Sequence[_Work[object]], base: Loaded) -> WriteSession:
         """Run the transactions one after another on one staged view."""
@@ -233,9 +268,11 @@ class ManifestStore:
         distance = state.segment - state.checkpoint
         if distance >= self.options.checkpoint_at_most_every:
             return True
-        weight = max(state.entries.byte_count // 2, _CHECKPOINT_BYTES_MIN)
+        half = state.entries.byte_count // 2
+        if half <= _CHECKPOINT_BYTES_MIN and distance >= self.options.checkpoint_every * 4:
+            return True
         return distance >= self.options.checkpoint_every and (
-            state.change_bytes >= weight or distance >= self.options.checkpoint_every * 4
+            state.change_bytes >= max(half, _CHECKPOINT_BYTES_MIN)
         )
 
     def _patience(self) -> Patience:

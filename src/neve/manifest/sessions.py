@@ -8,6 +8,7 @@ changed; otherwise the transaction is run again, or its caller learns which keys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from neve.errors import InvalidArgument
 from neve.manifest.state import State
 
 
@@ -50,15 +51,20 @@ class WriteSession:
     def scan(self, prefix: str, *, after: str | None = None) -> Iterator[tuple[str, bytes]]:
         """Keys that start with `prefix`, ascending, staged changes included."""
         self.read_prefixes.add(prefix)
-        staged = State(entries=self.state.entries, changes={**self.state.changes, **self.staged})
-        return staged.scan(prefix, after=after)
+        return self.view().scan(prefix, after=after)
+
+    def view(self) -> State:
+        """Give the content as this session sees it: the state under what is staged."""
+        return State(entries=self.state.entries, changes={**self.state.changes, **self.staged})
 
     def put(self, key: str, value: bytes) -> None:
         """Set a key."""
+        _check_key(key)
         self.staged[key] = value
 
     def delete(self, key: str) -> None:
         """Remove a key; one that is not there is no error."""
+        _check_key(key)
         self.staged[key] = None
 
     def moved_keys(self, newer: State) -> tuple[str, ...]:
@@ -71,3 +77,14 @@ class WriteSession:
                 key for key in before.keys() | after.keys() if before.get(key) != after.get(key)
             }
         return tuple(sorted(moved))
+
+
+def _check_key(key: str) -> None:
+    try:
+        key.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(
+            f"the key {key!a} has no UTF-8 form",
+            offset=error.start,
+            hint="leave out half surrogates: no file could hold them",
+        ) from error

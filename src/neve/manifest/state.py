@@ -7,7 +7,7 @@ checkpoint, never the table; whoever holds the old state keeps it unchanged.
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 Records = Mapping[str, bytes | None]
@@ -105,6 +105,11 @@ class State:
         return self.from_entries(
             entries, epoch=self.epoch, segment=self.segment, recent=self.recent
         )
+
+    def rebased(self, checkpoint: int) -> "State":
+        """Give the same content as if it had been read from a newer checkpoint, which it covers."""
+        assert self.checkpoint <= checkpoint <= self.segment
+        return replace(self.folded(), checkpoint=checkpoint)
 
     @staticmethod
     def from_entries(

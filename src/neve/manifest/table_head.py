@@ -10,16 +10,19 @@
     intent/<id>        files a job is about to write; garbage collection leaves them alone
     gc/<id>            files that no Version reaches any more and that are being deleted
     reservation        a job that lost too many races and commits next
+    purge              the table was dropped together with its files, which are being deleted
 
 H1  current_version, flushed_sequence, last_sequence, next_log_number, wal_floor and writer_epoch
     never go down.
 H2  A dropped table takes no commit any more.
+H3  Names from outside (tags, applications, jobs) are 1 to 255 bytes without control characters.
 """
 
+import re
 from dataclasses import dataclass, replace
 from typing import Final
 
-from neve.errors import Corruption
+from neve.errors import CatalogConflict, Corruption, InvalidArgument
 from neve.manifest.json_document import Document, write_document
 
 HEAD_KEY: Final = "head"
@@ -33,8 +36,13 @@ JOB_PREFIX: Final = "job/"
 INTENT_PREFIX: Final = "intent/"
 GARBAGE_PREFIX: Final = "gc/"
 RESERVATION_KEY: Final = "reservation"
+PURGE_KEY: Final = "purge"
+
+RESERVATION_MS_MAX: Final = 10_000
 
 _FORMAT: Final = 1
+_NAME_BYTES_MAX: Final = 255
+_REFUSED_IN_NAME: Final = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 
 
 def version_key(number: int) -> str:
@@ -57,12 +65,67 @@ def spec_key(spec_id: int) -> str:
     return f"{SPEC_PREFIX}{spec_id:010}"
 
 
+def tag_key(name: str) -> str:
+    """Key of a tag; raises InvalidArgument (H3)."""
+    return _named_key(TAG_PREFIX, "tag", name)
+
+
+def transaction_key(application: str) -> str:
+    """Key of an application's last batch; raises InvalidArgument (H3)."""
+    return _named_key(TRANSACTION_PREFIX, "application", application)
+
+
+def job_key(job_id: str) -> str:
+    """Key of a finished job; raises InvalidArgument (H3)."""
+    return _named_key(JOB_PREFIX, "job", job_id)
+
+
+def intent_key(job_id: str) -> str:
+    """Key of an intent; raises InvalidArgument (H3)."""
+    return _named_key(INTENT_PREFIX, "job", job_id)
+
+
+def _named_key(prefix: str, what: str, name: str) -> str:
+    if not name or _REFUSED_IN_NAME.search(name) or len(name.encode()) > _NAME_BYTES_MAX:
+        shown = name if len(name) <= _NAME_BYTES_MAX else f"{name[:40]}…"
+        raise InvalidArgument(
+            f"{shown!a} cannot be the name of a {what}",
+            hint=f"use 1 to {_NAME_BYTES_MAX} bytes, without control characters",
+        )
+    return f"{prefix}{name}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
     """How much history is kept: whichever of the two keeps more."""
 
     versions: int = 5
     milliseconds: int = 24 * 60 * 60 * 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservation:
+    """The job that commits next, and until when others wait for it."""
+
+    job_id: str
+    until_ms: int
+
+    def encode(self) -> bytes:
+        """Bytes of the document."""
+        return write_document(_FORMAT, {"job_id": self.job_id, "until_ms": self.until_ms})
+
+    @classmethod
+    def decode(cls, payload: bytes, *, path: str) -> "Reservation":
+        """Read the document; raises Corruption."""
+        document = Document.read(payload, format_number=_FORMAT, path=path)
+        return cls(job_id=document.text("job_id"), until_ms=document.integer("until_ms"))
+
+    def is_in_force(self, now_ms: int) -> bool:
+        """Whether others wait still.
+
+        One that would hold for longer than any may was made before the clock jumped back.
+        """
+        return 0 < self.until_ms - now_ms <= RESERVATION_MS_MAX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +229,10 @@ class TableHead:
         """Give the head that takes no commit any more."""
         return replace(self, dropped=True)
 
+    def with_retention(self, retention: Retention) -> "TableHead":
+        """Give the head of a table that keeps another length of history."""
+        return replace(self, retention=retention)
+
     def retaining_from(self, oldest_version: int) -> "TableHead":
         """Give the head after older Versions expired."""
         return replace(self, oldest_version=oldest_version)
@@ -188,6 +255,42 @@ class HeadChange:
     """Application id and batch number, committed at most once."""
     job_id: str | None = None
     intent_id: str | None = None
+    restored_version: int | None = None
+    """Asserted: the Version whose files a rollback brings back is still retained."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requirements:
+    """What a committer takes for granted about the table; None requires nothing."""
+
+    version: int | None = None
+    """The current Version."""
+    schema_id: int | None = None
+    """The current schema."""
+    table_uuid: str | None = None
+
+    def check(self, head: TableHead, *, path: str) -> None:
+        """Raise CatalogConflict, naming in `keys` what is otherwise than required."""
+        found = {
+            "version": (self.version, head.current_version),
+            "schema_id": (self.schema_id, head.schema_id),
+            "table_uuid": (self.table_uuid, head.table_uuid),
+        }
+        unmet = {
+            name: (wanted, actual)
+            for name, (wanted, actual) in found.items()
+            if wanted is not None and wanted != actual
+        }
+        if unmet:
+            words = (
+                f"{name} is {actual}, not {wanted}" for name, (wanted, actual) in unmet.items()
+            )
+            raise CatalogConflict(
+                f"a requirement of the commit is not met: {', '.join(words)}",
+                keys=tuple(unmet),
+                path=path,
+                hint="read the table again and decide anew",
+            )
 
 
 def _given(value: int | None, otherwise: int) -> int:

@@ -2,45 +2,56 @@
 
 Steps of a commit, one transaction of the table's manifest store:
 
-1. read the head; refuse a dropped table, a fenced writer, a cancelled intent, a foreign reservation
-2. a batch or job that is already committed is answered with its Version
+1. read the head; a batch or job that is already committed is answered with its Version
+2. refuse a dropped table, a fenced writer, a cancelled intent, a foreign reservation
 3. the edit's base must be the current Version: otherwise Conflict, and the committer rebases
 4. check the invariants, apply the edits, number the Versions and their rows
 5. write the edits and the new head
 
 A commit stores only its edit. A Version is read as the nearest one stored in full, and the edits
 since; checkpoints of the store add the newest one in full.
+
+R1  Whether a Version is retained is asked of the store each time, never of what this process
+    remembers: files of one that has expired may be gone.
+R2  Remembered are only Versions that are committed, never those a transaction has merely staged.
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Final
 
-from neve.errors import AlreadyExists, Conflict, Corruption, Fenced, NotFound
+from neve.errors import AlreadyExists, Conflict, Corruption, Fenced, InvalidArgument, NotFound
 from neve.manifest.invariants import check_added, check_edit, check_head, check_version
 from neve.manifest.json_document import Document, write_document
 from neve.manifest.manifest_store import ManifestStore
 from neve.manifest.sessions import ReadSession, WriteSession
 from neve.manifest.table_head import (
     HEAD_KEY,
-    INTENT_PREFIX,
-    JOB_PREFIX,
     RESERVATION_KEY,
-    TRANSACTION_PREFIX,
+    SCHEMA_PREFIX,
+    SPEC_PREFIX,
+    STATE_PREFIX,
     HeadChange,
+    Requirements,
+    Reservation,
     TableHead,
+    intent_key,
+    job_key,
     schema_key,
     spec_key,
     state_key,
+    transaction_key,
     version_key,
 )
 from neve.manifest.version_codec import decode_edit, decode_version, encode_edit
-from neve.model.version import Version, VersionEdit, apply_edit
+from neve.model.version import Operation, Version, VersionEdit, VersionFacts, apply_edit
 from neve.storage.clock import Clock
 
 _FORMAT: Final = 1
 _VERSIONS_KEPT: Final = 16
+_DIGITS_MAX: Final = 20
 
 Session = ReadSession | WriteSession
 
@@ -51,6 +62,15 @@ class TableSnapshot:
 
     head: TableHead
     version: Version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """What is known of a retained Version without its files."""
+
+    number: int
+    parent: int | None
+    facts: VersionFacts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,10 +140,7 @@ class TableVersions:
         lowest = head.oldest_version
         if limit > 0:
             lowest = max(lowest, head.current_version - limit + 1)
-        return [
-            self.version_in(session, number)
-            for number in range(head.current_version, lowest - 1, -1)
-        ]
+        return list(self._each_from(session, lowest, head.current_version))[::-1]
 
     def wal_floor(self) -> int:
         """Lowest log that is still needed."""
@@ -144,13 +161,16 @@ class TableVersions:
         *,
         schema: str | None = None,
         spec: str | None = None,
+        requirements: Requirements | None = None,
     ) -> Committed:
         """Commit edits, each as a Version of its own, all or none.
 
         `schema` and `spec` are new ones, for the ids that `change` names. Raises Conflict when the
-        first edit's base is no longer current.
+        first edit's base is no longer current, CatalogConflict when a requirement is not met.
         """
         asked = change or HeadChange()
+        required = requirements or Requirements()
+        _check_edits(edits, asked)
 
         def run(session: WriteSession) -> Committed:
             head = self.head_in(session)
@@ -158,6 +178,9 @@ class TableVersions:
             if repeated is not None:
                 return repeated
             self._check_asked(session, head, asked)
+            if asked.restored_version is not None:
+                self.version_in(session, asked.restored_version)
+            required.check(head, path=self._path)
             if edits and edits[0].base != head.current_version:
                 raise Conflict(
                     f"the table is at version {head.current_version}, not {edits[0].base}",
@@ -184,29 +207,105 @@ class TableVersions:
         return TableHead.decode(payload, path=self._path)
 
     def version_in(self, session: Session, number: int) -> Version:
-        """Give a Version as a session sees it; raises NotFound."""
+        """Give a retained Version as a session sees it; raises NotFound (R1)."""
+        head = self.head_in(session)
+        if not head.oldest_version <= number <= head.current_version and (
+            number > head.current_version or session.get(state_key(number)) is None
+        ):
+            raise self._not_retained(session, number)
+        staged = session.staged if isinstance(session, WriteSession) else {}
         pending: list[VersionEdit] = []
+        version: Version | None = None
         at = number
-        version = self._versions.get(at)
-        while version is None:
-            full = session.state.get(state_key(at))
-            if full is not None:
-                version = decode_version(full, path=f"{self._path}/{state_key(at)}")
-                check_version(version)
+        while at > 0:
+            version = None if version_key(at) in staged else self._remember(at)
+            version = version or self._stored_in_full(session, at)
+            if version is not None:
                 break
-            edit = session.get(version_key(at)) if at > 0 else None
+            edit = self._edit_in(session, at)
             if edit is None:
                 raise self._not_retained(session, number)
-            pending.append(decode_edit(edit, path=f"{self._path}/{version_key(at)}"))
+            pending.append(edit)
             at -= 1
-            if at == 0:
-                break
-            version = self._versions.get(at)
-        for edit_to_apply in reversed(pending):
-            version = apply_edit(version, edit_to_apply)
+        for edit in reversed(pending):
+            check_edit(version, edit)
+            version = apply_edit(version, edit)
         assert version is not None
-        self._keep(version)
+        if not any(version_key(made) in staged for made in range(at + 1, number + 1)):
+            self._keep(version)
         return version
+
+    def commits_in(self, session: Session) -> Iterator[Commit]:
+        """Give the retained Versions without their files, oldest first; each edit is read once."""
+        head = self.head_in(session)
+        for number in self._kept_alone(session, head):
+            version = self.version_in(session, number)
+            yield Commit(number=number, parent=version.parent, facts=version.facts)
+        for number in range(head.oldest_version, head.current_version + 1):
+            edit = self._edit_in(session, number)
+            if edit is None:
+                raise self._not_retained(session, number)
+            yield Commit(number=number, parent=edit.base or None, facts=edit.facts)
+
+    def each_version_in(self, session: Session) -> Iterator[Version]:
+        """Give the retained Versions, oldest first; each edit is applied once."""
+        head = self.head_in(session)
+        for number in self._kept_alone(session, head):
+            yield self.version_in(session, number)
+        yield from self._each_from(session, head.oldest_version, head.current_version)
+
+    def _each_from(self, session: Session, first: int, last: int) -> Iterator[Version]:
+        version = self.version_in(session, first)
+        yield version
+        for number in range(first + 1, last + 1):
+            edit = self._edit_in(session, number)
+            if edit is None:
+                raise self._not_retained(session, number)
+            version = apply_edit(version, edit)
+            yield version
+
+    def schemas_in(self, session: Session) -> dict[int, str]:
+        """Give every schema the table ever had, as JSON by id."""
+        return self._texts(session, SCHEMA_PREFIX, "schema")
+
+    def specs_in(self, session: Session) -> dict[int, str]:
+        """Give every partition spec the table ever had, as JSON by id."""
+        return self._texts(session, SPEC_PREFIX, "partition spec")
+
+    def _kept_alone(self, session: Session, head: TableHead) -> list[int]:
+        """Versions below the oldest that a tag or lease kept when their neighbours went."""
+        numbers = (self._number_of(key, STATE_PREFIX) for key, _ in session.scan(STATE_PREFIX))
+        return [number for number in numbers if number < head.oldest_version]
+
+    def _stored_in_full(self, session: Session, number: int) -> Version | None:
+        # Not a read of the session: a full copy that comes or goes with a checkpoint changes
+        # nothing a transaction has decided on.
+        key = state_key(number)
+        staged = session.staged if isinstance(session, WriteSession) else {}
+        full = staged[key] if key in staged else session.state.get(key)
+        if full is None:
+            return None
+        version = decode_version(full, path=f"{self._path}/{key}")
+        check_version(version)
+        return version
+
+    def _edit_in(self, session: Session, number: int) -> VersionEdit | None:
+        payload = session.get(version_key(number))
+        if payload is None:
+            return None
+        return decode_edit(payload, path=f"{self._path}/{version_key(number)}")
+
+    def _texts(self, session: Session, prefix: str, what: str) -> dict[int, str]:
+        keys = {self._number_of(key, prefix): key for key, _ in session.scan(prefix)}
+        return {
+            number: self._text(session, key, f"{what} {number}") for number, key in keys.items()
+        }
+
+    def _number_of(self, key: str, prefix: str) -> int:
+        digits = key.removeprefix(prefix)
+        if not (digits.isascii() and digits.isdecimal() and len(digits) <= _DIGITS_MAX):
+            raise Corruption(f"{key[:80]!a} is no key of a table", path=self._path)
+        return int(digits)
 
     def _not_retained(self, session: Session, number: int) -> NotFound:
         head = self.head_in(session)
@@ -242,18 +341,24 @@ class TableVersions:
             now_ms = max(now_ms, version.facts.timestamp_ms)
         return replace(edit, added=tuple(added), facts=replace(edit.facts, timestamp_ms=now_ms))
 
-    def _find_repeat(
-        self, session: WriteSession, head: TableHead, asked: HeadChange
-    ) -> Committed | None:
+    def committed_before(self, change: HeadChange) -> Committed | None:
         """Find out whether this very batch or job is committed already."""
+        if change.application is None and change.job_id is None:
+            return None
+        session = self.store.read()
+        return self._find_repeat(session, self.head_in(session), change)
+
+    def _find_repeat(
+        self, session: Session, head: TableHead, asked: HeadChange
+    ) -> Committed | None:
         number: int | None = None
         if asked.application is not None:
             name, batch = asked.application
-            done = self._read_document(session, f"{TRANSACTION_PREFIX}{name}")
+            done = self._read_document(session, transaction_key(name))
             if done is not None and done.integer("batch") >= batch:
                 number = done.integer("version")
         if asked.job_id is not None and number is None:
-            done = self._read_document(session, f"{JOB_PREFIX}{asked.job_id}")
+            done = self._read_document(session, job_key(asked.job_id))
             number = None if done is None else done.integer("version")
         if number is None:
             return None
@@ -270,20 +375,19 @@ class TableVersions:
                 path=self._path,
                 hint="another writer took the table over: open it again to write",
             )
-        if asked.intent_id is not None and not session.get(f"{INTENT_PREFIX}{asked.intent_id}"):
+        if asked.intent_id is not None and not session.get(intent_key(asked.intent_id)):
             raise Fenced(
                 f"the intent of job {asked.intent_id} is gone",
                 path=self._path,
                 hint="the job took longer than its deadline and its files may be deleted: rerun it",
             )
-        held = self._read_document(session, RESERVATION_KEY)
-        if (
-            held is not None
-            and held.integer("until_ms") > self._clock.now_ms()
-            and held.text("job_id") != asked.job_id
-        ):
+        payload = session.get(RESERVATION_KEY)
+        if payload is None:
+            return
+        held = Reservation.decode(payload, path=f"{self._path}/{RESERVATION_KEY}")
+        if held.job_id != asked.job_id and held.is_in_force(self._clock.now_ms()):
             raise Conflict(
-                f"job {held.text('job_id')} commits next",
+                f"job {held.job_id} commits next",
                 keys=(RESERVATION_KEY,),
                 path=self._path,
                 hint="wait a moment: a reservation ends by itself",
@@ -298,22 +402,22 @@ class TableVersions:
         spec: str | None,
     ) -> None:
         if schema is not None:
-            session.put(schema_key(head.schema_id), schema.encode())
+            self._stage_text(session, schema_key(head.schema_id), schema)
         elif asked.schema_id is not None:
             self._text(session, schema_key(head.schema_id), f"schema {head.schema_id}")
         if spec is not None:
-            session.put(spec_key(head.spec_id), spec.encode())
+            self._stage_text(session, spec_key(head.spec_id), spec)
         elif asked.spec_id is not None:
             self._text(session, spec_key(head.spec_id), f"partition spec {head.spec_id}")
         if asked.application is not None:
             name, batch = asked.application
             session.put(
-                f"{TRANSACTION_PREFIX}{name}",
+                transaction_key(name),
                 write_document(_FORMAT, {"batch": batch, "version": head.current_version}),
             )
         if asked.job_id is not None:
             session.put(
-                f"{JOB_PREFIX}{asked.job_id}",
+                job_key(asked.job_id),
                 write_document(
                     _FORMAT,
                     {"version": head.current_version, "finished_ms": head.last_transaction_ms},
@@ -322,7 +426,19 @@ class TableVersions:
             if session.get(RESERVATION_KEY) is not None:
                 session.delete(RESERVATION_KEY)
         if asked.intent_id is not None:
-            session.delete(f"{INTENT_PREFIX}{asked.intent_id}")
+            session.delete(intent_key(asked.intent_id))
+
+    def _stage_text(self, session: WriteSession, key: str, text: str) -> None:
+        """Write a schema or spec; what an id stands for never changes."""
+        payload = text.encode()
+        if session.get(key) not in {None, payload}:
+            raise Conflict(
+                f"{key} stands for another definition already",
+                keys=(key,),
+                path=self._path,
+                hint="read the table again and take the next id",
+            )
+        session.put(key, payload)
 
     def _read_document(self, session: Session, key: str) -> Document | None:
         payload = session.get(key)
@@ -343,7 +459,28 @@ class TableVersions:
         self._keep(committed.snapshot.version)
         return committed
 
+    def _remember(self, number: int) -> Version | None:
+        version = self._versions.pop(number, None)
+        if version is not None:
+            self._versions[number] = version  # the last to be forgotten now
+        return version
+
     def _keep(self, version: Version) -> None:
         self._versions[version.number] = version
         while len(self._versions) > _VERSIONS_KEPT:
             self._versions.popitem(last=False)
+
+
+def _check_edits(edits: Sequence[VersionEdit], asked: HeadChange) -> None:
+    for edit, following in pairwise(edits):
+        if following.base != edit.base + 1:
+            raise InvalidArgument(
+                f"an edit of version {following.base} cannot follow one of version {edit.base}",
+                hint="give each edit the version that the one before it makes as its base",
+            )
+    is_rollback = any(edit.facts.operation is Operation.ROLLBACK for edit in edits)
+    if is_rollback and asked.restored_version is None:
+        raise InvalidArgument(
+            "a rollback does not say which version it restores",
+            hint="name it in `restored_version`, so that its files cannot be deleted meanwhile",
+        )

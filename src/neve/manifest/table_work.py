@@ -4,6 +4,8 @@ N1  Taking the table over raises the writer epoch; every commit of the writer be
 N2  A job registers its intent before it writes its first file. Garbage collection leaves files of
     live intents alone, and ends an expired one by a commit; a job must find its own still there.
 N3  A reservation holds other committers back for a bounded time, and ends by itself.
+N4  Dropping is for good. Of a table whose files were deleted too, the head stays: it tells a writer
+    that slept that the table is gone.
 """
 
 from collections.abc import Iterator
@@ -16,8 +18,10 @@ from neve.manifest.sessions import WriteSession
 from neve.manifest.table_head import (
     HEAD_KEY,
     INTENT_PREFIX,
+    PURGE_KEY,
     RESERVATION_KEY,
     TAG_PREFIX,
+    Retention,
 )
 from neve.manifest.table_versions import Session, TableVersions
 from neve.manifest.version_fold import tag_value
@@ -57,13 +61,48 @@ class TableWork:
 
         return self._store.transact(run)
 
-    def drop(self) -> None:
-        """Mark the table dropped, for good; twice is no error."""
+    def drop(self, *, purge: bool = False) -> bool:
+        """Mark the table dropped, for good; False when it already was.
+
+        `purge` leaves word, in the same commit, that its files are to be deleted too.
+        """
+
+        def run(session: WriteSession) -> bool:
+            head = self._versions.head_in(session)
+            if head.dropped:
+                return False
+            session.put(HEAD_KEY, head.as_dropped().encode())
+            if purge:
+                session.put(PURGE_KEY, b"1")
+            return True
+
+        return self._store.transact(run)
+
+    def is_to_be_purged(self) -> bool:
+        """Whether the table was dropped together with its files, and they may still be there."""
+        return self._store.read().get(PURGE_KEY) is not None
+
+    def forget(self) -> None:
+        """Remove everything but the head of a dropped table whose files are deleted (N4)."""
 
         def run(session: WriteSession) -> None:
             head = self._versions.head_in(session)
-            if not head.dropped:
-                session.put(HEAD_KEY, head.as_dropped().encode())
+            assert head.dropped, "only a dropped table is forgotten"
+            for key, _ in session.scan(""):
+                if key != HEAD_KEY:
+                    session.delete(key)
+
+        self._store.transact(run)
+
+    def set_retention(self, retention: Retention) -> None:
+        """Keep another length of history from now on."""
+
+        def run(session: WriteSession) -> None:
+            head = self._versions.head_in(session)
+            if head.dropped:
+                raise NotFound("the table was dropped", path=self._store.log.paths.prefix)
+            if head.retention != retention:
+                session.put(HEAD_KEY, head.with_retention(retention).encode())
 
         self._store.transact(run)
 

@@ -1,13 +1,15 @@
 """The drawing of a log, part by part, as a person sees it."""
 
+import pyarrow as pa
+
 from neve.cli.log_drawing import LogDrawing
 from neve.cli.log_file import LogFileOnDisk
-from neve.model.write_batch import WriteBatch
+from neve.model.write_batch import UpsertRows, WriteBatch
 from neve.storage.memory_store import MemoryStore
-from neve.wal.batch_codec import encode_changes, encode_put
+from neve.wal.batch_codec import encode_changes, encode_put, frame_batch
 from neve.wal.inspection import LogInspection, PayloadKind
 from neve.wal.log_options import LogOptions
-from neve.wal.record_format import BLOCK_BYTES, HEADER_BYTES, RecordType
+from neve.wal.record_format import BLOCK_BYTES, HEADER_BYTES, Dialect, RecordType
 from tests.unit.wal.inspected_logs import (
     batch,
     delete,
@@ -130,6 +132,19 @@ def test_a_name_in_a_file_cannot_speak_to_the_terminal() -> None:
     text = drawn(segment(edit), payload=PayloadKind.EDIT)
 
     assert r"name a\x1b[2Jb" in text
+
+
+def test_names_and_values_that_python_cannot_hold_are_left_out() -> None:
+    far = pa.array([2**62], pa.timestamp("us", "Nowhere/At-all"))
+    rows = pa.RecordBatch.from_arrays([far, pa.array([1])], names=["at", "nmXX"])
+    encoded = encode_changes(WriteBatch((UpsertRows(rows),)))
+    payload = b"".join(frame_batch(encoded, sequence=1, durable_through=0, stamped=True))
+    hostile = payload.replace(b"nmXX", b"nm\xff\xfe")
+
+    text = drawn(segment(hostile, dialect=Dialect.CRC32C, recyclable=True, log_number=1))
+
+    assert "rows 1 to 1  upsert rows: 1 row" in text
+    assert "columns at, (not UTF-8)" in text
 
 
 def test_lines_fit_a_narrow_terminal() -> None:

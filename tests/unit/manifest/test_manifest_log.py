@@ -84,7 +84,9 @@ def content_of(objects: ObjectStore) -> dict[str, bytes]:
 
 def healed_content_of(objects: ObjectStore) -> dict[str, bytes]:
     """Give what a process that knows nothing yet finds after finishing what others began."""
-    return dict(Actor(objects, seed=99).catch_up().state.scan(""))
+    finder = Actor(objects, seed=99)
+    finder.log.refuse_old_head(finder.catch_up())
+    return finder.content()
 
 
 def names(objects: ObjectStore, prefix: str) -> list[str]:
@@ -705,6 +707,28 @@ class TestOldCopiesOfHead:
 
         with pytest.raises(Corruption, match="went back from checkpoint 3 to 0"):
             reader.load()
+
+    def test_the_newest_head_is_not_refused(self) -> None:
+        objects = with_commits(3)
+        Actor(objects).publish()
+        leave_dead_segment(objects, Actor(objects).load(), key4=b"4")
+
+        assert healed_content_of(objects) == expected(4)
+        assert healed_content_of(MemoryStore()) == {}
+
+    def test_commits_during_the_look_are_no_newer_history(self) -> None:
+        objects = with_commits(3)
+        others = Actor(objects, seed=8)
+
+        def run_ahead(call: StoreCall) -> None:
+            if call.operation is Operation.LIST:
+                for _ in range(3):
+                    others.commit(more=b"")
+                others.publish()
+
+        finder = Actor(FaultyStore(objects, before_call=run_ahead))
+
+        finder.log.refuse_old_head(finder.catch_up())
 
     def test_an_old_copy_is_healed_while_its_segments_are_there(self) -> None:
         objects = with_commits(3)

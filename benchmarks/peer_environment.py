@@ -1,0 +1,85 @@
+"""Where the peers live: `.venv-peers` at the project's root, made from requirements-peers.lock.
+
+They have an environment of their own because they ask for other versions of libraries than neve
+does. It is ready when its stamp holds the digest of the lock; the stamp is written last, so a
+half-made environment is never used. Without a network there is none, and the peers are left out.
+"""
+
+import hashlib
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+_ROOT: Final = Path(__file__).parent.parent
+_INSTALL_SECONDS: Final = 900.0
+
+
+@dataclass(frozen=True, slots=True)
+class PeerEnvironment:
+    """An environment for peers, below a project's root."""
+
+    root: Path = _ROOT
+
+    @property
+    def python(self) -> Path:
+        """Interpreter that the peers run in."""
+        return self._directory / "bin" / "python"
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether everything in the lock is installed."""
+        try:
+            return self._stamp.read_text() == self._digest()
+        except FileNotFoundError:
+            return False
+
+    def prepare(self, say: Callable[[str], None]) -> bool:
+        """Make it ready if it is not; says why and gives False when that cannot be done."""
+        if self.is_ready:
+            return True
+        say("peers: installing PyIceberg and delta-rs into .venv-peers")
+        uv = Path(sys.executable).with_name("uv")
+        commands = (
+            [sys.executable, "-m", "venv", "--without-pip", str(self._directory)],
+            [str(uv), "pip", "sync", "--quiet", "--python", str(self.python), "--link-mode", "copy"]
+            + ["--require-hashes", str(self._lock)],
+        )
+        try:
+            digest = self._digest()
+            for command in commands:
+                subprocess.run(
+                    command,
+                    capture_output=True,
+                    text=True,
+                    check=True,
+                    timeout=_INSTALL_SECONDS,
+                )
+        except (OSError, subprocess.SubprocessError) as error:
+            say(f"peers: left out, their environment could not be made: {_reason(error)}")
+            return False
+        self._stamp.write_text(digest)
+        return True
+
+    @property
+    def _directory(self) -> Path:
+        return self.root / ".venv-peers"
+
+    @property
+    def _lock(self) -> Path:
+        return self.root / "requirements-peers.lock"
+
+    @property
+    def _stamp(self) -> Path:
+        return self._directory / ".ready"
+
+    def _digest(self) -> str:
+        return hashlib.sha256(self._lock.read_bytes()).hexdigest()
+
+
+def _reason(error: OSError | subprocess.SubprocessError) -> str:
+    if isinstance(error, subprocess.CalledProcessError):
+        return str(error.stderr).strip() or str(error)
+    return str(error)

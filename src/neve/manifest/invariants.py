@@ -5,7 +5,7 @@ V2  A file has rows, bytes, ordered key bounds and ordered sequence bounds.
 V3  A vector marks at most as many rows as its file has, and never fewer than before.
 V4  An edit does not mark and remove the same file.
 V5  Data files lie under `data/`, vectors under `deletes/`.
-V6  Row ids of two files do not overlap.
+V6  Row ids of two files do not overlap, and each is below 2^63.
 V7  A head never goes back: version, sequences, log number, floor and epoch (H1).
 V8  What is flushed was given out: flushed_sequence <= last_sequence, wal_floor <= next_log_number.
 V9  Among the rows that no vector marks, each key occurs once. (Only reading the files shows this:
@@ -18,11 +18,14 @@ nothing was written.
 from collections import defaultdict
 from collections.abc import Iterable
 from itertools import pairwise
+from typing import Final
 
 from neve.errors import Corruption
 from neve.manifest.table_head import TableHead
 from neve.model.data_file import DataFile
 from neve.model.version import Version, VersionEdit
+
+_ROW_ID_END_MAX: Final = (1 << 63) - 1
 
 
 class InvariantViolation(Corruption):
@@ -70,9 +73,10 @@ def check_file(file: DataFile) -> None:
 
 
 def check_added(version: Version, edit: VersionEdit) -> None:
-    """Check an edit's new files among the others of the Version it made (V1).
+    """Check an edit's new files among the others of the Version it made (V1, V6).
 
-    Files of level 0 may overlap, so a flush costs nothing here.
+    Files of level 0 may overlap, and row ids that were never given out before are new: so a flush
+    costs nothing here.
     """
     levels = {(file.level, file.spec_id, file.partition) for file in edit.added if file.level > 0}
     if levels:
@@ -81,6 +85,13 @@ def check_added(version: Version, edit: VersionEdit) -> None:
             for file in version.files.values()
             if (file.level, file.spec_id, file.partition) in levels
         )
+    old_ids = any(
+        file.first_row_id is not None and file.first_row_id < version.first_row_id
+        for file in edit.added
+    )
+    _check_row_ids(version.files.values() if old_ids else edit.added)
+    if version.next_row_id > _ROW_ID_END_MAX:
+        raise InvariantViolation(f"V6: row ids would reach {version.next_row_id:,}")
 
 
 def check_version(version: Version) -> None:
@@ -88,14 +99,7 @@ def check_version(version: Version) -> None:
     for file in version.files.values():
         check_file(file)
     _check_overlaps(file for file in version.files.values() if file.level > 0)
-    ranges = sorted(
-        (file.first_row_id, file.first_row_id + file.row_count, file.path)
-        for file in version.files.values()
-        if file.first_row_id is not None
-    )
-    for (_, end, left), (start, _, right) in pairwise(ranges):
-        if start < end:
-            raise InvariantViolation(f"V6: {left} and {right} share row ids", path=right)
+    _check_row_ids(version.files.values())
 
 
 def check_head(before: TableHead | None, after: TableHead) -> None:
@@ -133,6 +137,17 @@ def _check_overlaps(files: Iterable[DataFile]) -> None:
                 raise InvariantViolation(
                     f"V1: in level {left.level}, {left.path} overlaps", path=right.path
                 )
+
+
+def _check_row_ids(files: Iterable[DataFile]) -> None:
+    ranges = sorted(
+        (file.first_row_id, file.first_row_id + file.row_count, file.path)
+        for file in files
+        if file.first_row_id is not None
+    )
+    for (_, end, left), (start, _, right) in pairwise(ranges):
+        if start < end:
+            raise InvariantViolation(f"V6: {left} and {right} share row ids", path=right)
 
 
 def _check_place(path: str, prefix: str) -> None:

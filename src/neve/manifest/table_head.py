@@ -42,6 +42,7 @@ RESERVATION_MS_MAX: Final = 10_000
 
 _FORMAT: Final = 1
 _NAME_BYTES_MAX: Final = 255
+_DIGITS_MAX: Final = 20
 _REFUSED_IN_NAME: Final = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 
 
@@ -83,6 +84,21 @@ def job_key(job_id: str) -> str:
 def intent_key(job_id: str) -> str:
     """Key of an intent; raises InvalidArgument (H3)."""
     return _named_key(INTENT_PREFIX, "job", job_id)
+
+
+def read_number(key: str, *, prefix: str) -> int:
+    """Read the number in a key; raises Corruption."""
+    digits = key.removeprefix(prefix)
+    if not (digits.isascii() and digits.isdecimal() and len(digits) <= _DIGITS_MAX):
+        raise Corruption(f"{key[:80]!a} is no key of a table", path=prefix)
+    return int(digits)
+
+
+def read_tag(value: bytes, *, path: str) -> int:
+    """Read the number of the Version that a tag names; raises Corruption."""
+    if not (value.isdigit() and len(value) <= _DIGITS_MAX):
+        raise Corruption(f"a tag holds {value[:40]!a} instead of a number", path=path)
+    return int(value)
 
 
 def _named_key(prefix: str, what: str, name: str) -> str:

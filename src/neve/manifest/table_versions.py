@@ -218,7 +218,7 @@ class TableVersions:
         version: Version | None = None
         at = number
         while at > 0:
-            version = None if version_key(at) in staged else self._remember(at)
+            version = None if version_key(at) in staged else self._recall(at)
             version = version or self._stored_in_full(session, at)
             if version is not None:
                 break
@@ -459,7 +459,7 @@ class TableVersions:
         self._keep(committed.snapshot.version)
         return committed
 
-    def _remember(self, number: int) -> Version | None:
+    def _recall(self, number: int) -> Version | None:
         version = self._versions.pop(number, None)
         if version is not None:
             self._versions[number] = version  # the last to be forgotten now

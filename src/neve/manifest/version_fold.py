@@ -1,17 +1,19 @@
 """What a checkpoint of a table's version store holds: some Versions in full, and edits between.
 
 Kept in full: the oldest retained one, older ones that tags or leases kept when their neighbours
-expired, every thousandth, tagged ones, and the newest. So reading the newest Version costs the
-edits since the checkpoint, and reading any retained one at most a thousand.
+expired, every thousandth, and the newest. So reading the newest Version costs the edits since the
+checkpoint, and reading any retained one at most a thousand.
 """
 
+from collections.abc import Iterator
 from typing import Final
 
+from neve.errors import Corruption
 from neve.manifest.table_head import (
     HEAD_KEY,
     STATE_PREFIX,
-    TAG_PREFIX,
     TableHead,
+    read_number,
     state_key,
     version_key,
 )
@@ -22,21 +24,23 @@ _FULL_EVERY: Final = 1_000
 
 
 def fold_versions(entries: dict[str, bytes]) -> dict[str, bytes]:
-    """Add the newest Version in full and drop full ones that are no longer worth their room."""
+    """Add Versions in full that are worth their room, and drop those that no longer are."""
     payload = entries.get(HEAD_KEY)
     if payload is None:
         return entries
     head = TableHead.decode(payload, path=HEAD_KEY)
-    tagged = {int(value) for key, value in entries.items() if key.startswith(TAG_PREFIX)}
-    newest = _newest(entries, head.current_version)
-    kept = {
+    if head.dropped:
+        return entries  # nobody reads it any more, and what it consisted of may be gone
+    folded = {
         key: value
         for key, value in entries.items()
         if not key.startswith(STATE_PREFIX)
-        or _is_worth_keeping(int(key.removeprefix(STATE_PREFIX)), head, tagged)
+        or _is_worth_keeping(read_number(key, prefix=STATE_PREFIX), head)
     }
-    kept[state_key(newest.number)] = encode_version(newest)
-    return kept
+    for version in _versions_since_a_full_one(entries, head.current_version):
+        if version.number == head.current_version or _is_worth_keeping(version.number, head):
+            folded[state_key(version.number)] = encode_version(version)
+    return folded
 
 
 def tag_value(number: int) -> bytes:
@@ -44,20 +48,22 @@ def tag_value(number: int) -> bytes:
     return str(number).encode()
 
 
-def _newest(entries: dict[str, bytes], number: int) -> Version:
-    """Fold the newest Version out of the nearest full one and the edits since."""
+def _versions_since_a_full_one(entries: dict[str, bytes], number: int) -> Iterator[Version]:
+    """Fold the newest Version out of the nearest full one; gives each on the way."""
     at = number
     while at > 0 and state_key(at) not in entries:
         at -= 1
     version: Version | None = None
     if at > 0:
         version = decode_version(entries[state_key(at)], path=state_key(at))
-    while at < number:
-        at += 1
-        version = apply_edit(version, decode_edit(entries[version_key(at)], path=version_key(at)))
-    assert version is not None
-    return version
+        yield version
+    for made in range(at + 1, number + 1):
+        key = version_key(made)
+        if key not in entries:
+            raise Corruption(f"the edit of version {made} is missing", path=key)
+        version = apply_edit(version, decode_edit(entries[key], path=key))
+        yield version
 
 
-def _is_worth_keeping(number: int, head: TableHead, tagged: set[int]) -> bool:
-    return number in tagged or number <= head.oldest_version or number % _FULL_EVERY == 0
+def _is_worth_keeping(number: int, head: TableHead) -> bool:
+    return number <= head.oldest_version or number % _FULL_EVERY == 0

@@ -34,6 +34,7 @@ def read_rows(stream: memoryview, *, row_count: int) -> pa.RecordBatch:
     source = pa.BufferReader(pa.py_buffer(stream))
     try:
         schema = pa.ipc.read_schema(pa.ipc.read_message(source))
+        _ = schema.names  # raises for names that are no text
         message = pa.ipc.read_message(source)
         if _is_compressed(message):
             raise Corruption("an Arrow batch in the log is compressed, which neve never writes")

@@ -224,9 +224,11 @@ class SegmentReader:
                 yield Zeros(offset=offset, byte_count=block_bytes - position)
                 return
             payload = block[start:end]
+            adopts = False
             if recyclable:
                 log_number = int.from_bytes(block[start - 4 : start], "little")
                 if self.log_number is None:
+                    adopts = True
                     self.log_number = log_number
                 if log_number != self.log_number & _U32:
                     position = end
@@ -234,6 +236,9 @@ class SegmentReader:
                     continue
             wrong = self._wrongness(block, position, record_type, stored_crc, payload)
             if wrong is not None:
+                if adopts:  # a number from a damaged header is nobody's
+                    self.log_number = None
+                    self._seeds.clear()
                 yield Damage(offset=offset, dropped_bytes=block_bytes - position, kind=wrong)
                 return
             position = end

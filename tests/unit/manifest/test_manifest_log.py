@@ -877,9 +877,9 @@ class TestReading:
 
         for number in range(5, 40):
             writer.commit(**{f"key{number}": b"%d" % number})
+            follower.load()
             if number % 8 == 0:
                 writer.publish()
-            follower.load()
 
         newcomer = Actor(objects, seed=4).load().state
         assert len(follower.known.state.changes) == len(newcomer.changes)

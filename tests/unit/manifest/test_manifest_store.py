@@ -640,6 +640,8 @@ class TestCost:
         for _ in range(16):
             for store in stores:
                 store.transact(increment)
+            for store in stores:
+                store.read()
                 store.checkpoint_once()
 
         assert len(list(objects.list(f"{PREFIX}/checkpoints/"))) == 8

@@ -204,3 +204,10 @@ def test_the_log_end_is_read_back() -> None:
 
     assert logged.log_end
     assert logged.next_sequence == 9
+
+
+def test_a_column_name_that_is_no_text_is_corruption() -> None:
+    payload = encode(WriteBatch((UpsertRows(pa.record_batch({"naam": [1]})),)))
+
+    with pytest.raises(Corruption, match="cannot be read"):
+        decode_batch(payload.replace(b"naam", b"n\xff\xfem"), dialect=Dialect.CRC32C)

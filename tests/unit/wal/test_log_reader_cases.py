@@ -16,8 +16,10 @@ from typing import Final
 import pytest
 
 from neve.errors import Unavailable
+from neve.storage.memory_store import MemoryStore
 from neve.wal.record_format import Dialect
-from neve.wal.segment_reader import DamageKind
+from neve.wal.segment_reader import DamageKind, Record, SegmentReader
+from neve.wal.segment_writer import SegmentWriter
 from tests.conftest import Record as Scoreboard
 from tests.unit.wal.byte_walker import BLOCK, FIRST, LAST, MIDDLE
 from tests.unit.wal.log_bench import LAYOUTS, LOG_NUMBER, Bench, Layout, Reading, repeated
@@ -488,3 +490,17 @@ def test_every_log_reader_case_is_counted(scoreboard: Scoreboard) -> None:
 
     assert (len(CASES), held) == (38 + 13, 38 + 13)
     scoreboard(f"R1 log reader cases: {held} of {len(CASES)}")
+
+
+def test_a_log_number_is_not_learnt_from_a_damaged_header() -> None:
+    store = MemoryStore()
+    writer = SegmentWriter(store.create("log"), log_number=7)
+    writer.append([[b"x" * 40_000], [b"second"]])
+    log = bytearray(store.get("log").payload)
+    log[7] ^= 1  # the first record's log number
+
+    reader = SegmentReader(lambda offset, length: bytes(log[offset : offset + length]))
+    records = [event.payload for event in reader if isinstance(event, Record)]
+
+    assert records == [b"second"]
+    assert reader.log_number == 7

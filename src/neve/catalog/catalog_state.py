@@ -1,0 +1,186 @@
+"""The root of the catalog: every namespace and table by name, and the ordinal of the next table.
+
+It is one JSON document under the key `root` of the catalog's manifest store:
+
+    {"format": 1, "next_ordinal": 3,
+     "namespaces": {"shop": {"owner": "anna"}, "shop.eu": {}},
+     "tables": {"shop.orders": "t000001-9f86d081884c", "shop.eu.items": "t000002-2c26b46b68ff"}}
+
+R1  A table id is `t`, an ordinal that is never given out again, and the beginning of the table's
+    uuid. It is in every path of the table; its name is in none, so a rename moves nothing.
+R2  Every table's namespace is there, and every namespace that a namespace lies in.
+R3  An id has one name.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+from uuid import UUID
+
+from neve.catalog.catalog_document import read_catalog_document
+from neve.catalog.table_name import TableName, check_namespace, similar_name_hint, with_ancestors
+from neve.errors import AlreadyExists, Corruption, InvalidArgument, NotFound
+from neve.manifest.json_document import write_document
+
+ROOT_KEY: Final = "root"
+
+_FORMAT: Final = 1
+_ORDINAL_DIGITS: Final = 6
+_UUID_DIGITS: Final = 12
+_TABLE_ID: Final = re.compile(r"t([0-9]{6}|[1-9][0-9]{6,17})-[0-9a-f]{12}")
+
+
+def make_table_id(ordinal: int, table_uuid: UUID) -> str:
+    """Spell the id of a table (R1)."""
+    return f"t{ordinal:0{_ORDINAL_DIGITS}d}-{table_uuid.hex[:_UUID_DIGITS]}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogState:
+    """What names there are; every change gives a new one."""
+
+    namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Properties by namespace."""
+    tables: Mapping[str, str] = field(default_factory=dict)
+    """Table ids by dotted name."""
+    next_ordinal: int = 1
+
+    def encode(self) -> bytes:
+        """Bytes of the document."""
+        return write_document(
+            _FORMAT,
+            {
+                "next_ordinal": self.next_ordinal,
+                "namespaces": {name: {**given} for name, given in self.namespaces.items()},
+                "tables": {**self.tables},
+            },
+        )
+
+    @classmethod
+    def decode(cls, payload: bytes, *, path: str) -> "CatalogState":
+        """Read the document; raises Corruption."""
+        document = read_catalog_document(payload, format_number=_FORMAT, path=path)
+        state = cls(
+            namespaces=document.text_maps("namespaces"),
+            tables=document.text_map("tables"),
+            next_ordinal=document.integer("next_ordinal"),
+        )
+        try:
+            state._check()
+        except InvalidArgument as error:
+            raise Corruption(f"the catalog's root cannot be: {error.message}", path=path) from error
+        return state
+
+    def table_id(self, name: str) -> str:
+        """Give the id of a table; raises NotFound with the most similar name."""
+        found = self.tables.get(name)
+        if found is None:
+            raise NotFound(
+                f"there is no table {name!a}",
+                hint=similar_name_hint(name, self.tables) or "`list_tables` gives those there are",
+            )
+        return found
+
+    def name_of(self, table_id: str) -> str | None:
+        """Give the name of a table; None when it has none (any more)."""
+        return next((name for name, found in self.tables.items() if found == table_id), None)
+
+    def tables_in(self, namespace: str) -> list[str]:
+        """Give the names of the tables directly in a namespace, ascending; raises NotFound."""
+        self._check_namespace_is_there(namespace)
+        return sorted(name for name in self.tables if name.rpartition(".")[0] == namespace)
+
+    def namespaces_below(self, namespace: str) -> list[str]:
+        """Give the namespaces inside of one, at any depth, ascending; raises NotFound."""
+        self._check_namespace_is_there(namespace)
+        return sorted(name for name in self.namespaces if name.startswith(f"{namespace}."))
+
+    def namespace_properties(self, namespace: str) -> dict[str, str]:
+        """Give the properties of a namespace; raises NotFound."""
+        self._check_namespace_is_there(namespace)
+        return dict(self.namespaces[namespace])
+
+    def with_namespace(self, namespace: str, properties: Mapping[str, str]) -> "CatalogState":
+        """Add a namespace and those it lies in; raises AlreadyExists."""
+        if namespace in self.namespaces:
+            raise AlreadyExists(f"the namespace {namespace!a} is there already")
+        grown = self._with_namespaces_of(namespace)
+        return replace(grown, namespaces={**grown.namespaces, namespace: {**properties}})
+
+    def without_namespace(self, namespace: str) -> "CatalogState":
+        """Remove a namespace that holds nothing; raises NotFound, InvalidArgument."""
+        inside = [*self.tables_in(namespace), *self.namespaces_below(namespace)]
+        if inside:
+            raise InvalidArgument(
+                f"the namespace {namespace!a} is not empty: {_some_of(inside)}",
+                hint="Drop what is in it, or rename it into another namespace",
+            )
+        kept = {name: given for name, given in self.namespaces.items() if name != namespace}
+        return replace(self, namespaces=kept)
+
+    def with_table(self, name: TableName, table_uuid: UUID) -> "CatalogState":
+        """Add a table under the next id, and its namespace when missing; raises AlreadyExists."""
+        self._refuse_taken(name)
+        table_id = make_table_id(self.next_ordinal, table_uuid)
+        return replace(
+            self._with_namespaces_of(name.namespace),
+            tables={**self.tables, str(name): table_id},
+            next_ordinal=self.next_ordinal + 1,
+        )
+
+    def without_table(self, table_id: str) -> "CatalogState":
+        """Take the name of a table away."""
+        kept = {name: found for name, found in self.tables.items() if found != table_id}
+        return replace(self, tables=kept)
+
+    def with_renamed(self, old: TableName, new: TableName) -> "CatalogState":
+        """Give a table another name; raises NotFound, AlreadyExists."""
+        table_id = self.table_id(str(old))
+        self._refuse_taken(new)
+        kept = {name: found for name, found in self.tables.items() if found != table_id}
+        return replace(self._with_namespaces_of(new.namespace), tables={**kept, str(new): table_id})
+
+    def _with_namespaces_of(self, namespace: str) -> "CatalogState":
+        needed = {name: dict[str, str]() for name in with_ancestors(namespace)}
+        return replace(self, namespaces={**needed, **self.namespaces})
+
+    def _refuse_taken(self, name: TableName) -> None:
+        if str(name) in self.tables:
+            raise AlreadyExists(
+                f"there is a table {str(name)!a} already",
+                hint="Open it with `table`, drop it, or choose another name",
+            )
+
+    def _check_namespace_is_there(self, namespace: str) -> None:
+        if namespace not in self.namespaces:
+            raise NotFound(
+                f"there is no namespace {namespace!a}",
+                hint=similar_name_hint(namespace, self.namespaces)
+                or "`list_namespaces` gives those there are",
+            )
+
+    def _check(self) -> None:
+        """Check R1 to R3 in what was read."""
+        for namespace in self.namespaces:
+            check_namespace(namespace)
+            self._check_ancestors(namespace)
+        for name, table_id in self.tables.items():
+            ordinal = _TABLE_ID.fullmatch(table_id)
+            if ordinal is None or int(ordinal[1]) >= self.next_ordinal:
+                raise InvalidArgument(f"R1: table {name!a} has the id {table_id[:40]!a}")
+            self._check_ancestors(TableName.parse(name).namespace)
+        if len(set(self.tables.values())) < len(self.tables):
+            raise InvalidArgument("R3: two tables have the same id")
+
+    def _check_ancestors(self, namespace: str) -> None:
+        for name in with_ancestors(namespace):
+            if name not in self.namespaces:
+                raise InvalidArgument(f"R2: the namespace {name!a} is missing")
+
+
+def _some_of(names: Iterable[str]) -> str:
+    shown_max = 3
+    names = list(names)
+    more = len(names) - shown_max
+    return ", ".join(map(ascii, names[:shown_max])) + (f" and {more:,} more" if more > 0 else "")

@@ -1,0 +1,129 @@
+"""Properties of a table: texts by name, some of which neve knows.
+
+    property                          values                       default
+    format-version                    2, 3; it only rises          3
+    write.parquet.compression-codec   zstd, snappy, gzip, none     zstd
+    neve.retention.versions           1 and up                     5
+    neve.retention.milliseconds       0 and up                     86400000, a day
+
+Names that begin with `neve.` are neve's own: an unknown one is a slip of the pen and is refused.
+All other names are somebody else's, and are kept as they are.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from neve.catalog.table_name import similar_name_hint
+from neve.errors import InvalidArgument, LimitExceeded
+from neve.manifest.table_head import Retention
+
+FORMAT_VERSION: Final = "format-version"
+COMPRESSION_CODEC: Final = "write.parquet.compression-codec"
+RETENTION_VERSIONS: Final = "neve.retention.versions"
+RETENTION_MILLISECONDS: Final = "neve.retention.milliseconds"
+
+PROPERTIES_BYTES_MAX: Final = 256 << 10
+
+_OWN_PREFIX: Final = "neve."
+_DEFAULT_FORMAT_VERSION: Final = "3"
+_CHOICES: Final[dict[str, tuple[str, ...]]] = {
+    FORMAT_VERSION: ("2", _DEFAULT_FORMAT_VERSION),
+    COMPRESSION_CODEC: ("zstd", "snappy", "gzip", "none"),
+}
+_COUNTS: Final[dict[str, int]] = {RETENTION_VERSIONS: 1, RETENTION_MILLISECONDS: 0}
+"""Smallest value of properties that are whole numbers."""
+_COUNT_DIGITS_MAX: Final = 15
+
+
+def check_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """Give a copy of a table's properties; raises InvalidArgument, LimitExceeded."""
+    checked = check_texts(properties)
+    for name, value in checked.items():
+        if name in _CHOICES:
+            if value not in _CHOICES[name]:
+                raise _unfit(name, value, f"Choose one of {', '.join(_CHOICES[name])}")
+        elif name in _COUNTS:
+            _parse_count(name, value)
+        elif name.startswith(_OWN_PREFIX):
+            raise InvalidArgument(
+                f"neve has no property {name!a}",
+                hint=similar_name_hint(name, _COUNTS) or f"It has {', '.join(_COUNTS)}",
+            )
+    return checked
+
+
+def check_texts(properties: Mapping[str, str]) -> dict[str, str]:
+    """Give a copy of properties of anything; raises InvalidArgument, LimitExceeded."""
+    total = 0
+    for name, value in properties.items():
+        for text in (name, value):
+            if not isinstance(text, str):
+                raise InvalidArgument(
+                    f"property {name!a} holds {type(text).__name__}, not text",
+                    hint="Names and values of properties are texts: write '3', not 3",
+                )
+            total += len(text)
+        if not name:
+            raise InvalidArgument("a property has no name", hint="Name it")
+    if total > PROPERTIES_BYTES_MAX:
+        raise LimitExceeded(
+            "the properties are too long",
+            limit=PROPERTIES_BYTES_MAX,
+            actual=total,
+            hint="Keep what is large in a table of its own",
+        )
+    try:
+        "".join(text for item in properties.items() for text in item).encode()
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(
+            "a property holds a half surrogate, which has no UTF-8 form", hint="Leave it out"
+        ) from error
+    return dict(properties)
+
+
+def changed_properties(
+    before: Mapping[str, str], *, given: Mapping[str, str], removed: Iterable[str]
+) -> dict[str, str]:
+    """Give the properties after a change; raises InvalidArgument when the format would go back."""
+    gone = {removed} if isinstance(removed, str) else set(removed)
+    both = sorted(gone & given.keys())
+    if both:
+        raise InvalidArgument(
+            f"property {both[0]!a} is to be set and removed at once", hint="Decide for one"
+        )
+    kept = {name: value for name, value in before.items() if name not in gone}
+    after = check_properties({**kept, **given})
+    if format_version_of(after) < format_version_of(before):
+        raise InvalidArgument(
+            f"the format version cannot go back from {format_version_of(before)} to "
+            f"{format_version_of(after)}",
+            hint="Files of the newer format may be in use: copy the rows into a new table",
+        )
+    return after
+
+
+def format_version_of(properties: Mapping[str, str]) -> int:
+    """Iceberg's format version of a table with these properties."""
+    return int(properties.get(FORMAT_VERSION, _DEFAULT_FORMAT_VERSION))
+
+
+def retention_of(properties: Mapping[str, str]) -> Retention:
+    """How much history a table with these properties keeps."""
+    default = Retention()
+    versions = properties.get(RETENTION_VERSIONS, str(default.versions))
+    milliseconds = properties.get(RETENTION_MILLISECONDS, str(default.milliseconds))
+    return Retention(
+        versions=_parse_count(RETENTION_VERSIONS, versions),
+        milliseconds=_parse_count(RETENTION_MILLISECONDS, milliseconds),
+    )
+
+
+def _parse_count(name: str, value: str) -> int:
+    fits = value.isascii() and value.isdecimal() and len(value) <= _COUNT_DIGITS_MAX
+    if not fits or int(value) < _COUNTS[name]:
+        raise _unfit(name, value, f"Give a whole number, {_COUNTS[name]} or more")
+    return int(value)
+
+
+def _unfit(name: str, value: str, hint: str) -> InvalidArgument:
+    return InvalidArgument(f"property {name!a} cannot be {value[:40]!a}", hint=hint)

@@ -1,0 +1,111 @@
+"""In which order the rows of a table are written beside the order of its key.
+
+As people write it, and as the table's head keeps it:
+
+    ["city", "-amount"]    city,-amount    by city, and within a city the greatest amounts first
+    []                                     by the key alone
+
+O1  Every column is there, primitive, and named once.
+O2  A name that holds a comma or begins with `-` cannot be told from others here, and is refused.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from neve.errors import InvalidArgument
+from neve.model.arrow_types import NESTED_KINDS, kind_of
+from neve.model.schema import TableSchema
+
+_DESCENDING: Final = "-"
+_SEPARATOR: Final = ","
+
+
+@dataclass(frozen=True, slots=True)
+class SortField:
+    """One column of a sort order."""
+
+    column: str
+    descending: bool = False
+
+    def __str__(self) -> str:
+        return f"{_DESCENDING if self.descending else ''}{self.column}"
+
+
+@dataclass(frozen=True, slots=True)
+class SortOrder:
+    """Columns to sort by, the most significant first; none for the key alone."""
+
+    fields: tuple[SortField, ...] = ()
+
+    @classmethod
+    def parse(cls, texts: Sequence[str], schema: TableSchema) -> "SortOrder":
+        """Read fields such as `-amount`; raises InvalidArgument, NotFound."""
+        if isinstance(texts, str):
+            raise InvalidArgument(
+                "sort columns were given as one text", hint=f"Pass a list: [{texts[:64]!r}]"
+            )
+        order = cls(tuple(_parse_field(text, schema) for text in texts))
+        order.check(schema)
+        return order
+
+    @classmethod
+    def from_text(cls, text: str) -> "SortOrder":
+        """Read what `str` gives."""
+        return cls(
+            tuple(
+                SortField(part.removeprefix(_DESCENDING), part.startswith(_DESCENDING))
+                for part in text.split(_SEPARATOR)
+                if part
+            )
+        )
+
+    def check(self, schema: TableSchema) -> None:
+        """Check O1 and O2; raises InvalidArgument, NotFound."""
+        seen: set[str] = set()
+        for field in self.fields:
+            column = schema.column(field.column)
+            if kind_of(column.type) in NESTED_KINDS:
+                raise InvalidArgument(
+                    f"column {column.name!a} is a {kind_of(column.type)} and has no order",
+                    hint="Sort by a primitive column",
+                )
+            if field.column in seen:
+                raise InvalidArgument(
+                    f"column {field.column!a} is in the sort order twice", hint="Name it once"
+                )
+            if _SEPARATOR in field.column or field.column.startswith(_DESCENDING):
+                raise InvalidArgument(
+                    f"column {field.column!a} cannot be sorted by: its name has a comma or begins "
+                    "with '-'",
+                    hint="Rename the column, or sort by another",
+                )
+            seen.add(field.column)
+
+    def renamed(self, before: TableSchema, after: TableSchema) -> "SortOrder":
+        """Give the same order under the names of a newer schema; raises InvalidArgument."""
+        names = {column.field_id: column.name for column in after.columns}
+        fields = []
+        for field in self.fields:
+            field_id = before.column(field.column).field_id
+            if field_id not in names:
+                raise InvalidArgument(
+                    f"column {field.column!a} is dropped, but the table is sorted by it",
+                    hint="Change the sort order in the same step, or before",
+                )
+            fields.append(SortField(names[field_id], field.descending))
+        order = SortOrder(tuple(fields))
+        order.check(after)
+        return order
+
+    def __str__(self) -> str:
+        return _SEPARATOR.join(map(str, self.fields))
+
+
+def _parse_field(text: str, schema: TableSchema) -> SortField:
+    if not isinstance(text, str):
+        raise InvalidArgument(f"a sort column is text, not {type(text).__name__}", hint='"-amount"')
+    # A column of exactly this name is meant, whatever it begins with; `check` judges the name.
+    if text in schema:
+        return SortField(text)
+    return SortField(text.removeprefix(_DESCENDING), text.startswith(_DESCENDING))

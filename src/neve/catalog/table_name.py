@@ -1,0 +1,83 @@
+"""Names of namespaces and tables as people write them: parts joined by dots.
+
+    shop.orders              table `orders` in the namespace `shop`
+    eu.berlin.shop.orders    table `orders` in `eu.berlin.shop`, which lies in `eu.berlin`
+
+N1  A part is what `neve.storage.table_paths.check_name` allows.
+N2  A table is always in a namespace.
+N3  A whole name has at most 16 parts and 1,024 bytes.
+"""
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+from neve.errors import InvalidArgument
+from neve.storage.table_paths import check_name
+
+NAME_PARTS_MAX: Final = 16
+NAME_BYTES_MAX: Final = 1_024
+
+# Similar names are looked for among this many, so that an error stays cheap.
+_SUGGESTIONS_MAX: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class TableName:
+    """A table's name, and the namespace it is in."""
+
+    namespace: str
+    table: str
+
+    @classmethod
+    def parse(cls, text: str) -> "TableName":
+        """Read `namespace.table`; raises InvalidArgument."""
+        _check_whole(text, what="table name")
+        namespace, dot, table = text.rpartition(".")
+        if not dot:
+            check_name(text, what="table name")
+            raise InvalidArgument(
+                f"the table name {text!a} has no namespace",
+                hint=f"Write namespace.table, such as default.{text}",
+            )
+        check_namespace(namespace)
+        check_name(table, what="table name")
+        return cls(namespace, table)
+
+    def __str__(self) -> str:
+        return f"{self.namespace}.{self.table}"
+
+
+def check_namespace(text: str) -> None:
+    """Refuse, with InvalidArgument, what cannot be the name of a namespace."""
+    _check_whole(text, what="namespace")
+    for part in text.split("."):
+        check_name(part, what="namespace")
+
+
+def with_ancestors(namespace: str) -> tuple[str, ...]:
+    """Give a namespace and those it lies in, outermost first."""
+    parts = namespace.split(".")
+    return tuple(".".join(parts[: count + 1]) for count in range(len(parts)))
+
+
+def similar_name_hint(name: str, names: Iterable[str]) -> str | None:
+    """Suggest the most similar of `names`, as a question; None when none is similar."""
+    similar = difflib.get_close_matches(name, islice(names, _SUGGESTIONS_MAX), n=1)
+    return f"Did you mean {similar[0]!a}?" if similar else None
+
+
+def _check_whole(text: str, *, what: str) -> None:
+    if not isinstance(text, str):
+        raise InvalidArgument(
+            f"a {what} is text, not {type(text).__name__}", hint='Write "shop.orders"'
+        )
+    # Characters first: they bound the bytes, and a half surrogate has no bytes.
+    size = len(text) if len(text) > NAME_BYTES_MAX else len(text.encode(errors="replace"))
+    if size > NAME_BYTES_MAX or text.count(".") >= NAME_PARTS_MAX:
+        raise InvalidArgument(
+            f"the {what} {text[:40]!a}… is too long",
+            hint=f"Use at most {NAME_PARTS_MAX} parts and {NAME_BYTES_MAX:,} bytes in all",
+        )

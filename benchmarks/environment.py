@@ -15,7 +15,17 @@ import google_crc32c
 
 from benchmarks.result_file import EnvironmentRecord
 
-_LIBRARIES: Final = ("neve", "pyarrow", "numpy", "google-crc32c", "rocksdict", "duckdb")
+_LIBRARIES: Final = (
+    "neve",
+    "pyarrow",
+    "numpy",
+    "google-crc32c",
+    "protobuf",
+    "obstore",
+    "moto",
+    "rocksdict",
+    "duckdb",
+)
 _UNKNOWN: Final = "unknown"
 
 

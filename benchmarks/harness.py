@@ -32,6 +32,7 @@ import numpy as np
 from benchmarks.process_usage import cpu_seconds, written_bytes
 from benchmarks.result_file import (
     CandidateRecord,
+    Pace,
     RatioRecord,
     RoundRecord,
     WorkloadRecord,
@@ -144,12 +145,13 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ratio:
-    """A comparison to report: the rate of `of` divided by the rate of `to`."""
+    """A comparison to report: how many times as fast `of` is as `to`."""
 
     of: str
     to: str
     target: float | None = None
     """What the design asks for, at least."""
+    by: Pace = Pace.RATE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,7 +212,7 @@ FULL: Final = Scale(
     synced_seconds=0.2,
     keys=1_000_000,
     starts=3,
-    commits=40,
+    commits=32,
     growth_commits=256,
     table_files=10_000,
     versions=10_000,
@@ -319,7 +321,7 @@ def _run_rounds(
 def _compare(ratios: Sequence[Ratio], candidates: Sequence[CandidateRecord]) -> list[RatioRecord]:
     by_name = {candidate["name"]: candidate for candidate in candidates}
     return [
-        compare_candidates(by_name[ratio.of], by_name[ratio.to], target=ratio.target)
+        compare_candidates(by_name[ratio.of], by_name[ratio.to], target=ratio.target, by=ratio.by)
         for ratio in ratios
     ]
 

@@ -8,7 +8,7 @@ cost.
 
 import struct
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Final
@@ -46,8 +46,18 @@ _FILE_BYTES: Final = 2_300
 _COLUMN_BYTES: Final = 120
 _KEYS: Final = KeyEncoder([pa.int64()], ["id"])
 
-CommitFile = Callable[[DataFile, int], int]
-"""Commit a file on top of a Version that the committer knows; gives the new Version's number."""
+CommitTiny = Callable[["TinyAppend", int], int]
+"""Commit on top of a Version that the committer knows; gives the new Version's number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TinyAppend:
+    """A commit to be made, with everything in it ready."""
+
+    file: DataFile
+    keys: Keys
+    row: pa.Table
+    """What the file holds, for whoever writes it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,44 +222,41 @@ class BenchTable:
         """Number of the newest Version."""
         return self.versions.snapshot_latest().version.number
 
-    def append(self, file: DataFile, base: int) -> int:
-        """Commit a file as any committer does: carried over to the newest Version when needed."""
+    def append(self, tiny: TinyAppend, base: int) -> int:
+        """Commit as any committer does: carried over to the newest Version when needed."""
         proposal = Proposal(
-            base=base,
-            facts=_facts(Operation.APPEND),
-            added=(file,),
-            keys=(pa.array([file.key_min], pa.binary()),),
+            base=base, facts=_facts(Operation.APPEND), added=(tiny.file,), keys=(tiny.keys,)
         )
         committed = self._committer.commit(
             proposal, HeadChange(), lookup=_NoRows(), write_vectors=_write_no_vectors
         )
         return committed.snapshot.version.number
 
-    def append_alone(self, file: DataFile, base: int) -> int:
-        """Commit a file as the only committer: on the Version it knows, or not at all."""
-        committed = self.versions.apply_version_edits([append_edit(file, base)])
+    def append_alone(self, tiny: TinyAppend, base: int) -> int:
+        """Commit as the only committer: on the Version it knows, or not at all."""
+        committed = self.versions.apply_version_edits([append_edit(tiny.file, base)])
         return committed.snapshot.version.number
 
-    def append_with_parquet(self, file: DataFile, base: int) -> int:
+    def append_with_parquet(self, tiny: TinyAppend, base: int) -> int:
         """Write the Parquet file through the store, and commit it."""
         sink = pa.BufferOutputStream()
-        pq.write_table(one_row(file.sequence_min), sink)
-        self._objects.put_if_absent(file.path, sink.getvalue().to_pybytes())
-        return self.append(file, base)
+        pq.write_table(tiny.row, sink)
+        self._objects.put_if_absent(tiny.file.path, sink.getvalue().to_pybytes())
+        return self.append(tiny, base)
 
-    def append_and_checkpoint(self, file: DataFile, base: int) -> int:
-        """Commit a file, and publish a checkpoint when one is due."""
-        number = self.append(file, base)
+    def append_and_checkpoint(self, tiny: TinyAppend, base: int) -> int:
+        """Commit, and publish a checkpoint when one is due."""
+        number = self.append(tiny, base)
         self.store.checkpoint_once()
         return number
 
 
-def time_commits(commit: CommitFile, files: Sequence[DataFile], *, base: int) -> list[int]:
-    """Commit files one after another, each on the Version of the one before; gives nanoseconds."""
+def time_commits(commit: CommitTiny, appends: Sequence[TinyAppend], *, base: int) -> list[int]:
+    """Commit one after another, each on the Version of the one before; gives nanoseconds."""
     latencies: list[int] = []
-    for file in files:
+    for tiny in appends:
         began_at = time.perf_counter_ns()
-        base = commit(file, base)
+        base = commit(tiny, base)
         latencies.append(time.perf_counter_ns() - began_at)
     return latencies
 
@@ -267,6 +274,18 @@ def read_newest(objects: ObjectStore) -> tuple[int, list[str]]:
 def file_path(number: int) -> str:
     """Where the data file of a number lies."""
     return f"data/{number:032x}.parquet"
+
+
+def tiny_appends(numbers: Iterable[int]) -> list[TinyAppend]:
+    """Make the commits of these rows."""
+    return [
+        TinyAppend(
+            file=(file := data_file(number)),
+            keys=pa.array([file.key_min], pa.binary()),
+            row=one_row(number),
+        )
+        for number in numbers
+    ]
 
 
 def data_file(number: int) -> DataFile:

@@ -41,14 +41,16 @@ class PeerEnvironment:
         if self.is_ready:
             return True
         say("peers: installing PyIceberg and delta-rs into .venv-peers")
-        uv = Path(sys.executable).with_name("uv")
+        uv, lock = Path(sys.executable).with_name("uv"), str(self._lock)
         commands = (
             [sys.executable, "-m", "venv", "--without-pip", str(self._directory)],
-            [str(uv), "pip", "sync", "--quiet", "--python", str(self.python), "--link-mode", "copy"]
-            + ["--require-hashes", str(self._lock)],
+            [str(uv), "pip", "sync", "--require-hashes", "--python", str(self.python), lock],
         )
         try:
             digest = self._digest()
+            self._directory.mkdir(exist_ok=True)
+            # The environment hides itself from version control.
+            (self._directory / ".gitignore").write_text("*\n")
             for command in commands:
                 subprocess.run(
                     command,

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, cast
 
@@ -80,10 +81,8 @@ class PeerProcess:
         """End the process by ending its input; one that does not react is killed."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        try:
+        with suppress(BrokenPipeError):  # it has ended already
             self._process.stdin.close()
-        except BrokenPipeError:
-            pass  # it has ended already
         try:
             self._process.wait(_ENDING_SECONDS)
         except subprocess.TimeoutExpired:

@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from benchmarks.harness import Kind, Shows
 from benchmarks.result_file import (
     CandidateRecord,
+    Pace,
     RatioRecord,
     RunRecord,
     Spread,
@@ -63,7 +64,7 @@ def terminal_table(workload: WorkloadRecord) -> str:
 
 
 def _page(run: RunRecord, *, json_name: str, plot_name: str) -> str:
-    title = "Log and key encoding" if not run["quick"] else "Log and key encoding, quick run"
+    title = f"Log, key encoding and manifest{', quick run' if run['quick'] else ''}"
     sections = [
         f"# {title}, {run['date']}",
         f"Made by `{run['command']}` from [{json_name}]({json_name}); do not edit.",
@@ -180,7 +181,8 @@ def _written(candidate: CandidateRecord) -> str:
 
 
 def _ratio_name(ratio: RatioRecord) -> str:
-    return f"{ratio['of']} ÷ {ratio['to']}"
+    measure = "" if ratio["by"] == Pace.RATE else f", {ratio['by']}"
+    return f"{ratio['of']} ÷ {ratio['to']}{measure}"
 
 
 def _ratio_cells(ratio: RatioRecord) -> tuple[str, ...]:

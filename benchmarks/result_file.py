@@ -7,7 +7,7 @@
     └── workloads[]
         ├── name, sentence, unit, shows, parameters, notes
         ├── candidates[]  name, kind, sync, rounds[] as measured, and their medians and spread
-        └── ratios[]      of, to, rounds[] (pairs of one round), by wall and by CPU time, target
+        └── ratios[]      of, to, by, rounds[] (pairs of one round), by wall and by CPU time, target
 
 Rates are rows (keys, starts) per second of wall time. A spread is the smallest and the largest of
 the rounds. Numbers of single rounds are kept, so that nobody has to trust the summary.
@@ -15,11 +15,20 @@ the rounds. Numbers of single rounds are kept, so that nobody has to trust the s
 
 import json
 from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
 from statistics import median
 from typing import Final, TypedDict, cast
 
 FORMAT: Final = 1
+
+
+class Pace(StrEnum):
+    """What a ratio compares."""
+
+    RATE = "rate"
+    MEDIAN_CALL = "median call"
+    """The median latency: a disk that stalls now and then does not change it."""
 
 
 class Spread(TypedDict):
@@ -61,13 +70,15 @@ class CandidateRecord(TypedDict):
 
 
 class RatioRecord(TypedDict):
-    """Rate of one candidate over that of another, taken round by round.
+    """How many times as fast one candidate is as another, taken round by round.
 
-    `ratio` is by wall time; `cpu_ratio` by CPU time, which other programs disturb less.
+    `ratio` is by wall time, of all calls or of the median one; `cpu_ratio` by CPU time of all,
+    which other programs disturb less.
     """
 
     of: str
     to: str
+    by: str
     rounds: list[float]
     ratio: Spread
     cpu_ratio: Spread
@@ -157,14 +168,11 @@ def summarize_candidate(
 
 
 def compare_candidates(
-    of: CandidateRecord, to: CandidateRecord, *, target: float | None
+    of: CandidateRecord, to: CandidateRecord, *, target: float | None, by: Pace = Pace.RATE
 ) -> RatioRecord:
-    """Divide rates round by round: what disturbs a machine disturbs neighbours alike."""
+    """Divide round by round: what disturbs a machine disturbs neighbours alike."""
     pairs = list(zip(of["rounds"], to["rounds"], strict=True))
-    ratios = [
-        (mine["rows"] / mine["wall_seconds"]) / (theirs["rows"] / theirs["wall_seconds"])
-        for mine, theirs in pairs
-    ]
+    ratios = [_pace(mine, by) / _pace(theirs, by) for mine, theirs in pairs]
     cpu_ratios = [
         (mine["rows"] / mine["cpu_seconds"]) / (theirs["rows"] / theirs["cpu_seconds"])
         for mine, theirs in pairs
@@ -173,12 +181,19 @@ def compare_candidates(
     return RatioRecord(
         of=of["name"],
         to=to["name"],
+        by=by,
         rounds=ratios,
         ratio=spread,
         cpu_ratio=spread_of(cpu_ratios),
         target=target,
         is_met=None if target is None else spread["median"] >= target,
     )
+
+
+def _pace(measured: RoundRecord, by: Pace) -> float:
+    if by is Pace.MEDIAN_CALL:
+        return 1e6 / measured["latency_us"]["p50"]
+    return measured["rows"] / measured["wall_seconds"]
 
 
 def write_run(run: RunRecord, path: Path) -> None:

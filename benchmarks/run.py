@@ -4,7 +4,9 @@
 
 A whole run writes <date>-log.json, .md and .svg into benchmarks/results. A partial or a quick one
 prints its numbers, and writes files only where --out says: it must not replace a whole one.
-Everything is written below benchmarks/.scratch, which is removed afterwards.
+Everything is written below benchmarks/.scratch, which is removed afterwards. Peers that need an
+environment of their own get it on the first run that needs them, in .venv-peers; where it cannot be
+made, the run goes on without them and the page says so.
 """
 
 import argparse
@@ -32,6 +34,9 @@ from benchmarks.key_encoding import build_encode_keys
 from benchmarks.log_append import build_append_batches, build_append_rows
 from benchmarks.log_replay import build_replay_batches, build_replay_rows
 from benchmarks.log_sync import build_append_synced
+from benchmarks.manifest_commits import build_manifest_commits, build_manifest_commits_s3
+from benchmarks.manifest_growth import build_manifest_growth, build_manifest_open
+from benchmarks.peer_environment import PeerEnvironment
 from benchmarks.report import terminal_table, write_report
 from benchmarks.result_file import FORMAT, RunRecord, WorkloadRecord, write_run
 from benchmarks.start_up import build_start_up
@@ -44,12 +49,17 @@ WORKLOADS: Final[Mapping[str, BuildWorkload]] = {
     "replay_batches": build_replay_batches,
     "encode_keys": build_encode_keys,
     "start_up": build_start_up,
+    "manifest_commits": build_manifest_commits,
+    "manifest_commits_s3": build_manifest_commits_s3,
+    "manifest_growth": build_manifest_growth,
+    "manifest_open": build_manifest_open,
 }
 
 _HERE: Final = Path(__file__).parent
 _SCRATCH: Final = _HERE / ".scratch"
 _RESULTS: Final = _HERE / "results"
 _ROUNDS: Final = 5
+_WITH_PEERS: Final = frozenset({"manifest_commits"})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -100,6 +110,8 @@ def _run(names: Sequence[str], *, rounds: int, quick: bool) -> RunRecord:
     load_before = load_averages()
     print(f"files on {environment['file_system']}, load {load_before[0]:.2f}, {rounds} rounds")
     scale = QUICK if quick else FULL
+    if not _WITH_PEERS.isdisjoint(names):
+        PeerEnvironment().prepare(print)
     try:
         workloads = [_run_one(name, scale, rounds=rounds) for name in names]
     finally:

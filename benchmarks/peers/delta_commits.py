@@ -1,7 +1,7 @@
 """delta-rs's part in `manifest_commits`: one version of the log per commit.
 
-    add_action   adds a Parquet file that is there already, with its statistics: metadata only.
-    append       appends a table of one row: writes its Parquet file as well.
+add_action   adds a Parquet file that is there already, with its statistics: metadata only.
+append       appends a table of one row: writes its Parquet file as well.
 """
 
 import json
@@ -78,11 +78,9 @@ def _write_file(directory: Path, number: int) -> AddAction:
 
 def _read_back(directory: str) -> dict[str, object]:
     table = DeltaTable(directory)
-    rows = table.to_pyarrow_table(columns=["id"])
-    return {"commits": table.version(), "ids": sorted(rows["id"].to_pylist())}
+    rows = table.to_pyarrow_table(columns=["id"]).sort_by("id")
+    return {"commits": table.version(), "ids": rows["id"].to_pylist()}
 
 
 if __name__ == "__main__":
-    serve(
-        f"delta-rs {metadata.version('deltalake')}", {"add_action": add_action, "append": append}
-    )
+    serve(f"delta-rs {metadata.version('deltalake')}", {"add_action": add_action, "append": append})

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
-from benchmarks.manifest_table import BenchTable, CountingStore, data_file, time_commits
+from benchmarks.manifest_table import BenchTable, CountingStore, time_commits, tiny_appends
 from benchmarks.peers.json_lines import PartTimer, serve
 from neve.storage.open_store import open_store
 
@@ -22,13 +22,13 @@ class Committer:
         return self._table.newest()
 
     def commit(self, numbers: Sequence[int], base: int) -> dict[str, object]:
-        """Commit the files of these numbers, one by one."""
+        """Commit the rows of these numbers, one by one."""
         assert self._store is not None
         assert self._table is not None
-        files = [data_file(number) for number in numbers]
+        appends = tiny_appends(numbers)
         before = self._store.traffic
         with PartTimer() as timer:
-            latencies = time_commits(self._table.append, files, base=base)
+            latencies = time_commits(self._table.append, appends, base=base)
         traffic = self._store.traffic.since(before)
         return {"timed": timer.part, "latencies_ns": latencies, "traffic": asdict(traffic)}
 

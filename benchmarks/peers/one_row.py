@@ -1,20 +1,20 @@
 """The row of a tiny commit, as a table of one row; numbered, and the same for every candidate."""
 
+from collections.abc import Sequence
 from typing import Final
 
 import pyarrow as pa
 
 PAYLOAD_BYTES: Final = 100
 FIELD_NAMES: Final = ("id", "name", "score", "visits", "payload")
-SCHEMA: Final = pa.schema(
-    [
-        pa.field("id", pa.int64(), nullable=False),
-        pa.field("name", pa.string()),
-        pa.field("score", pa.float64()),
-        pa.field("visits", pa.int32()),
-        pa.field("payload", pa.binary()),
-    ]
+_TYPES: Final[Sequence[pa.DataType]] = (
+    pa.int64(),
+    pa.string(),
+    pa.float64(),
+    pa.int32(),
+    pa.binary(),
 )
+SCHEMA: Final = pa.schema(list(zip(FIELD_NAMES, _TYPES, strict=True)))
 
 
 def one_row(number: int) -> pa.Table:

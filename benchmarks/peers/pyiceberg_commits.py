@@ -1,8 +1,8 @@
 """PyIceberg's part in `manifest_commits`: one snapshot per commit, in its SQLite catalog.
 
-    add_files   adds a Parquet file that is there already: metadata only. The search for duplicates,
-                which reads all metadata, is switched off.
-    append      appends a table of one row: writes its Parquet file as well.
+add_files   adds a Parquet file that is there already: metadata only. The search for duplicates,
+            which reads all metadata, is switched off.
+append      appends a table of one row: writes its Parquet file as well.
 """
 
 import time
@@ -23,11 +23,9 @@ _TABLE: Final = "bench.commits"
 def add_files(directory: str, commits: int) -> dict[str, object]:
     """Commit Parquet files that exist, one by one."""
     table = _new_table(directory)
-    paths = []
-    for number in range(commits):
-        path = Path(directory, f"{number}.parquet")
+    paths = [str(Path(directory, f"{number}.parquet")) for number in range(commits)]
+    for number, path in enumerate(paths):
         pq.write_table(one_row(number), path)
-        paths.append(str(path))
     latencies = []
     with PartTimer() as timer:
         for path in paths:
@@ -65,11 +63,9 @@ def _new_table(directory: str) -> Table:
 
 def _read_back(directory: str) -> dict[str, object]:
     table = _open_catalog(directory).load_table(_TABLE)
-    rows = table.scan(selected_fields=("id",)).to_arrow()
-    return {"commits": len(table.metadata.snapshots), "ids": sorted(rows["id"].to_pylist())}
+    rows = table.scan(selected_fields=("id",)).to_arrow().sort_by("id")
+    return {"commits": len(table.metadata.snapshots), "ids": rows["id"].to_pylist()}
 
 
 if __name__ == "__main__":
-    serve(
-        f"PyIceberg {metadata.version('pyiceberg')}", {"add_files": add_files, "append": append}
-    )
+    serve(f"PyIceberg {metadata.version('pyiceberg')}", {"add_files": add_files, "append": append})

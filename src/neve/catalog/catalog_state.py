@@ -36,6 +36,11 @@ def make_table_id(ordinal: int, table_uuid: UUID) -> str:
     return f"t{ordinal:0{_ORDINAL_DIGITS}d}-{table_uuid.hex[:_UUID_DIGITS]}"
 
 
+def is_table_id(text: str) -> bool:
+    """Tell whether a text has the form of a table id, and so is safe in a path."""
+    return _TABLE_ID.fullmatch(text) is not None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogState:
     """What names there are; every change gives a new one."""

@@ -118,6 +118,17 @@ def retention_of(properties: Mapping[str, str]) -> Retention:
     )
 
 
+def with_retention(properties: Mapping[str, str], retention: Retention) -> Mapping[str, str]:
+    """Give properties that tell of a retention; the same ones when they do already."""
+    if retention_of(properties) == retention:
+        return properties
+    return {
+        **properties,
+        RETENTION_VERSIONS: str(retention.versions),
+        RETENTION_MILLISECONDS: str(retention.milliseconds),
+    }
+
+
 def _parse_count(name: str, value: str) -> int:
     fits = value.isascii() and value.isdecimal() and len(value) <= _COUNT_DIGITS_MAX
     if not fits or int(value) < _COUNTS[name]:

@@ -11,17 +11,28 @@ collector's step 1 and is seen in its step 2.
 
 G1  A lease ends by itself: a reader that died delays deleting by its time, no longer.
 G2  A reader that did not renew in time stops with Fenced before it touches a file that may be gone.
-    It judges that by its own monotonic clock, and stops a safety margin early.
+    It judges that by its own monotonic clock and by the wall clock, whichever is further, and stops
+    a safety margin early. What has lapsed is never renewed.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
+from threading import Lock
 from typing import Final
 
-from neve.errors import Corruption, Fenced, NotFound
+from neve.errors import (
+    Corruption,
+    Fenced,
+    InvalidArgument,
+    NotFound,
+    OutcomeUnknown,
+    Unavailable,
+)
 from neve.manifest.documents import Lease, StorePaths, decode_lease, encode_lease
 from neve.storage.clock import Clock, IdSource
 from neve.storage.object_store import ObjectStore
 
+LEASE_SECONDS_MAX: Final = 24 * 60 * 60
 _MARGIN: Final = 0.8
 """Share of a lease's time that its holder relies on; the rest is for clocks that differ."""
 
@@ -30,41 +41,80 @@ class HeldLease:
     """A lease this process holds; safe for many threads."""
 
     def __init__(self, leases: "Leases", lease_id: str, version: int, seconds: float) -> None:
+        # fixed at construction
         self.lease_id = lease_id
         self.version = version
         self._leases = leases
         self._seconds = seconds
-        self._trusted_until = 0.0
-        self.renew()
+        self._path = leases.paths.lease(lease_id)
+        self._lock = Lock()
+        # guarded by _lock; it is never held while the store is asked
+        self._trusted_until = float("inf")
+        self._trusted_until_ms = float("inf")
+        self._write()
 
     def renew(self) -> None:
-        """Hold the lease for its whole time from now on."""
-        trusted_until = self._leases.clock.monotonic() + self._seconds * _MARGIN
+        """Hold the lease for its whole time from now on; raises Fenced when it has lapsed."""
+        self._refuse_lapsed()
+        self._write()
+
+    def check(self) -> None:
+        """Raise Fenced when the lease is too old to rely on; renews one past half its time."""
+        self._refuse_lapsed()
+        half = self._seconds * _MARGIN / 2
+        clock = self._leases.clock
+        with self._lock:
+            is_young = (
+                clock.monotonic() < self._trusted_until - half
+                and clock.now_ms() < self._trusted_until_ms - half * 1_000
+            )
+        if not is_young:
+            # Not yet lapsed: when storage does not answer now, the next check asks it again.
+            with suppress(Unavailable, OutcomeUnknown):
+                self._write()
+
+    def release(self) -> None:
+        """Give the lease up; twice is no error."""
+        with self._lock:
+            self._trusted_until = float("-inf")
+        self._leases.objects.delete(self._path)
+
+    def _write(self) -> None:
+        clock = self._leases.clock
+        started, started_ms = clock.monotonic(), clock.now_ms()
         self._leases.write(
             Lease(
                 lease_id=self.lease_id,
                 version=self.version,
-                expires_ms=self._leases.clock.now_ms() + int(self._seconds * 1_000),
+                expires_ms=started_ms + int(self._seconds * 1_000),
             )
         )
-        self._trusted_until = trusted_until
+        with self._lock:
+            # It may have lapsed, or been given up, while the store took its time.
+            has_lapsed = self._has_lapsed_locked()
+            if not has_lapsed:
+                self._trusted_until = started + self._seconds * _MARGIN
+                self._trusted_until_ms = started_ms + self._seconds * _MARGIN * 1_000
+        if has_lapsed:
+            self._leases.objects.delete(self._path)
+            raise self._fenced()
 
-    def check(self) -> None:
-        """Raise Fenced when the lease is too old to rely on; renews one past half its time."""
-        now = self._leases.clock.monotonic()
-        if now >= self._trusted_until:
-            raise Fenced(
-                f"the lease on version {self.version} was not renewed for {self._seconds:g} s",
-                path=self._leases.paths.lease(self.lease_id),
-                hint="its files may be deleted: take a new snapshot",
-            )
-        if now >= self._trusted_until - self._seconds * _MARGIN / 2:
-            self.renew()
+    def _refuse_lapsed(self) -> None:
+        with self._lock:
+            has_lapsed = self._has_lapsed_locked()
+        if has_lapsed:
+            raise self._fenced()
 
-    def release(self) -> None:
-        """Give the lease up; twice is no error."""
-        self._trusted_until = 0.0
-        self._leases.objects.delete(self._leases.paths.lease(self.lease_id))
+    def _has_lapsed_locked(self) -> bool:
+        clock = self._leases.clock
+        return clock.monotonic() >= self._trusted_until or clock.now_ms() >= self._trusted_until_ms
+
+    def _fenced(self) -> Fenced:
+        return Fenced(
+            f"the lease on version {self.version} was not renewed for {self._seconds:g} s",
+            path=self._path,
+            hint="its files may be deleted: take a new snapshot",
+        )
 
 
 class Leases:
@@ -78,6 +128,10 @@ class Leases:
 
     def take(self, version: int, *, seconds: float) -> HeldLease:
         """Create a lease on a Version; the caller then checks that the Version is retained."""
+        if not 0 < seconds <= LEASE_SECONDS_MAX:
+            raise InvalidArgument(
+                f"a lease of {seconds:g} s", hint=f"ask for at most {LEASE_SECONDS_MAX:,} s"
+            )
         return HeldLease(self, self._ids.uuid().hex, version, seconds)
 
     def write(self, lease: Lease) -> None:

@@ -7,17 +7,25 @@ to current, what was committed in between is older:
     files added in between     rows of the proposal's keys in them are superseded too: marked
     files still there          the deltas stay; the vector becomes the union with the current one
     files rewritten            marked rows are found again by key in the files that replaced them
+    rows that a rollback       are looked up like rows of files added in between
+    brought back
 
 A rewrite (compaction) writes no newer rows, it moves old ones:
 
     its inputs                 must all be there still, otherwise it is void: Conflict
     rows of its inputs that    are marked in its outputs, found by key
     were marked in between
+    rows that a rollback       are not in its outputs: Conflict
+    brought back
+
+Void too, and to be planned again: a file for a level from 1 on where another one of the same keys
+was put in between, a rollback, and a change of schema when another one was first.
 
 Reading rows is the business of whoever commits: a RowLookup.
 """
 
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -76,14 +84,8 @@ def rebase(proposal: Proposal, base: Version, current: Version, lookup: RowLooku
     assert proposal.base == base.number
     if base.number == current.number:
         return proposal
-    gone = [path for path in proposal.removed if path not in current.files]
-    if gone:
-        raise Conflict(
-            f"{gone[0]} was rewritten or removed meanwhile",
-            keys=tuple(gone),
-            hint="plan the job again on the current version",
-        )
     new_files = [file for path, file in current.files.items() if path not in base.files]
+    _refuse_void(proposal, current, new_files)
     marked = {
         path: positions
         for path, positions in proposal.marked.items()
@@ -92,11 +94,11 @@ def rebase(proposal: Proposal, base: Version, current: Version, lookup: RowLooku
     if proposal.is_rewrite:
         _carry_marks_to_outputs(proposal, base, current, lookup, marked)
     else:
-        _follow_rewritten_files(proposal, base, new_files, lookup, marked)
-        for file in new_files:
-            for keys in proposal.keys:
-                _mark(marked, file, lookup.positions_of(file, keys))
-    return replace(proposal, base=current.number, marked=marked)
+        unseen = [*new_files, *_restored_files(proposal, base, current, lookup)]
+        _follow_rewritten_files(proposal, base, unseen, lookup, marked)
+        _mark_keys(proposal, unseen, lookup, marked)
+    facts = _carried_facts(proposal, base, current)
+    return replace(proposal, base=current.number, facts=facts, marked=marked)
 
 
 def complete(
@@ -124,10 +126,49 @@ def complete(
     )
 
 
+def _refuse_void(proposal: Proposal, current: Version, new_files: list[DataFile]) -> None:
+    gone = [path for path in proposal.removed if path not in current.files]
+    if gone:
+        raise _void(f"{gone[0]} was rewritten or removed meanwhile", *gone)
+    if proposal.facts.operation is Operation.ROLLBACK:
+        raise _void("the table changed while it was being rolled back")
+    taken: defaultdict[object, list[DataFile]] = defaultdict(list)
+    for file in new_files:
+        taken[file.level, file.spec_id, file.partition].append(file)
+    for output in proposal.added:
+        for file in taken[output.level, output.spec_id, output.partition] if output.level else ():
+            if output.key_min <= file.key_max and file.key_min <= output.key_max:
+                raise _void(f"keys of level {file.level} are in {file.path} meanwhile", file.path)
+
+
+def _carried_facts(proposal: Proposal, base: Version, current: Version) -> VersionFacts:
+    """Let a change of data follow a change of schema; two changes of schema do not mix."""
+    before = (base.facts.schema_id, base.facts.spec_id)
+    after = (current.facts.schema_id, current.facts.spec_id)
+    if before == after:
+        return proposal.facts
+    if (proposal.facts.schema_id, proposal.facts.spec_id) != before:
+        raise _void("the schema was changed meanwhile")
+    return replace(proposal.facts, schema_id=after[0], spec_id=after[1])
+
+
+def _restored_files(
+    proposal: Proposal, base: Version, current: Version, lookup: RowLookup
+) -> Iterator[DataFile]:
+    """Files of the base that show rows again which were marked in it: only a rollback does that."""
+    removed = set(proposal.removed)
+    for path, before in base.files.items():
+        file = current.files.get(path)
+        if file is None or path in removed or before.vector in {None, file.vector}:
+            continue
+        if lookup.vector(before) - lookup.vector(file):
+            yield file
+
+
 def _follow_rewritten_files(
     proposal: Proposal,
     base: Version,
-    new_files: list[DataFile],
+    unseen: list[DataFile],
     lookup: RowLookup,
     marked: dict[str, BitMap64],
 ) -> None:
@@ -135,7 +176,15 @@ def _follow_rewritten_files(
         if path in marked:
             continue
         keys = lookup.keys_at(base.files[path], positions)
-        for file in new_files:
+        for file in unseen:
+            _mark(marked, file, lookup.positions_of(file, keys))
+
+
+def _mark_keys(
+    proposal: Proposal, unseen: list[DataFile], lookup: RowLookup, marked: dict[str, BitMap64]
+) -> None:
+    for file in unseen:
+        for keys in proposal.keys:
             _mark(marked, file, lookup.positions_of(file, keys))
 
 
@@ -147,10 +196,16 @@ def _carry_marks_to_outputs(
     marked: dict[str, BitMap64],
 ) -> None:
     for path in proposal.removed:
-        landed = lookup.vector(current.files[path]) - lookup.vector(base.files[path])
+        before, after = base.files[path], current.files[path]
+        if before.vector == after.vector:
+            continue
+        marked_before, marked_after = lookup.vector(before), lookup.vector(after)
+        if marked_before - marked_after:
+            raise _void(f"rows of {path} came back meanwhile", path)
+        landed = marked_after - marked_before
         if not landed:
             continue
-        keys = lookup.keys_at(current.files[path], landed)
+        keys = lookup.keys_at(after, landed)
         for output in proposal.added:
             _mark(marked, output, lookup.positions_of(output, keys))
 
@@ -158,3 +213,7 @@ def _carry_marks_to_outputs(
 def _mark(marked: dict[str, BitMap64], file: DataFile, positions: BitMap64) -> None:
     if positions:
         marked[file.path] = marked.get(file.path, BitMap64()) | positions
+
+
+def _void(message: str, *keys: str) -> Conflict:
+    return Conflict(message, keys=keys, hint="plan the job again on the current version")

@@ -1,33 +1,33 @@
 """Expiring Versions and deleting what none of the others reaches, in recorded phases.
 
     plan      computed     which Versions expire and which files nobody reaches; nothing written
-    apply     committed    the Versions leave the manifest; the files are listed under gc/<id>
-    delete    files gone   when no lease or live intent holds them back; then gc/<id> leaves too
+    apply     committed    the Versions leave the manifest; the files are listed under gc/<id>-<n>
+    delete    files gone   when no lease or live intent holds them back; then the list leaves too
 
-A crash between two phases leaves a gc/<id> record that the next run goes on with. Every phase may
-be repeated.
+A crash between two phases leaves records that the next run goes on with. Every phase may be
+repeated.
 
 E1  Kept are the last `retention.versions` Versions, all younger than `retention.milliseconds`, the
     current one, tagged ones and leased ones.
 E2  A file is deleted only if no kept Version reaches it, no live intent announced it, and no
-    unexpired lease is on a Version that the plan let go.
+    unexpired lease is on a Version that the plan let go. A rollback brings old files back, so the
+    Versions after the oldest kept one count too, and so do those committed since the plan.
 E3  Only files under the table's own `data/` and `deletes/` are ever deleted.
 """
 
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from neve.errors import Conflict, Corruption
+from neve.errors import Conflict, Corruption, InvalidArgument, NotFound
 from neve.manifest.invariants import check_head
 from neve.manifest.json_document import Document, write_document
 from neve.manifest.leases import Leases
-from neve.manifest.sessions import ReadSession, WriteSession
+from neve.manifest.sessions import WriteSession
 from neve.manifest.table_head import (
     GARBAGE_PREFIX,
     HEAD_KEY,
-    STATE_PREFIX,
-    TAG_PREFIX,
     TableHead,
     state_key,
     version_key,
@@ -37,9 +37,13 @@ from neve.manifest.table_work import TableWork
 from neve.manifest.version_codec import encode_version
 from neve.model.version import Version
 from neve.storage.clock import Clock, IdSource
+from neve.storage.table_paths import check_path
 
 _FORMAT: Final = 1
 _DELETABLE: Final = ("data/", "deletes/")
+_RECORD_PATHS_MAX: Final = 2_048  # so that a record of the longest names is a document still
+_RANGE: Final = re.compile(r"([0-9]{1,20})-([0-9]{1,20})", re.ASCII)
+_ANY_VERSION: Final = 0  # what a lease that cannot be read counts for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,27 +93,21 @@ class TableGarbage:
         head = self._versions.head_in(session)
         oldest = self._oldest_kept(session, head, keep_last, older_than_ms)
         pinned = self._pinned(session)
-        # Below the oldest there are Versions that a tag or lease kept when the others went.
-        strays = [
-            number
-            for key, _ in session.scan(STATE_PREFIX)
-            if (number := int(key.removeprefix(STATE_PREFIX))) < head.oldest_version
-        ]
-        older = (*strays, *range(head.oldest_version, oldest))
+        alone = self._versions.kept_alone_in(session, head)
+        older = (*alone, *range(head.oldest_version, oldest))
         kept = tuple(number for number in older if number in pinned)
-        expired = tuple(number for number in older if number not in pinned)
-        reachable: set[str] = set()
-        for number in (*kept, oldest):
-            reachable |= paths_of(self._versions.version_in(session, number))
-        candidates: set[str] = set()
-        for number in expired:
-            candidates |= paths_of(self._versions.version_in(session, number))
+        candidates = self._reached(session, alone)
+        if oldest > head.oldest_version:
+            candidates |= self._reached(session, (head.oldest_version,))
+            candidates |= self._brought(session, head.oldest_version + 1, oldest - 1)
+        reachable = self._reached(session, (*kept, oldest))
+        reachable |= self._brought(session, oldest + 1, head.current_version)
         return GcPlan(
             base_version=head.current_version,
             oldest_before=head.oldest_version,
             oldest_after=oldest,
             kept_versions=kept,
-            expired_versions=expired,
+            expired_versions=tuple(number for number in older if number not in pinned),
             paths=tuple(sorted(candidates - reachable)),
         )
 
@@ -124,17 +122,12 @@ class TableGarbage:
 
         def run(session: WriteSession) -> str:
             head = self._versions.head_in(session)
-            tagged = {int(value) for _, value in session.scan(TAG_PREFIX)}
+            tagged = set(self._work.tags_in(session).values())
             if head.oldest_version != plan.oldest_before or tagged & set(plan.expired_versions):
-                raise Conflict(
-                    "the table's retained versions changed since the plan was made",
-                    keys=(HEAD_KEY,),
-                    hint="compute the plan again",
-                )
+                raise _plan_is_stale()
             # What stays must be readable without the edits that leave.
             for number in (*plan.kept_versions, plan.oldest_after):
-                version = self._versions.version_in(session, number)
-                session.put(state_key(number), encode_version(version))
+                self._stage_in_full(session, number)
             for number in range(plan.oldest_before, plan.oldest_after):
                 session.delete(version_key(number))
             for number in plan.expired_versions:
@@ -142,16 +135,14 @@ class TableGarbage:
             after = head.retaining_from(plan.oldest_after)
             check_head(head, after)
             session.put(HEAD_KEY, after.encode())
-            session.put(
-                f"{GARBAGE_PREFIX}{garbage_id}",
-                write_document(
-                    _FORMAT,
-                    {
-                        "paths": list(plan.paths),
-                        "versions": [str(number) for number in plan.expired_versions],
-                    },
-                ),
-            )
+            # A rollback may have brought files back since the plan was made.
+            brought = self._brought(session, plan.base_version + 1, head.current_version)
+            paths = [path for path in plan.paths if path not in brought]
+            for first in range(0, len(paths), _RECORD_PATHS_MAX):
+                session.put(
+                    f"{GARBAGE_PREFIX}{garbage_id}-{first:010}",
+                    _encode_record(paths[first : first + _RECORD_PATHS_MAX], plan.expired_versions),
+                )
             return garbage_id
 
         return self._store.transact(run)
@@ -160,41 +151,83 @@ class TableGarbage:
         """Delete the files of applied plans that nothing holds back; gives how many.
 
         `delete` removes one file of the table by its relative path; one that is gone is no error.
+        Raises Corruption, before anything is deleted, for a record that no plan can have left.
         """
         self._work.cancel_expired_intents()
+        self._work.forget_finished_jobs()
+        session = self._store.read()
+        records = list(self._applied(session))
+        if not records:
+            return 0
+        self._refuse_reachable(session, records)
+        # Leases come after the records: whoever took one before a plan was applied is seen here.
         self._leases.remove_expired()
         leased = {lease.version for lease in self._leases.unexpired()}
-        session = self._store.read()
         announced = tuple(
             prefix for intent in self._work.intents_in(session) for prefix in intent.prefixes
         )
         count = 0
-        for key, paths, versions in self._applied(session):
-            if leased & (versions | {0}):
+        for record in records:
+            if _ANY_VERSION in leased or any(number in record for number in leased):
                 continue
-            held_back = [path for path in paths if path.startswith(announced)] if announced else []
-            for path in paths:
-                if path not in held_back:
-                    delete(path)
-                    count += 1
-            if not held_back:
-                self._store.transact(lambda staged, key=key: staged.delete(key))  # type: ignore[misc]
+            free = [path for path in record.paths if not path.startswith(announced)]
+            for path in free:
+                delete(path)
+            count += len(free)
+            if len(free) == len(record.paths):
+                self._store.transact(lambda staged, key=record.key: staged.delete(key))  # type: ignore[misc]
         return count
 
     def pending_paths(self) -> frozenset[str]:
         """Files of applied plans that are not deleted yet."""
         return frozenset(
-            path for _, paths, _ in self._applied(self._store.read()) for path in paths
+            path for record in self._applied(self._store.read()) for path in record.paths
         )
 
-    def _applied(self, session: ReadSession) -> Iterable[tuple[str, tuple[str, ...], set[int]]]:
+    def _applied(self, session: Session) -> Iterator["_GarbageRecord"]:
         for key, payload in session.scan(GARBAGE_PREFIX):
-            document = Document.read(payload, format_number=_FORMAT, path=key)
-            paths = document.texts("paths")
-            for path in paths:
-                if not path.startswith(_DELETABLE) or ".." in path.split("/"):
-                    raise Corruption(f"a garbage record lists {path!r}", path=key)
-            yield key, paths, {int(number) for number in document.texts("versions")}
+            yield _decode_record(key, payload)
+
+    def _refuse_reachable(self, session: Session, records: Sequence["_GarbageRecord"]) -> None:
+        head = self._versions.head_in(session)
+        alone = self._versions.kept_alone_in(session, head)
+        reachable = self._reached(session, (*alone, head.oldest_version))
+        reachable |= self._brought(session, head.oldest_version + 1, head.current_version)
+        for record in records:
+            for path in record.paths:
+                if path in reachable:
+                    raise Corruption(
+                        f"a garbage record lists {path!a}, which a retained version reaches",
+                        path=record.key,
+                        hint="nothing was deleted; `neve verify` shows what else is damaged",
+                    )
+
+    def _stage_in_full(self, session: WriteSession, number: int) -> None:
+        try:
+            version = self._versions.version_in(session, number)
+        except NotFound as error:
+            raise _plan_is_stale() from error
+        if session.get(state_key(number)) is None:
+            session.put(state_key(number), encode_version(version))
+
+    def _reached(self, session: Session, numbers: Iterable[int]) -> set[str]:
+        """Files that any of these Versions reaches."""
+        paths: set[str] = set()
+        for number in numbers:
+            paths |= paths_of(self._versions.version_in(session, number))
+        return paths
+
+    def _brought(self, session: Session, first: int, last: int) -> set[str]:
+        """Files that the edits of these Versions brought into the table, or back into it."""
+        paths: set[str] = set()
+        for number in range(first, last + 1):
+            edit = self._versions.edit_in(session, number)
+            paths.update(vector.path for vector in edit.vectors.values())
+            for file in edit.added:
+                paths.add(file.path)
+                if file.vector is not None:
+                    paths.add(file.vector.path)
+        return paths
 
     def _oldest_kept(
         self,
@@ -210,7 +243,7 @@ class TableGarbage:
         by_count = max(head.current_version - max(count, 1) + 1, head.oldest_version)
         number = head.oldest_version
         while number < by_count:
-            following = self._versions.version_in(session, number + 1)
+            following = self._versions.edit_in(session, number + 1)
             # A Version is the table until the next one replaces it: it is as old as its successor.
             if following.facts.timestamp_ms > horizon_ms:
                 break
@@ -218,8 +251,60 @@ class TableGarbage:
         return number
 
     def _pinned(self, session: Session) -> set[int]:
-        tagged = {int(value) for _, value in session.scan(TAG_PREFIX)}
-        return tagged | {lease.version for lease in self._leases.unexpired()}
+        leased = {lease.version for lease in self._leases.unexpired()}
+        return leased | set(self._work.tags_in(session).values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _GarbageRecord:
+    """Files of an applied plan, and the Versions that it let go as ranges of numbers."""
+
+    key: str
+    paths: tuple[str, ...]
+    expired: tuple[tuple[int, int], ...]
+
+    def __contains__(self, number: int) -> bool:
+        return any(first <= number <= last for first, last in self.expired)
+
+
+def _encode_record(paths: Sequence[str], versions: Sequence[int]) -> bytes:
+    ranges: list[tuple[int, int]] = []
+    for number in sorted(versions):
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1] = (ranges[-1][0], number)
+        else:
+            ranges.append((number, number))
+    return write_document(
+        _FORMAT,
+        {"paths": list(paths), "versions": [f"{first}-{last}" for first, last in ranges]},
+    )
+
+
+def _decode_record(key: str, payload: bytes) -> _GarbageRecord:
+    document = Document.read(payload, format_number=_FORMAT, path=key)
+    paths = document.texts("paths")
+    for path in paths:
+        try:
+            check_path(path)
+        except InvalidArgument as error:
+            raise Corruption(f"a garbage record lists {path[:80]!a}", path=key) from error
+        if not path.startswith(_DELETABLE):
+            raise Corruption(f"a garbage record lists {path[:80]!a}", path=key)
+    expired = []
+    for text in document.texts("versions"):
+        found = _RANGE.fullmatch(text)
+        if found is None:
+            raise Corruption(f"a garbage record is about versions {text[:80]!a}", path=key)
+        expired.append((int(found[1]), int(found[2])))
+    return _GarbageRecord(key=key, paths=paths, expired=tuple(expired))
+
+
+def _plan_is_stale() -> Conflict:
+    return Conflict(
+        "the table's retained versions changed since the plan was made",
+        keys=(HEAD_KEY,),
+        hint="compute the plan again",
+    )
 
 
 def paths_of(version: Version) -> set[str]:

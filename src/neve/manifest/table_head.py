@@ -235,6 +235,7 @@ class TableHead:
             ),
             next_log_number=_given(change.next_log_number, self.next_log_number),
             wal_floor=_given(change.wal_floor, self.wal_floor),
+            retention=change.retention or self.retention,
         )
 
     def with_epoch(self, epoch: int) -> "TableHead":
@@ -244,10 +245,6 @@ class TableHead:
     def as_dropped(self) -> "TableHead":
         """Give the head that takes no commit any more."""
         return replace(self, dropped=True)
-
-    def with_retention(self, retention: Retention) -> "TableHead":
-        """Give the head of a table that keeps another length of history."""
-        return replace(self, retention=retention)
 
     def retaining_from(self, oldest_version: int) -> "TableHead":
         """Give the head after older Versions expired."""
@@ -267,6 +264,7 @@ class HeadChange:
     last_sequence: int | None = None
     next_log_number: int | None = None
     wal_floor: int | None = None
+    retention: Retention | None = None
     application: tuple[str, int] | None = None
     """Application id and batch number, committed at most once."""
     job_id: str | None = None

@@ -39,6 +39,7 @@ from neve.manifest.table_head import (
     TableHead,
     intent_key,
     job_key,
+    read_number,
     schema_key,
     spec_key,
     state_key,
@@ -51,7 +52,6 @@ from neve.storage.clock import Clock
 
 _FORMAT: Final = 1
 _VERSIONS_KEPT: Final = 16
-_DIGITS_MAX: Final = 20
 
 Session = ReadSession | WriteSession
 
@@ -222,10 +222,7 @@ class TableVersions:
             version = version or self._stored_in_full(session, at)
             if version is not None:
                 break
-            edit = self._edit_in(session, at)
-            if edit is None:
-                raise self._not_retained(session, number)
-            pending.append(edit)
+            pending.append(self.edit_in(session, at))
             at -= 1
         for edit in reversed(pending):
             check_edit(version, edit)
@@ -238,19 +235,17 @@ class TableVersions:
     def commits_in(self, session: Session) -> Iterator[Commit]:
         """Give the retained Versions without their files, oldest first; each edit is read once."""
         head = self.head_in(session)
-        for number in self._kept_alone(session, head):
+        for number in self.kept_alone_in(session, head):
             version = self.version_in(session, number)
             yield Commit(number=number, parent=version.parent, facts=version.facts)
         for number in range(head.oldest_version, head.current_version + 1):
-            edit = self._edit_in(session, number)
-            if edit is None:
-                raise self._not_retained(session, number)
+            edit = self.edit_in(session, number)
             yield Commit(number=number, parent=edit.base or None, facts=edit.facts)
 
     def each_version_in(self, session: Session) -> Iterator[Version]:
         """Give the retained Versions, oldest first; each edit is applied once."""
         head = self.head_in(session)
-        for number in self._kept_alone(session, head):
+        for number in self.kept_alone_in(session, head):
             yield self.version_in(session, number)
         yield from self._each_from(session, head.oldest_version, head.current_version)
 
@@ -258,9 +253,7 @@ class TableVersions:
         version = self.version_in(session, first)
         yield version
         for number in range(first + 1, last + 1):
-            edit = self._edit_in(session, number)
-            if edit is None:
-                raise self._not_retained(session, number)
+            edit = self.edit_in(session, number)
             version = apply_edit(version, edit)
             yield version
 
@@ -272,9 +265,9 @@ class TableVersions:
         """Give every partition spec the table ever had, as JSON by id."""
         return self._texts(session, SPEC_PREFIX, "partition spec")
 
-    def _kept_alone(self, session: Session, head: TableHead) -> list[int]:
+    def kept_alone_in(self, session: Session, head: TableHead) -> list[int]:
         """Versions below the oldest that a tag or lease kept when their neighbours went."""
-        numbers = (self._number_of(key, STATE_PREFIX) for key, _ in session.scan(STATE_PREFIX))
+        numbers = (read_number(key, prefix=STATE_PREFIX) for key, _ in session.scan(STATE_PREFIX))
         return [number for number in numbers if number < head.oldest_version]
 
     def _stored_in_full(self, session: Session, number: int) -> Version | None:
@@ -289,23 +282,18 @@ class TableVersions:
         check_version(version)
         return version
 
-    def _edit_in(self, session: Session, number: int) -> VersionEdit | None:
+    def edit_in(self, session: Session, number: int) -> VersionEdit:
+        """Give the edit that made a retained Version; raises NotFound."""
         payload = session.get(version_key(number))
         if payload is None:
-            return None
+            raise self._not_retained(session, number)
         return decode_edit(payload, path=f"{self._path}/{version_key(number)}")
 
     def _texts(self, session: Session, prefix: str, what: str) -> dict[int, str]:
-        keys = {self._number_of(key, prefix): key for key, _ in session.scan(prefix)}
+        keys = {read_number(key, prefix=prefix): key for key, _ in session.scan(prefix)}
         return {
             number: self._text(session, key, f"{what} {number}") for number, key in keys.items()
         }
-
-    def _number_of(self, key: str, prefix: str) -> int:
-        digits = key.removeprefix(prefix)
-        if not (digits.isascii() and digits.isdecimal() and len(digits) <= _DIGITS_MAX):
-            raise Corruption(f"{key[:80]!a} is no key of a table", path=self._path)
-        return int(digits)
 
     def _not_retained(self, session: Session, number: int) -> NotFound:
         head = self.head_in(session)

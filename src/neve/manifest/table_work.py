@@ -3,9 +3,12 @@
 N1  Taking the table over raises the writer epoch; every commit of the writer before is refused.
 N2  A job registers its intent before it writes its first file. Garbage collection leaves files of
     live intents alone, and ends an expired one by a commit; a job must find its own still there.
-N3  A reservation holds other committers back for a bounded time, and ends by itself.
+N3  A reservation holds other committers back for a bounded time, and ends by itself. It cannot be
+    prolonged; the same job gets another one only when others had as long.
 N4  Dropping is for good. Of a table whose files were deleted too, the head stays: it tells a writer
     that slept that the table is gone.
+N5  A finished job is remembered for a week, so that it is committed once however often it is
+    repeated. Batches of applications are remembered for ever.
 """
 
 from collections.abc import Iterator
@@ -18,17 +21,24 @@ from neve.manifest.sessions import WriteSession
 from neve.manifest.table_head import (
     HEAD_KEY,
     INTENT_PREFIX,
+    JOB_PREFIX,
     PURGE_KEY,
     RESERVATION_KEY,
+    RESERVATION_MS_MAX,
     TAG_PREFIX,
-    Retention,
+    Reservation,
+    intent_key,
+    job_key,
+    read_tag,
+    tag_key,
 )
 from neve.manifest.table_versions import Session, TableVersions
 from neve.manifest.version_fold import tag_value
 from neve.storage.clock import Clock
+from neve.storage.table_paths import check_prefix
 
 _FORMAT: Final = 1
-RESERVATION_MS_MAX: Final = 10_000
+_JOB_MEMORY_MS: Final = 7 * 24 * 60 * 60 * 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +48,16 @@ class Intent:
     job_id: str
     prefixes: tuple[str, ...]
     deadline_ms: int
+
+    def __post_init__(self) -> None:
+        intent_key(self.job_id)
+        if not all(self.prefixes):
+            raise InvalidArgument(
+                f"the intent of job {self.job_id} names every file there is",
+                hint="give the beginnings of the names that the job will write",
+            )
+        for prefix in self.prefixes:
+            check_prefix(prefix)
 
 
 class TableWork:
@@ -94,23 +114,11 @@ class TableWork:
 
         self._store.transact(run)
 
-    def set_retention(self, retention: Retention) -> None:
-        """Keep another length of history from now on."""
-
-        def run(session: WriteSession) -> None:
-            head = self._versions.head_in(session)
-            if head.dropped:
-                raise NotFound("the table was dropped", path=self._store.log.paths.prefix)
-            if head.retention != retention:
-                session.put(HEAD_KEY, head.with_retention(retention).encode())
-
-        self._store.transact(run)
-
     def register_intent(self, intent: Intent) -> None:
         """Say which files a job will write (N2); raises AlreadyExists for a job id in use."""
 
         def run(session: WriteSession) -> None:
-            key = f"{INTENT_PREFIX}{intent.job_id}"
+            key = intent_key(intent.job_id)
             if session.get(key) is not None:
                 raise AlreadyExists(f"job {intent.job_id} is at work already")
             session.put(
@@ -125,7 +133,7 @@ class TableWork:
 
     def release_intent(self, job_id: str) -> None:
         """Withdraw an intent; its files are garbage then. One that is gone is no error."""
-        self._store.transact(lambda session: session.delete(f"{INTENT_PREFIX}{job_id}"))
+        self._store.transact(lambda session: session.delete(intent_key(job_id)))
 
     def cancel_expired_intents(self) -> tuple[str, ...]:
         """End intents past their deadline by a commit, so that their jobs can commit no more."""
@@ -136,10 +144,27 @@ class TableWork:
                 intent.job_id for intent in self.intents_in(session) if intent.deadline_ms <= now_ms
             )
             for job_id in ended:
-                session.delete(f"{INTENT_PREFIX}{job_id}")
+                session.delete(intent_key(job_id))
             return ended
 
         return self._store.transact(run)
+
+    def forget_finished_jobs(self) -> int:
+        """Remove the records of jobs that finished long ago (N5); gives how many."""
+        horizon_ms = self._clock.now_ms() - _JOB_MEMORY_MS
+        old = [
+            key
+            for key, payload in self._store.read().scan(JOB_PREFIX)
+            if Document.read(payload, format_number=_FORMAT, path=key).integer("finished_ms")
+            <= horizon_ms
+        ]
+
+        def run(session: WriteSession) -> None:
+            for key in old:
+                session.delete(key)
+
+        self._store.transact(run)
+        return len(old)
 
     def intents_in(self, session: Session) -> Iterator[Intent]:
         """Give every registered intent."""
@@ -153,6 +178,7 @@ class TableWork:
 
     def reserve(self, job_id: str, *, milliseconds: int) -> None:
         """Let only this job commit for a while (N3); raises Conflict when another one may."""
+        job_key(job_id)
         if not 0 < milliseconds <= RESERVATION_MS_MAX:
             raise InvalidArgument(
                 f"a reservation of {milliseconds} ms", hint=f"ask for at most {RESERVATION_MS_MAX}"
@@ -162,40 +188,46 @@ class TableWork:
             payload = session.get(RESERVATION_KEY)
             now_ms = self._clock.now_ms()
             if payload is not None:
-                held = Document.read(payload, format_number=_FORMAT, path=RESERVATION_KEY)
-                if held.integer("until_ms") > now_ms and held.text("job_id") != job_id:
-                    raise Conflict(f"job {held.text('job_id')} commits next")
-            session.put(
-                RESERVATION_KEY,
-                write_document(_FORMAT, {"job_id": job_id, "until_ms": now_ms + milliseconds}),
-            )
+                held = Reservation.decode(payload, path=RESERVATION_KEY)
+                if held.is_in_force(now_ms):
+                    if held.job_id != job_id:
+                        raise Conflict(f"job {held.job_id} commits next")
+                    return
+                if held.job_id == job_id and 0 <= now_ms - held.until_ms < RESERVATION_MS_MAX:
+                    raise Conflict(f"job {job_id} had its turn just now: others have theirs")
+            reservation = Reservation(job_id=job_id, until_ms=now_ms + milliseconds)
+            session.put(RESERVATION_KEY, reservation.encode())
 
         self._store.transact(run)
 
     def tag(self, name: str, number: int) -> None:
         """Give a retained Version a name; an existing name moves. Tagged Versions never expire."""
-        if not name or len(name.encode()) > 255 or any(ord(c) < 0x20 for c in name):  # noqa: PLR2004
-            raise InvalidArgument(f"{name!r} cannot be a tag", hint="use 1 to 255 printable bytes")
+        key = tag_key(name)
 
         def run(session: WriteSession) -> None:
             self._versions.version_in(session, number)
-            session.put(f"{TAG_PREFIX}{name}", tag_value(number))
+            session.put(key, tag_value(number))
 
         self._store.transact(run)
 
     def remove_tag(self, name: str) -> None:
         """Take a name away; raises NotFound."""
+        key = tag_key(name)
 
         def run(session: WriteSession) -> None:
-            if session.get(f"{TAG_PREFIX}{name}") is None:
+            if session.get(key) is None:
                 raise NotFound(f"there is no tag {name!r}")
-            session.delete(f"{TAG_PREFIX}{name}")
+            session.delete(key)
 
         self._store.transact(run)
 
     def tags(self) -> dict[str, int]:
         """Give every tag with its Version's number."""
+        return self.tags_in(self._store.read())
+
+    def tags_in(self, session: Session) -> dict[str, int]:
+        """Give every tag as a session sees it."""
         return {
-            key.removeprefix(TAG_PREFIX): int(value)
-            for key, value in self._store.read().scan(TAG_PREFIX)
+            key.removeprefix(TAG_PREFIX): read_tag(value, path=key)
+            for key, value in session.scan(TAG_PREFIX)
         }

@@ -882,7 +882,7 @@ class TestReading:
                 writer.publish()
 
         newcomer = Actor(objects, seed=4).load().state
-        assert len(follower.known.state.changes) == len(newcomer.changes)
+        assert len(follower.known.state.changes) <= len(newcomer.changes)
         assert follower.known.state.checkpoint == newcomer.checkpoint == 32
         assert dict(follower.known.state.scan("")) == expected(39)
 

@@ -1,0 +1,316 @@
+"""CatalogEntries: the catalog's manifest store, and every transaction on it.
+
+    root                              CatalogState: all names, and the next id
+    __tables/<namespace.name>         TableMeta of one table
+    announced/<table id>/<operation>  a change that concerns the table's version store too
+
+E1  A transaction here touches this store alone. What concerns a version store too is announced
+    before, and `neve.catalog.settlement` brings the two together.
+E2  A table's document is found by its id, not by the name it had: it may be renamed at any time,
+    but not between the announcement that it is dropped and the end of that.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final, TypeVar
+from uuid import UUID
+
+from neve.catalog.catalog_document import read_catalog_document
+from neve.catalog.catalog_state import ROOT_KEY, CatalogState, is_table_id
+from neve.catalog.stored_table import tidy_store
+from neve.catalog.table_definition import TableDefinition
+from neve.catalog.table_meta import TableMeta, meta_key
+from neve.catalog.table_name import TableName
+from neve.errors import CatalogConflict, Corruption, NotFound
+from neve.manifest.json_document import write_document
+from neve.manifest.manifest_store import ManifestStore
+from neve.manifest.sessions import ReadSession, WriteSession
+from neve.storage.clock import Clock, IdSource
+from neve.storage.object_store import ObjectStore
+from neve.storage.table_paths import WarehousePaths
+
+ANNOUNCED_PREFIX: Final = "announced/"
+
+# Longer than any commit may take.
+ANNOUNCED_MS_MAX: Final = 10 * 60 * 1000
+
+_FORMAT: Final = 1
+
+Session = ReadSession | WriteSession
+Result = TypeVar("Result")
+
+
+class Action(StrEnum):
+    """What is announced; on disk: never change."""
+
+    CREATE = "create"
+    CHANGE = "change"
+    DROP = "drop"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Announcement:
+    """Word that somebody is about to change a table in both stores."""
+
+    table_id: str
+    operation_id: str
+    action: Action
+    since_ms: int
+
+    @property
+    def key(self) -> str:
+        """Key of the announcement."""
+        return f"{ANNOUNCED_PREFIX}{self.table_id}/{self.operation_id}"
+
+    def may_be_under_way(self, now_ms: int) -> bool:
+        """Whether whoever announced the change may still make it.
+
+        By distance: an announcement from the future was made before the clock jumped back.
+        """
+        return abs(now_ms - self.since_ms) < ANNOUNCED_MS_MAX
+
+
+class CatalogEntries:
+    """Names, definitions and announcements; safe for many threads and processes."""
+
+    def __init__(self, objects: ObjectStore, *, clock: Clock, ids: IdSource) -> None:
+        self.store = ManifestStore(objects, WarehousePaths().catalog_manifest, clock=clock, ids=ids)
+        self._path = self.store.log.paths.prefix
+        self._clock = clock
+        self._ids = ids
+        # Safe on its own: replaced whole; a state is parsed once for each root that is read.
+        self._parsed: tuple[bytes, CatalogState] | None = None
+
+    def is_begun(self) -> bool:
+        """Whether there is a catalog; finishes what writers that died have decided."""
+        return self.store.open().get(ROOT_KEY) is not None
+
+    def begin(self) -> None:
+        """Make an empty catalog; one that is there is left as it is."""
+
+        def run(session: WriteSession) -> None:
+            if session.get(ROOT_KEY) is None:
+                session.put(ROOT_KEY, CatalogState().encode())
+
+        self.store.transact(run)
+
+    def state(self) -> CatalogState:
+        """Give all names as they are now."""
+        return self._state_in(self.store.read())
+
+    def meta(self, name: str) -> TableMeta:
+        """Give the definition of a table; raises NotFound."""
+        session = self.store.read()
+        self._state_in(session).table_id(name)
+        return self._meta_in(session, name)
+
+    def find_meta(self, table_id: str) -> TableMeta | None:
+        """Give the definition of a table by its id; None when it has no name."""
+        session = self.store.read()
+        name = self._state_in(session).name_of(table_id)
+        return None if name is None else self._meta_in(session, name)
+
+    def metas(self) -> list[TableMeta]:
+        """Give the definitions of all tables, ascending by name, as of one moment."""
+        session = self.store.read()
+        return [self._meta_in(session, name) for name in sorted(self._state_in(session).tables)]
+
+    def create_namespace(self, namespace: str, properties: Mapping[str, str]) -> None:
+        """Add a namespace; raises AlreadyExists."""
+        self._change_state(lambda state: state.with_namespace(namespace, properties))
+
+    def drop_namespace(self, namespace: str) -> None:
+        """Remove an empty namespace; raises NotFound, InvalidArgument."""
+        self._change_state(lambda state: state.without_namespace(namespace))
+
+    def add_table(
+        self, definition: TableDefinition, table_uuid: UUID
+    ) -> tuple[TableMeta, Announcement]:
+        """Give a table its name and id, and announce that it is begun; raises AlreadyExists."""
+        operation_id = self._ids.uuid().hex
+
+        def run(session: WriteSession) -> tuple[TableMeta, Announcement]:
+            state = self._state_in(session).with_table(definition.name, table_uuid)
+            name = str(definition.name)
+            now_ms = self._clock.now_ms()
+            meta = definition.as_meta(
+                table_id=state.tables[name], table_uuid=table_uuid, now_ms=now_ms
+            )
+            announcement = Announcement(
+                table_id=meta.table_id,
+                operation_id=operation_id,
+                action=Action.CREATE,
+                since_ms=now_ms,
+            )
+            session.put(ROOT_KEY, state.encode())
+            session.put(meta_key(name), meta.encode())
+            _put_announcement(session, announcement)
+            return meta, announcement
+
+        return self._transact(run)
+
+    def rename_table(self, old: TableName, new: TableName) -> None:
+        """Give a table another name; raises NotFound, AlreadyExists."""
+
+        def run(session: WriteSession) -> None:
+            state = self._state_in(session).with_renamed(old, new)
+            meta = self._meta_in(session, str(old))
+            self._refuse_while_dropped(session, meta)
+            session.delete(meta_key(str(old)))
+            session.put(ROOT_KEY, state.encode())
+            moved = replace(meta, name=str(new), updated_ms=self._clock.now_ms())
+            session.put(meta_key(str(new)), moved.encode())
+
+        self._transact(run)
+
+    def remove_table(self, table_id: str) -> str | None:
+        """Take a dropped table's name and definition away; gives the name, None without one."""
+
+        def run(session: WriteSession) -> str | None:
+            state = self._state_in(session)
+            name = state.name_of(table_id)
+            if name is not None:
+                session.put(ROOT_KEY, state.without_table(table_id).encode())
+                session.delete(meta_key(name))
+            return name
+
+        return self._transact(run)
+
+    def change_meta(self, table_id: str, change: Callable[[TableMeta], TableMeta]) -> TableMeta:
+        """Replace a table's definition; raises NotFound when it has no name any more.
+
+        An equal one is not written.
+        """
+
+        def run(session: WriteSession) -> TableMeta:
+            name = self._state_in(session).name_of(table_id)
+            if name is None:
+                raise NotFound("the table was dropped", path=self._path)
+            after = change(self._meta_in(session, name))
+            payload = after.encode()
+            # By bytes: a definition may know more old schemas than there is room for.
+            if payload != session.get(meta_key(name)):
+                session.put(meta_key(name), payload)
+            return after
+
+        return self._transact(run)
+
+    def announce_change(self, table_id: str) -> Announcement:
+        """Leave word that a table is about to be changed in both stores."""
+        announcement = self._announcement(table_id, Action.CHANGE)
+        self._transact(lambda session: _put_announcement(session, announcement))
+        return announcement
+
+    def announce_drop(self, name: str) -> Announcement:
+        """Leave word that the table of a name is about to be dropped; raises NotFound."""
+
+        def run(session: WriteSession) -> Announcement:
+            table_id = self._state_in(session).table_id(name)
+            announcement = self._announcement(table_id, Action.DROP)
+            _put_announcement(session, announcement)
+            return announcement
+
+        return self._transact(run)
+
+    def withdraw(self, announcement: Announcement) -> None:
+        """Remove an announcement; one that is gone is no error."""
+        self._transact(lambda session: session.delete(announcement.key))
+
+    def announcements(self) -> list[Announcement]:
+        """Give every announcement, by table."""
+        return self._announcements_in(self.store.read(), ANNOUNCED_PREFIX)
+
+    def _change_state(self, change: Callable[[CatalogState], CatalogState]) -> None:
+        def run(session: WriteSession) -> None:
+            session.put(ROOT_KEY, change(self._state_in(session)).encode())
+
+        self._transact(run)
+
+    def _transact(self, run: Callable[[WriteSession], Result]) -> Result:
+        result = self.store.transact(run)
+        tidy_store(self.store)
+        return result
+
+    def _state_in(self, session: Session) -> CatalogState:
+        payload = session.get(ROOT_KEY)
+        if payload is None:
+            raise Corruption(
+                "the catalog has lost its root",
+                path=self._path,
+                hint="restore manifest/catalog from a copy",
+            )
+        parsed = self._parsed
+        if parsed is not None and parsed[0] == payload:
+            return parsed[1]
+        state = CatalogState.decode(payload, path=f"{self._path}/{ROOT_KEY}")
+        self._parsed = (payload, state)
+        return state
+
+    def _meta_in(self, session: Session, name: str) -> TableMeta:
+        key = meta_key(name)
+        payload = session.get(key)
+        if payload is None:
+            raise Corruption(
+                f"the definition of table {name!a} is missing", path=f"{self._path}/{key}"
+            )
+        meta = TableMeta.decode(payload, path=f"{self._path}/{key}")
+        if meta.name != name or meta.table_id != self._state_in(session).tables.get(name):
+            raise Corruption(
+                f"the definition of table {name!a} is that of another", path=f"{self._path}/{key}"
+            )
+        return meta
+
+    def _announcement(self, table_id: str, action: Action) -> Announcement:
+        return Announcement(
+            table_id=table_id,
+            operation_id=self._ids.uuid().hex,
+            action=action,
+            since_ms=self._clock.now_ms(),
+        )
+
+    def _announcements_in(self, session: Session, prefix: str) -> list[Announcement]:
+        return [self._read_announcement(key, payload) for key, payload in session.scan(prefix)]
+
+    def _refuse_while_dropped(self, session: Session, meta: TableMeta) -> None:
+        now_ms = self._clock.now_ms()
+        for each in self._announcements_in(session, f"{ANNOUNCED_PREFIX}{meta.table_id}/"):
+            if each.action is Action.DROP and each.may_be_under_way(now_ms):
+                raise CatalogConflict(
+                    f"somebody is dropping table {meta.name!a}",
+                    keys=(meta.name,),
+                    path=self._path,
+                    hint="see in a moment whether it is still there",
+                )
+
+    def _read_announcement(self, key: str, payload: bytes) -> Announcement:
+        path = f"{self._path}/{key}"
+        document = read_catalog_document(payload, format_number=_FORMAT, path=path)
+        try:
+            action = Action(document.text("action"))
+        except ValueError as error:
+            raise Corruption("an announcement is of an unknown change", path=path) from error
+        announcement = Announcement(
+            table_id=document.text("table_id"),
+            operation_id=document.text("operation_id"),
+            action=action,
+            since_ms=document.integer("since_ms"),
+        )
+        if announcement.key != key or not is_table_id(announcement.table_id):
+            raise Corruption("an announcement is not where it belongs", path=path)
+        return announcement
+
+
+def _put_announcement(session: WriteSession, announcement: Announcement) -> None:
+    session.put(
+        announcement.key,
+        write_document(
+            _FORMAT,
+            {
+                "table_id": announcement.table_id,
+                "operation_id": announcement.operation_id,
+                "action": announcement.action,
+                "since_ms": announcement.since_ms,
+            },
+        ),
+    )

@@ -1,0 +1,158 @@
+"""Which schema may follow which, so that every row written before can still be read.
+
+U1  The key stays: the same fields, in the same order, of the same types. Keys are compared as
+    bytes, so not even a wider type would do.
+U2  An id means one field for ever: `last_field_id` never goes down, and a field that is not in the
+    present schema has an id that was never given out.
+U3  A field that stays keeps its type, or gets one that Iceberg promotes it to.
+U4  A field that may be NULL stays so: rows with NULL may exist.
+U5  A new field may be NULL, or is a column with an initial default. The initial default of a field
+    that stays never changes.
+U6  Format version 2 has no nanoseconds and no initial defaults.
+"""
+
+from typing import Final
+
+from neve.errors import InvalidArgument, SchemaMismatch
+from neve.model.arrow_types import (
+    NESTED_KINDS,
+    ArrowField,
+    TypeKind,
+    child_fields,
+    field_id_of,
+    kind_of,
+    type_name,
+    widens_to,
+)
+from neve.model.field_ids import walk_fields
+from neve.model.schema import Column, TableSchema
+
+FORMAT_WITH_DEFAULTS: Final = 3
+
+_NANOSECOND_KINDS: Final = frozenset({TypeKind.TIMESTAMP_NS, TypeKind.TIMESTAMPTZ_NS})
+
+
+def check_evolution(before: TableSchema, after: TableSchema) -> None:
+    """Check U1 to U5; raises SchemaMismatch, InvalidArgument."""
+    _check_key(before, after)
+    if after.last_field_id < before.last_field_id:
+        raise InvalidArgument(
+            f"U2: the last field id would go back from {before.last_field_id} to "
+            f"{after.last_field_id}",
+            hint="Make the new schema out of the present one with dataclasses.replace",
+        )
+    old_fields = _fields_by_id(before)
+    for path, field in walk_fields(tuple(after.arrow_schema)):
+        field_id = field_id_of(field)
+        assert field_id is not None, "a schema has checked its ids"
+        old = old_fields.get(field_id)
+        if old is not None:
+            _check_kept(path, old, field)
+        elif field_id <= before.last_field_id:
+            raise InvalidArgument(
+                f"U2: field {path!a} has id {field_id}, which another field had",
+                hint=f"Give new fields ids from {before.last_field_id + 1} on",
+            )
+    for column in after.columns:
+        _check_defaults(before, column, old_fields)
+
+
+def check_format(schema: TableSchema, format_version: int) -> None:
+    """Check U6; raises SchemaMismatch."""
+    if format_version >= FORMAT_WITH_DEFAULTS:
+        return
+    for path, field in walk_fields(tuple(schema.arrow_schema)):
+        if kind_of(field.type) in _NANOSECOND_KINDS:
+            raise _not_in_format(path, f"is {type_name(field.type)}", format_version)
+    for column in schema.columns:
+        if column.initial_default is not None:
+            raise _not_in_format(column.name, "has an initial default", format_version)
+
+
+def _check_key(before: TableSchema, after: TableSchema) -> None:
+    if before.primary_key != after.primary_key:
+        raise SchemaMismatch(
+            f"U1: the key would change from {_key_words(before)} to {_key_words(after)}",
+            hint="A table keeps its key: make a new table and copy the rows",
+        )
+    for old, new in zip(before.key_columns, after.key_columns, strict=True):
+        if old.type != new.type:
+            raise SchemaMismatch(
+                f"U1: key column {new.name!a} would change from {type_name(old.type)} to "
+                f"{type_name(new.type)}",
+                column=new.name,
+                hint="A table keeps the types of its key: make a new table and copy the rows",
+            )
+
+
+def _check_kept(path: str, old: ArrowField, new: ArrowField) -> None:
+    old_kind, new_kind = kind_of(old.type), kind_of(new.type)
+    nested = old_kind in NESTED_KINDS or new_kind in NESTED_KINDS
+    if nested:
+        fits = old_kind is new_kind and _keeps_parts(old, new)
+    else:
+        fits = widens_to(old.type, new.type)
+    if not fits:
+        raise SchemaMismatch(
+            f"U3: field {path!a} cannot change from {old.type} to {new.type}",
+            column=path,
+            hint="int widens to long, float to double, a decimal to more digits of the same scale",
+        )
+    if old.nullable and not new.nullable:
+        raise SchemaMismatch(
+            f"U4: field {path!a} may be NULL and cannot be required now",
+            column=path,
+            hint="Rows with NULL may exist: add a new column, or keep it nullable",
+        )
+
+
+def _keeps_parts(old: ArrowField, new: ArrowField) -> bool:
+    """Whether the element of a list, or key and value of a map, are the same fields still."""
+    if kind_of(old.type) is TypeKind.STRUCT:
+        return True
+    old_ids = [field_id_of(part) for part in child_fields(old.type)]
+    return old_ids == [field_id_of(part) for part in child_fields(new.type)]
+
+
+def _check_defaults(before: TableSchema, column: Column, old_fields: dict[int, ArrowField]) -> None:
+    if column.field_id in old_fields:
+        if before.column_by_id(column.field_id).initial_default != column.initial_default:
+            raise SchemaMismatch(
+                f"U5: the initial default of column {column.name!a} cannot change",
+                column=column.name,
+                hint="Rows that were written before it existed have it: change the write default",
+            )
+    elif not column.nullable and column.initial_default is None:
+        raise _required_without_default(column.name)
+    for path, field in walk_fields(child_fields(column.type), below=f"{column.name}."):
+        is_new = field_id_of(field) not in old_fields
+        if is_new and column.field_id in old_fields and not field.nullable:
+            raise _required_without_default(path)
+
+
+def _required_without_default(path: str) -> SchemaMismatch:
+    return SchemaMismatch(
+        f"U5: the new field {path!a} is required, and rows that exist do not have it",
+        column=path,
+        hint="Let it be NULL, or give a new column an initial default",
+    )
+
+
+def _not_in_format(path: str, what: str, format_version: int) -> SchemaMismatch:
+    return SchemaMismatch(
+        f"U6: column {path!a} {what}, which format version {format_version} cannot say",
+        column=path,
+        hint=f"Set the property format-version to {FORMAT_WITH_DEFAULTS}",
+    )
+
+
+def _fields_by_id(schema: TableSchema) -> dict[int, ArrowField]:
+    return {
+        field_id: field
+        for _, field in walk_fields(tuple(schema.arrow_schema))
+        if (field_id := field_id_of(field)) is not None
+    }
+
+
+def _key_words(schema: TableSchema) -> str:
+    return ", ".join(column.name for column in schema.key_columns)

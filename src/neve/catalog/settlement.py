@@ -1,0 +1,187 @@
+"""Settlement: makes the catalog say what the tables' version stores say.
+
+No transaction spans two stores. A change that concerns both goes like this; from step 2 on it has
+happened, whatever becomes of whoever makes it:
+
+1. announce      catalog         `announced/<table id>/<operation>`; a new table also gets its name
+2. commit        version store   Version 1, a new schema, or the mark that the table is dropped
+3. settle        catalog         names and copies follow the version store
+4. withdraw      catalog         the announcement leaves
+
+Whoever opens the catalog settles the tables that are announced, and whoever opens a table settles
+that one. Settling looks at both stores and may be repeated:
+
+    the catalog has      the version store is     settling
+    a name               empty                    begins the table: the name was its promise
+    a name               dropped                  takes the name away
+    an older copy        live                     brings the copy up to date
+    no name              dropped, to be purged    deletes the files, then all history but the head
+    anything else                                 has nothing to do
+
+T1  A name that was given is never lost before its table is marked dropped.
+T2  An announcement of somebody else stays for ten minutes: until then its change may still be on
+    the way. One of a purge stays until the files are gone.
+T3  Opening never deletes files, which may take long: dropping does, and `recover`.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Final
+
+from neve.catalog.catalog_entries import Announcement
+from neve.catalog.known_properties import with_retention
+from neve.catalog.stored_table import StoredTable, TableState
+from neve.catalog.table_meta import TableMeta
+from neve.catalog.warehouse import Warehouse
+from neve.errors import Corruption, NeveError
+
+logger = logging.getLogger(__name__)
+
+
+class Settled(StrEnum):
+    """What settling a table did."""
+
+    NOTHING = "nothing"
+    BEGUN = "begun"
+    UPDATED = "updated"
+    REMOVED = "removed"
+    UNPURGED = "unpurged"
+    """Dropped, and its files are still to be deleted."""
+    PURGED = "purged"
+
+
+_SETTLED_FOR_GOOD: Final = frozenset(Settled) - {Settled.UNPURGED}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveryReport:
+    """What a recovery looked at and did; tables by id."""
+
+    outcomes: Mapping[str, Settled] = field(default_factory=dict)
+    failures: Mapping[str, NeveError] = field(default_factory=dict)
+    """Tables that could not be settled, and why; the others were."""
+
+    def with_outcome(self, outcome: Settled) -> tuple[str, ...]:
+        """Give the tables with one outcome."""
+        return tuple(table_id for table_id, found in self.outcomes.items() if found is outcome)
+
+
+class Settlement:
+    """Brings the two stores of a warehouse's tables together."""
+
+    def __init__(self, warehouse: Warehouse) -> None:
+        self._warehouse = warehouse
+        self._entries = warehouse.entries
+
+    def settle(self, table_id: str, *, purge: bool) -> Settled:
+        """Settle one table; raises Corruption when its two stores are not of one table.
+
+        With `purge`, files that are to be deleted are.
+        """
+        stored = self._warehouse.stored_table(table_id)
+        # The head first: a name that is gone by then was dropped, not forgotten.
+        head = stored.find_head()
+        meta = self._entries.find_meta(table_id)
+        if meta is not None and head is not None and head.table_uuid != meta.table_uuid:
+            raise Corruption(
+                f"the version store of table {meta.name!a} belongs to another table",
+                path=stored.paths.manifest,
+                hint="restore manifest/ from one copy: catalog and version stores go together",
+            )
+        if head is None:
+            return self._begin(stored, meta)
+        if head.dropped:
+            return self._remove(stored, is_named=meta is not None, purge=purge)
+        return Settled.NOTHING if meta is None else self._update(stored, meta)
+
+    def settle_own(self, announcement: Announcement) -> Settled:
+        """Settle a table after one's own commit, and withdraw the announcement."""
+        outcome = self.settle(announcement.table_id, purge=True)
+        self._entries.withdraw(announcement)
+        return outcome
+
+    def settle_announced(self) -> RecoveryReport:
+        """Settle every table somebody has announced a change of; damaged ones are passed over."""
+        return self._settle_all(self._announced(), purge=False)
+
+    def recover(self) -> RecoveryReport:
+        """Settle every table there is, and finish purges that were cut off."""
+        named = set(self._entries.state().tables.values())
+        return self._settle_all(named | self._announced(), purge=True)
+
+    def update_copy(self, state: TableState) -> TableMeta:
+        """Give a table's definition, brought up to date with a state that was read of it."""
+        return self._entries.change_meta(state.head.table_id, lambda meta: up_to_date(meta, state))
+
+    def _announced(self) -> set[str]:
+        return {each.table_id for each in self._entries.announcements()}
+
+    def _settle_all(self, table_ids: set[str], *, purge: bool) -> RecoveryReport:
+        outcomes: dict[str, Settled] = {}
+        failures: dict[str, NeveError] = {}
+        for table_id in sorted(table_ids):
+            try:
+                outcomes[table_id] = self.settle(table_id, purge=purge)
+            except NeveError as error:
+                failures[table_id] = error
+                logger.warning("could not settle table=%s cause=%s", table_id, error)
+            else:
+                if outcomes[table_id] is not Settled.NOTHING:
+                    logger.info("settled table=%s outcome=%s", table_id, outcomes[table_id])
+        self._withdraw_old(outcomes)
+        return RecoveryReport(outcomes=outcomes, failures=failures)
+
+    def _withdraw_old(self, outcomes: Mapping[str, Settled]) -> None:
+        now_ms = self._warehouse.clock.now_ms()
+        for announcement in self._entries.announcements():
+            is_settled = outcomes.get(announcement.table_id) in _SETTLED_FOR_GOOD
+            if is_settled and not announcement.may_be_under_way(now_ms):
+                self._entries.withdraw(announcement)
+
+    def _begin(self, stored: StoredTable, meta: TableMeta | None) -> Settled:
+        if meta is None:
+            return Settled.NOTHING
+        stored.begin(meta)
+        return Settled.BEGUN
+
+    def _remove(self, stored: StoredTable, *, is_named: bool, purge: bool) -> Settled:
+        if is_named:
+            self._entries.remove_table(stored.table_id)
+        if stored.work.is_to_be_purged():
+            if not purge:
+                return Settled.UNPURGED
+            stored.purge()
+            return Settled.PURGED
+        return Settled.REMOVED if is_named else Settled.NOTHING
+
+    def _update(self, stored: StoredTable, meta: TableMeta) -> Settled:
+        state = stored.load()
+        if up_to_date(meta, state) is meta:
+            return Settled.NOTHING
+        self.update_copy(state)
+        return Settled.UPDATED
+
+
+def up_to_date(meta: TableMeta, state: TableState) -> TableMeta:
+    """Give a definition whose copied parts are those of a table's state.
+
+    A state older than the copy changes nothing, and neither does one that only has more Versions:
+    busy tables leave the catalog alone.
+    """
+    if state.head.current_version < meta.as_of_version:
+        return meta
+    updated = replace(
+        meta,
+        properties=with_retention(meta.properties, state.head.retention),
+        schemas=tuple(state.schemas[number] for number in sorted(state.schemas)),
+        schema_version=state.head.schema_id,
+        specs=tuple(state.specs[number] for number in sorted(state.specs)),
+        spec_id=state.head.spec_id,
+        sort_order=state.head.sort_order,
+        retention=state.head.retention,
+    )
+    if updated.encode() == meta.encode():
+        return meta
+    return replace(updated, as_of_version=state.head.current_version)

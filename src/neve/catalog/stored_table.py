@@ -1,0 +1,190 @@
+"""StoredTable: one table below its name: its version store, and where its files are.
+
+The version store is the truth about a table. Everything here reads and writes that store alone;
+names are the business of `neve.catalog.catalog_entries`.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from neve.catalog.sort_order import SortOrder
+from neve.catalog.table_meta import TableMeta
+from neve.errors import Corruption, NeveError, NotFound
+from neve.manifest.manifest_store import ManifestStore
+from neve.manifest.sessions import ReadSession
+from neve.manifest.table_head import HEAD_KEY, TableHead
+from neve.manifest.table_versions import TableVersions
+from neve.manifest.table_work import TableWork
+from neve.manifest.version_fold import fold_versions
+from neve.model.partition_spec import PartitionSpec
+from neve.model.schema import TableSchema
+from neve.model.version import Operation, Version, VersionEdit, VersionFacts
+from neve.storage.clock import Clock, IdSource
+from neve.storage.object_store import ObjectStore
+from neve.storage.table_paths import TablePaths
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableState:
+    """A table's head, current Version, schemas and specs, read together."""
+
+    session: ReadSession
+    """The view they were read from; older Versions are read from it too."""
+    head: TableHead
+    version: Version
+    schemas: Mapping[int, TableSchema]
+    specs: Mapping[int, PartitionSpec]
+
+    @property
+    def schema(self) -> TableSchema:
+        """The current schema."""
+        return self.schemas[self.head.schema_id]
+
+    @property
+    def spec(self) -> PartitionSpec:
+        """The current partition spec."""
+        return self.specs[self.head.spec_id]
+
+    @property
+    def sort_order(self) -> SortOrder:
+        """The current sort order."""
+        return SortOrder.from_text(self.head.sort_order)
+
+
+class StoredTable:
+    """The version store and the files of one table; safe for many threads."""
+
+    def __init__(self, objects: ObjectStore, table_id: str, *, clock: Clock, ids: IdSource) -> None:
+        # Fixed at construction.
+        self.table_id = table_id
+        self.paths = TablePaths(table_id)
+        self.objects = objects
+        self.store = ManifestStore(
+            objects, self.paths.manifest, clock=clock, ids=ids, fold_entries=fold_versions
+        )
+        self.versions = TableVersions(self.store, clock=clock)
+        self.work = TableWork(self.versions, clock=clock)
+        self._clock = clock
+        self._ids = ids
+        # Safe on their own: a text is parsed to the same value, whoever does it.
+        self._schemas: dict[str, TableSchema] = {}
+        self._specs: dict[str, PartitionSpec] = {}
+
+    @property
+    def location(self) -> str:
+        """Where the table's files are, as a URI."""
+        return f"{self.objects.location.rstrip('/')}/{self.paths.root}"
+
+    def find_head(self) -> TableHead | None:
+        """Give the head; None when the store was never begun."""
+        payload = self.store.open().get(HEAD_KEY)
+        return None if payload is None else TableHead.decode(payload, path=self.paths.manifest)
+
+    def load(self) -> TableState:
+        """Read the newest state; raises NotFound when the table is dropped or was never begun."""
+        session = self.store.read()
+        head = self.versions.head_in(session)
+        if head.dropped:
+            raise NotFound("the table was dropped", path=self.paths.manifest)
+        schemas = {
+            number: self._parse_schema(text, number)
+            for number, text in self.versions.schemas_in(session).items()
+        }
+        specs = {
+            number: self._parse_spec(text, number)
+            for number, text in self.versions.specs_in(session).items()
+        }
+        if head.schema_id not in schemas or head.spec_id not in specs:
+            raise Corruption(
+                f"schema {head.schema_id} or partition spec {head.spec_id} is missing",
+                path=self.paths.manifest,
+            )
+        return TableState(
+            session=session,
+            head=head,
+            version=self.versions.version_in(session, head.current_version),
+            schemas=schemas,
+            specs=specs,
+        )
+
+    def begin(self, meta: TableMeta) -> None:
+        """Commit Version 1 of a table; one that is begun already is left as it is."""
+        head = TableHead(
+            table_id=meta.table_id,
+            table_uuid=meta.table_uuid,
+            current_version=1,
+            oldest_version=1,
+            schema_id=meta.schema_version,
+            spec_id=meta.spec_id,
+            sort_order=meta.sort_order,
+            last_transaction_ms=0,
+            retention=meta.retention,
+        )
+        facts = VersionFacts(
+            operation=Operation.CREATE,
+            timestamp_ms=0,  # set by the commit
+            schema_id=meta.schema_version,
+            spec_id=meta.spec_id,
+        )
+        self.versions.create(
+            head,
+            schema=meta.schema.to_json(),
+            spec=meta.spec.to_json(),
+            edit=VersionEdit(base=0, facts=facts),
+        )
+
+    def purge(self) -> int:
+        """Delete the files of a dropped table and all of its history; gives how many files went.
+
+        May be repeated: what a run leaves behind, the next one finds.
+        """
+        # All names first: a listing may skip files while others are deleted.
+        paths = [info.path for info in self.objects.list(f"{self.paths.root}/")]
+        for path in paths:
+            self.objects.delete(path)
+        self.work.forget()
+        # A fold of Versions would look for some; only the head is left.
+        remains = ManifestStore(self.objects, self.paths.manifest, clock=self._clock, ids=self._ids)
+        remains.checkpoint()
+        remains.collect_once()
+        return len(paths)
+
+    def tidy(self) -> None:
+        """Publish a checkpoint when one is due, and delete what it makes superfluous."""
+        tidy_store(self.store)
+
+    def _parse_schema(self, text: str, schema_id: int) -> TableSchema:
+        schema = self._schemas.get(text)
+        if schema is None:
+            schema = TableSchema.from_json(text)
+            if schema.schema_id != schema_id:
+                raise Corruption(
+                    f"schema {schema.schema_id} stands where {schema_id} belongs",
+                    path=self.paths.manifest,
+                )
+            self._schemas[text] = schema
+        return schema
+
+    def _parse_spec(self, text: str, spec_id: int) -> PartitionSpec:
+        spec = self._specs.get(text)
+        if spec is None:
+            spec = PartitionSpec.from_json(text)
+            if spec.spec_id != spec_id:
+                raise Corruption(
+                    f"partition spec {spec.spec_id} stands where {spec_id} belongs",
+                    path=self.paths.manifest,
+                )
+            self._specs[text] = spec
+        return spec
+
+
+def tidy_store(store: ManifestStore) -> None:
+    """Checkpoint and collect a store when it is due; a failure only puts it off."""
+    try:
+        if store.checkpoint_once():
+            store.collect_once()
+    except NeveError as error:
+        logger.warning("put off checkpoint store=%s cause=%s", store.log.paths.prefix, error)

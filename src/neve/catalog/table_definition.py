@@ -1,0 +1,122 @@
+"""TableDefinition: a table as somebody asks for it, checked before anything is written."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+from uuid import UUID
+
+import pyarrow as pa
+
+from neve.catalog.known_properties import check_properties, format_version_of, retention_of
+from neve.catalog.schema_evolution import check_format
+from neve.catalog.sort_order import SortOrder
+from neve.catalog.table_meta import TableMeta
+from neve.catalog.table_name import TableName
+from neve.errors import InvalidArgument
+from neve.manifest.table_head import Retention
+from neve.model.partition_spec import PartitionSpec
+from neve.model.schema import TableSchema
+
+_SCHEMA_VERSION_MAX: Final = (1 << 31) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableDefinition:
+    """Name, columns, key, partitions, order and properties of a table to be."""
+
+    name: TableName
+    schema: TableSchema
+    spec: PartitionSpec
+    sort_order: SortOrder
+    properties: Mapping[str, str]
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        schema: pa.Schema | TableSchema,
+        primary_key: Sequence[str],
+        *,
+        partition_by: Sequence[str] = (),
+        sort_by: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        schema_version: int = 0,
+    ) -> "TableDefinition":
+        """Check what was asked for; raises InvalidArgument, SchemaMismatch, NotFound."""
+        table_name = TableName.parse(name)
+        checked = check_properties(properties or {})
+        columns = _table_schema(schema, primary_key, schema_version)
+        check_format(columns, format_version_of(checked))
+        return cls(
+            name=table_name,
+            schema=columns,
+            spec=PartitionSpec.parse(partition_by, columns),
+            sort_order=SortOrder.parse(sort_by, columns),
+            properties=checked,
+        )
+
+    @property
+    def retention(self) -> Retention:
+        """How much history is to be kept."""
+        return retention_of(self.properties)
+
+    def as_meta(self, *, table_id: str, table_uuid: UUID, now_ms: int) -> TableMeta:
+        """Give what the catalog keeps of the table once it has an id."""
+        return TableMeta(
+            name=str(self.name),
+            table_id=table_id,
+            table_uuid=str(table_uuid),
+            schemas=(self.schema,),
+            schema_version=self.schema.schema_id,
+            specs=(self.spec,),
+            spec_id=self.spec.spec_id,
+            sort_order=str(self.sort_order),
+            properties=self.properties,
+            retention=self.retention,
+            updated_ms=now_ms,
+        )
+
+    def differences(self, meta: TableMeta) -> tuple[str, ...]:
+        """Name what is otherwise in a table that exists; properties aside, which may change."""
+        key = tuple(column.name for column in self.schema.key_columns)
+        same_key = (key, self.schema.primary_key) == (meta.primary_key, meta.schema.primary_key)
+        different = {
+            "key layout": not same_key,
+            # The fingerprint covers the key too; where the key differs, that says more.
+            "schema fingerprint": same_key and self.schema.fingerprint() != meta.fingerprint,
+            "schema version": self.schema.schema_id != meta.schema_version,
+            "partition spec": _divisions(self.spec) != _divisions(meta.spec),
+            "sort order": str(self.sort_order) != meta.sort_order,
+            "retention": self.retention != meta.retention,
+        }
+        return tuple(name for name, differs in different.items() if differs)
+
+
+def _table_schema(
+    schema: pa.Schema | TableSchema, primary_key: Sequence[str], schema_version: int
+) -> TableSchema:
+    if isinstance(schema, pa.Schema):
+        columns = TableSchema.from_arrow(schema, primary_key=primary_key)
+    elif isinstance(schema, TableSchema):
+        key = [column.name for column in schema.key_columns]
+        if list(primary_key) != key:
+            raise InvalidArgument(
+                f"the primary key is {list(primary_key)!a}, but the schema's own is {key!a}",
+                hint="Pass the same columns in the same order",
+            )
+        columns = schema
+    else:
+        raise InvalidArgument(
+            f"a schema is a pyarrow.Schema or a TableSchema, not {type(schema).__name__}",
+            hint="pa.schema([pa.field('id', pa.int64())])",
+        )
+    if not 0 <= schema_version <= _SCHEMA_VERSION_MAX:
+        raise InvalidArgument(
+            f"schema version {schema_version}", hint=f"Count from 0 to {_SCHEMA_VERSION_MAX}"
+        )
+    return replace(columns, schema_id=schema_version)
+
+
+def _divisions(spec: PartitionSpec) -> tuple[tuple[int, str], ...]:
+    """Give what a spec does, whatever ids its fields have."""
+    return tuple((field.source_id, str(field.transform)) for field in spec.fields)

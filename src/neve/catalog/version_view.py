@@ -1,0 +1,118 @@
+"""VersionView: what is known about one Version of a table without reading any of its rows."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from neve.catalog.listing_column import optional, required
+from neve.catalog.partition_words import PartitionWords
+from neve.model.partition_spec import PartitionSpec
+from neve.model.schema import TableSchema
+from neve.model.version import Operation, Version
+
+FILES_SCHEMA: Final = pa.schema(
+    [
+        required("file_path", pa.string()),
+        required("level", pa.int32()),
+        required("record_count", pa.int64()),
+        required("deleted_count", pa.int64()),
+        required("file_size_bytes", pa.int64()),
+        required("key_min", pa.binary()),
+        required("key_max", pa.binary()),
+        required("partition", pa.map_(pa.string(), pa.string())),
+        required("spec_id", pa.int32()),
+        required("schema_id", pa.int32()),
+        required("sequence_min", pa.int64()),
+        required("sequence_max", pa.int64()),
+        optional("first_row_id", pa.int64()),
+        optional("vector_path", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableStats:
+    """Sums over the files of one Version."""
+
+    version: int
+    row_count: int
+    """Rows that readers see."""
+    deleted_count: int
+    """Rows in files that vectors mark."""
+    file_count: int
+    file_bytes: int
+    vector_count: int
+    level_file_counts: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionView:
+    """One Version with its schema and its partition spec."""
+
+    version: Version
+    schema: TableSchema
+    spec: PartitionSpec
+    words: PartitionWords
+
+    @property
+    def number(self) -> int:
+        """Number of the Version: its snapshot id."""
+        return self.version.number
+
+    @property
+    def parent(self) -> int | None:
+        """Number of the Version before it; None for the first."""
+        return self.version.parent
+
+    @property
+    def timestamp_ms(self) -> int:
+        """When it was committed, milliseconds since 1970."""
+        return self.version.facts.timestamp_ms
+
+    @property
+    def operation(self) -> Operation:
+        """What its commit did."""
+        return self.version.facts.operation
+
+    @property
+    def summary(self) -> dict[str, str]:
+        """What its commit says about itself."""
+        return dict(self.version.facts.summary)
+
+    def files(self) -> pa.Table:
+        """Give its data files, one row each, in the order in which they were added."""
+        # Loops over files, not rows: facts of files are Python values, some thousands of them.
+        files = list(self.version.files.values())
+        columns: dict[str, list[object]] = {
+            "file_path": [file.path for file in files],
+            "level": [file.level for file in files],
+            "record_count": [file.row_count for file in files],
+            "deleted_count": [file.deleted_count for file in files],
+            "file_size_bytes": [file.file_bytes for file in files],
+            "key_min": [file.key_min for file in files],
+            "key_max": [file.key_max for file in files],
+            "partition": [list(self.words.of(file).items()) for file in files],
+            "spec_id": [file.spec_id for file in files],
+            "schema_id": [file.schema_id for file in files],
+            "sequence_min": [file.sequence_min for file in files],
+            "sequence_max": [file.sequence_max for file in files],
+            "first_row_id": [file.first_row_id for file in files],
+            "vector_path": [None if file.vector is None else file.vector.path for file in files],
+        }
+        return pa.Table.from_pydict(columns, schema=FILES_SCHEMA)
+
+    def stats(self) -> TableStats:
+        """Add its files up."""
+        files = list(self.version.files.values())
+        return TableStats(
+            version=self.number,
+            row_count=self.version.row_count,
+            deleted_count=sum(file.deleted_count for file in files),
+            file_count=len(files),
+            file_bytes=sum(file.file_bytes for file in files),
+            vector_count=sum(file.vector is not None for file in files),
+            level_file_counts=dict(sorted(Counter(file.level for file in files).items())),
+        )

@@ -1,0 +1,57 @@
+"""Warehouse: the stores of one warehouse, shared by its catalog and the tables opened from it."""
+
+from collections import OrderedDict
+from threading import Lock
+from typing import Final
+
+from neve.catalog.catalog_entries import CatalogEntries
+from neve.catalog.stored_table import StoredTable
+from neve.errors import Closed
+from neve.storage.clock import Clock, IdSource
+from neve.storage.object_store import ObjectStore
+
+# Each keeps what it read of its version store, so that reading again costs one conditional read.
+_TABLES_KEPT: Final = 64
+
+
+class Warehouse:
+    """Where tables and their catalog are; safe for many threads."""
+
+    def __init__(self, objects: ObjectStore, *, clock: Clock, ids: IdSource) -> None:
+        # Fixed at construction.
+        self.objects = objects
+        self.clock = clock
+        self.ids = ids
+        # Safe on its own.
+        self.entries = CatalogEntries(objects, clock=clock, ids=ids)
+        # Guarded by _lock.
+        self._lock = Lock()
+        self._tables: OrderedDict[str, StoredTable] = OrderedDict()
+        self._is_closed = False
+
+    def stored_table(self, table_id: str) -> StoredTable:
+        """Give the version store of a table, whether it was begun or not."""
+        with self._lock:
+            table = self._tables.get(table_id)
+            if table is None:
+                table = StoredTable(self.objects, table_id, clock=self.clock, ids=self.ids)
+                self._tables[table_id] = table
+            self._tables.move_to_end(table_id)
+            while len(self._tables) > _TABLES_KEPT:
+                self._tables.popitem(last=False)
+            return table
+
+    def check_open(self) -> None:
+        """Raise Closed once `close` was called."""
+        if self._is_closed:
+            raise Closed(
+                "the catalog was closed",
+                path=self.objects.location,
+                hint="open it again with neve.open",
+            )
+
+    def close(self) -> None:
+        """Take no more calls; twice is no error."""
+        with self._lock:
+            self._is_closed = True
+            self._tables.clear()

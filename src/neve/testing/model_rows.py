@@ -1,0 +1,92 @@
+"""ModelRows: data files as lists of rows and vectors as bitmaps, all in memory.
+
+It is the RowLookup and the writer of vectors that a committer needs, without Parquet and Puffin: a
+test builds files from plain rows, commits them, and reads what a Version shows.
+
+    rows = ModelRows()
+    file = rows.add_file("data/1.parquet", {b"k": b"v"})
+    committer.commit(proposal, change, lookup=rows, write_vectors=rows.write_vectors)
+    assert rows.live_rows(version) == [(b"k", b"v")]
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import cast
+
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from neve.manifest.rebase import Keys
+from neve.model.data_file import DataFile, VectorRef
+from neve.model.version import Version
+
+
+class ModelRows:
+    """Rows of every file ever added, and every vector ever written; nothing is forgotten."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, tuple[tuple[bytes, bytes], ...]] = {}
+        self._positions: dict[str, dict[bytes, int]] = {}
+        self._vectors: dict[VectorRef, BitMap64] = {}
+
+    def add_file(self, path: str, rows: Mapping[bytes, bytes], *, level: int = 0) -> DataFile:
+        """Keep the rows of a new file, sorted by key; gives its facts."""
+        assert rows, "a data file has rows"
+        assert path not in self._files, "names of files are never used twice"
+        ordered = tuple(sorted(rows.items()))
+        self._files[path] = ordered
+        self._positions[path] = {key: position for position, (key, _) in enumerate(ordered)}
+        return DataFile(
+            path=path,
+            file_bytes=sum(len(key) + len(value) for key, value in ordered) or 1,
+            row_count=len(ordered),
+            level=level,
+            key_min=ordered[0][0],
+            key_max=ordered[-1][0],
+        )
+
+    def write_vectors(self, whole: Mapping[str, BitMap64]) -> dict[str, VectorRef]:
+        """Keep whole vectors by data file path, as one Puffin file would; gives where each lies."""
+        path = f"deletes/{len(self._vectors):010}.puffin"
+        refs: dict[str, VectorRef] = {}
+        for offset, (data_path, positions) in enumerate(whole.items()):
+            ref = VectorRef(path=path, offset=offset, length=1, cardinality=len(positions))
+            self._vectors[ref] = BitMap64(positions)
+            refs[data_path] = ref
+        return refs
+
+    def positions_of(self, file: DataFile, keys: Keys) -> BitMap64:
+        """Positions of the rows of these keys in a file, marked ones included."""
+        positions = self._positions[file.path]
+        wanted = cast("list[bytes]", keys.to_pylist())
+        return BitMap64(positions[key] for key in wanted if key in positions)
+
+    def keys_at(self, file: DataFile, positions: BitMap64) -> Keys:
+        """Keys of the rows at these positions."""
+        rows = self._files[file.path]
+        return keys_of(rows[position][0] for position in positions)
+
+    def vector(self, file: DataFile) -> BitMap64:
+        """Positions that the file's vector marks; empty without one."""
+        return BitMap64() if file.vector is None else BitMap64(self._vectors[file.vector])
+
+    def live_positions(self, file: DataFile, keys: Keys) -> BitMap64:
+        """Positions of the rows of these keys that readers see."""
+        return self.positions_of(file, keys) - self.vector(file)
+
+    def live_rows_of(self, file: DataFile) -> dict[bytes, bytes]:
+        """Rows of one file that readers see, by key."""
+        marked = self.vector(file)
+        return dict(
+            row for position, row in enumerate(self._files[file.path]) if position not in marked
+        )
+
+    def live_rows(self, version: Version) -> list[tuple[bytes, bytes]]:
+        """Every row that readers of a Version see, by key; one that occurs twice is here twice."""
+        return sorted(
+            row for file in version.files.values() for row in self.live_rows_of(file).items()
+        )
+
+
+def keys_of(keys: Iterable[bytes]) -> pa.BinaryArray:
+    """Give encoded keys as the array that a RowLookup takes."""
+    return pa.array(list(keys), type=pa.binary())

@@ -1,0 +1,275 @@
+"""Every rule of a Version broken once: refused with its number, and nothing is written."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from neve.errors import Corruption, InvalidArgument
+from neve.manifest.invariants import InvariantViolation, check_head, check_version
+from neve.manifest.table_head import HeadChange, TableHead, state_key
+from neve.manifest.version_codec import encode_version
+from neve.model.data_file import DataFile, PartitionValue
+from neve.model.version import Operation, Version, VersionEdit
+from tests.unit.manifest.builders import (
+    TableBench,
+    data_file,
+    edit_of,
+    facts,
+    first_head,
+    new_table,
+    path_of,
+    renamed,
+    vector_ref,
+)
+
+
+def table() -> TableBench:
+    """Give a table at Version 2: `low` (keys a to c) and `high` (m to p) in level 1, `new` in 0."""
+    bench = new_table()
+    bench.commit(
+        data_file("low", keys=(b"a", b"c"), level=1),
+        data_file("high", keys=(b"m", b"p"), level=1, vector=vector_ref("1", marked=4)),
+        data_file("new"),
+    )
+    return bench
+
+
+VIOLATIONS: dict[str, tuple[str, VersionEdit]] = {
+    "overlap with the file before": ("V1", edit_of(2, data_file("x", keys=(b"c", b"d"), level=1))),
+    "overlap with the file behind": ("V1", edit_of(2, data_file("x", keys=(b"l", b"m"), level=1))),
+    "a file inside another": ("V1", edit_of(2, data_file("x", keys=(b"n", b"n"), level=1))),
+    "a file around others": ("V1", edit_of(2, data_file("x", keys=(b"", b"z"), level=1))),
+    "two new files overlap": (
+        "V1",
+        edit_of(
+            2,
+            data_file("x", keys=(b"a", b"b"), level=2),
+            data_file("y", keys=(b"b", b"c"), level=2),
+        ),
+    ),
+    "no rows": ("V2", edit_of(2, data_file("x", rows=0))),
+    "no bytes": ("V2", edit_of(2, replace(data_file("x"), file_bytes=0))),
+    "keys the wrong way round": ("V2", edit_of(2, data_file("x", keys=(b"b", b"a")))),
+    "sequences the wrong way round": (
+        "V2",
+        edit_of(2, replace(data_file("x"), sequence_min=2, sequence_max=1)),
+    ),
+    "a negative level": ("V2", edit_of(2, replace(data_file("x"), level=-1))),
+    "more rows marked than there are": (
+        "V3",
+        edit_of(2, vectors={"new": vector_ref("2", marked=11)}),
+    ),
+    "a vector that shrinks": ("V3", edit_of(2, vectors={"high": vector_ref("2", marked=3)})),
+    "a new file with too many marks": (
+        "V3",
+        edit_of(2, data_file("x", vector=vector_ref("2", marked=11))),
+    ),
+    "marked and removed": (
+        "V4",
+        edit_of(2, removed=("new",), vectors={"new": vector_ref("2", marked=1)}),
+    ),
+    "rows of a file that is not there": (
+        "V4",
+        edit_of(2, vectors={"x": vector_ref("2", marked=1)}),
+    ),
+    "data elsewhere": ("V5", edit_of(2, renamed(data_file("x"), "metadata/x.parquet"))),
+    "data among the vectors": ("V5", edit_of(2, renamed(data_file("x"), "deletes/x.parquet"))),
+    "a vector elsewhere": (
+        "V5",
+        edit_of(2, vectors={"new": replace(vector_ref("2", marked=1), path="data/2.puffin")}),
+    ),
+    "a new file's vector elsewhere": (
+        "V5",
+        edit_of(
+            2, data_file("x", vector=replace(vector_ref("2", marked=1), path="index/2.puffin"))
+        ),
+    ),
+    "row ids of an older file": ("V6", edit_of(2, data_file("x", first_row_id=29))),
+    "row ids of a new file": (
+        "V6",
+        edit_of(2, data_file("x", first_row_id=100), data_file("y", first_row_id=109)),
+    ),
+    "row ids without end": ("V6", edit_of(2, data_file("x", first_row_id=(1 << 63) - 10))),
+}
+
+
+@pytest.mark.parametrize("what", VIOLATIONS)
+def test_an_edit_that_breaks_a_rule_is_refused_and_nothing_is_written(what: str) -> None:
+    rule, edit = VIOLATIONS[what]
+    bench = table()
+    before = bench.segment()
+
+    with pytest.raises(InvariantViolation, match=rf"^{rule}:"):
+        bench.versions.apply_version_edits([edit])
+
+    assert bench.segment() == before
+    assert bench.another().versions.snapshot_latest().version.number == 2
+
+
+def test_the_first_good_edits_of_a_call_are_not_written_when_a_later_one_breaks_a_rule() -> None:
+    bench = table()
+    before = bench.segment()
+
+    with pytest.raises(InvariantViolation, match="V2"):
+        bench.versions.apply_version_edits([edit_of(2, "x"), edit_of(3, data_file("y", rows=0))])
+
+    assert bench.segment() == before
+    assert bench.versions.snapshot_latest().version.number == 2
+
+
+@pytest.mark.parametrize("path", ["data/../x", "/data/x", "data//x", "data/x\0", "data\\x"])
+def test_a_path_that_could_leave_the_table_is_refused(path: str) -> None:
+    bench = table()
+    before = bench.segment()
+
+    with pytest.raises((InvariantViolation, InvalidArgument)):
+        bench.versions.apply_version_edits([edit_of(2, renamed(data_file("x"), path))])
+
+    assert bench.segment() == before
+
+
+def test_an_edit_that_removes_what_is_not_there_or_adds_what_is_there_is_refused() -> None:
+    bench = table()
+    before = bench.segment()
+
+    with pytest.raises(Corruption, match="not there"):
+        bench.versions.apply_version_edits([edit_of(2, removed=("x",))])
+    with pytest.raises(Corruption, match="twice"):
+        bench.versions.apply_version_edits([edit_of(2, data_file("new"))])
+
+    assert bench.segment() == before
+
+
+BACKWARDS: dict[str, HeadChange] = {
+    "flushed_sequence": HeadChange(flushed_sequence=9),
+    "last_sequence": HeadChange(last_sequence=19),
+    "next_log_number": HeadChange(next_log_number=4),
+    "wal_floor": HeadChange(wal_floor=2),
+}
+
+
+@pytest.mark.parametrize("name", BACKWARDS)
+def test_a_head_that_would_go_back_is_refused_and_nothing_is_written(name: str) -> None:
+    bench = table()
+    bench.versions.apply_version_edits(
+        [edit_of(2, "x")],
+        HeadChange(flushed_sequence=10, last_sequence=20, next_log_number=5, wal_floor=3),
+    )
+    before = bench.segment()
+
+    with pytest.raises(InvariantViolation, match=f"V7: {name}"):
+        bench.versions.apply_version_edits([edit_of(3, "y")], BACKWARDS[name])
+
+    assert bench.segment() == before
+
+
+ADVANCED = replace(
+    first_head(),
+    current_version=5,
+    oldest_version=3,
+    writer_epoch=2,
+    flushed_sequence=7,
+    last_sequence=7,
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "after"),
+    [
+        ("current_version", replace(ADVANCED, current_version=4)),
+        ("oldest_version", replace(ADVANCED, oldest_version=2)),
+        ("writer_epoch", replace(ADVANCED, writer_epoch=1)),
+        ("flushed_sequence", replace(ADVANCED, flushed_sequence=6)),
+        ("last_sequence", replace(ADVANCED, last_sequence=6, flushed_sequence=6)),
+    ],
+)
+def test_no_counter_of_a_head_goes_back(name: str, after: TableHead) -> None:
+    with pytest.raises(InvariantViolation, match=f"V7: (flushed|{name})"):
+        check_head(ADVANCED, after)
+    check_head(ADVANCED, ADVANCED)
+
+
+def test_a_floor_above_the_logs_given_out_is_refused() -> None:
+    bench = table()
+    before = bench.segment()
+
+    with pytest.raises(InvariantViolation, match="V8"):
+        bench.versions.apply_version_edits([edit_of(2, "x")], HeadChange(wal_floor=2))
+
+    assert bench.segment() == before
+
+
+def test_more_flushed_than_given_out_is_refused() -> None:
+    with pytest.raises(InvariantViolation, match="V8"):
+        check_head(None, replace(first_head(), flushed_sequence=2, last_sequence=1))
+
+
+def test_a_first_version_that_breaks_a_rule_makes_no_table() -> None:
+    bench = TableBench()
+    edit = edit_of(0, data_file("x", rows=0), operation=Operation.CREATE)
+
+    with pytest.raises(InvariantViolation, match="V2"):
+        bench.versions.create(first_head(), schema="{}", spec="{}", edit=edit)
+
+    assert bench.segment() == 0
+
+
+ALLOWED: dict[str, Sequence[DataFile]] = {
+    "neighbours": [data_file("x", keys=(b"d", b"l"), level=1)],
+    "the same keys in another level": [data_file("x", keys=(b"a", b"c"), level=2)],
+    "the same keys in level 0": [data_file("x", keys=(b"a", b"c")), data_file("y")],
+    "the same keys in another partition": [
+        replace(
+            data_file("x", keys=(b"a", b"c"), level=1),
+            partition=(PartitionValue(field_id=1, value=b"1"),),
+        )
+    ],
+    "the same keys under another spec": [
+        replace(data_file("x", keys=(b"a", b"c"), level=1), spec_id=1)
+    ],
+    "row ids behind all others": [data_file("x", first_row_id=30)],
+    "every row marked": [data_file("x", vector=vector_ref("2", marked=10))],
+}
+
+
+@pytest.mark.parametrize("what", ALLOWED)
+def test_what_breaks_no_rule_is_committed_and_survives_a_checkpoint(what: str) -> None:
+    bench = table()
+
+    bench.versions.apply_version_edits([edit_of(2, *ALLOWED[what])])
+    bench.checkpoint_and_collect()
+
+    found = bench.another().versions.snapshot_latest().version
+    assert found == bench.versions.snapshot_latest().version
+    assert len(found.files) == 3 + len(ALLOWED[what])
+
+
+@pytest.mark.parametrize(
+    ("rule", "files"),
+    [
+        ("V1", [data_file("x", level=1), data_file("y", level=1)]),
+        ("V2", [data_file("x", rows=0)]),
+        ("V3", [data_file("x", vector=vector_ref("2", marked=11))]),
+        ("V5", [renamed(data_file("x"), "index/x.parquet")]),
+        ("V6", [data_file("x", first_row_id=0), data_file("y", first_row_id=9)]),
+    ],
+)
+def test_a_stored_version_that_breaks_a_rule_is_not_read(rule: str, files: list[DataFile]) -> None:
+    bench = table()
+    version = Version(number=2, parent=1, facts=facts(), files={file.path: file for file in files})
+    with pytest.raises(InvariantViolation, match=rule):
+        check_version(version)
+    bench.store.transact(lambda session: session.put(state_key(2), encode_version(version)))
+
+    with pytest.raises(InvariantViolation, match=rf"^{rule}:"):
+        bench.another().versions.snapshot_latest()
+
+
+def test_the_files_of_a_version_keep_the_order_in_which_they_came() -> None:
+    bench = table()
+
+    files = bench.versions.snapshot_latest().version.files
+
+    assert list(files) == [path_of("low"), path_of("high"), path_of("new")]
+    assert [file.first_row_id for file in files.values()] == [0, 10, 20]

@@ -1,0 +1,243 @@
+"""Leases: they keep what is being read, end by themselves, and stop a reader that came too late."""
+
+import pytest
+
+from neve.errors import Fenced, InvalidArgument, NotFound, Unavailable
+from neve.manifest.leases import LEASE_SECONDS_MAX, HeldLease, Leases
+from neve.storage.memory_store import MemoryStore
+from neve.storage.object_store import ObjectStore, StoredObject
+from neve.testing.faulty_store import Fault, FaultyStore, Operation, PlannedFault
+from neve.testing.simulated_clock import SeededIds, SimulatedClock
+from tests.unit.manifest.builders import HOUR_MS, PREFIX, table_with
+
+
+def leases_on(objects: ObjectStore, clock: SimulatedClock) -> Leases:
+    return Leases(objects, PREFIX, clock=clock, ids=SeededIds(7))
+
+
+def held(*, seconds: float = 10.0) -> tuple[SimulatedClock, Leases, HeldLease]:
+    clock = SimulatedClock()
+    leases = leases_on(MemoryStore(), clock)
+    return clock, leases, leases.take(3, seconds=seconds)
+
+
+def versions_of(leases: Leases) -> list[int]:
+    return [lease.version for lease in leases.unexpired()]
+
+
+class SlowStore(MemoryStore):
+    """A store whose puts take time."""
+
+    def __init__(self, clock: SimulatedClock) -> None:
+        super().__init__()
+        self._clock = clock
+        self.seconds_per_put = 0.0
+
+    def put(self, path: str, payload: bytes) -> str:
+        self._clock.advance(self.seconds_per_put)
+        return super().put(path, payload)
+
+
+def test_a_lease_is_in_force_until_its_time() -> None:
+    clock, leases, _ = held(seconds=10)
+    assert versions_of(leases) == [3]
+
+    clock.advance(9.999)
+    assert versions_of(leases) == [3]
+    clock.advance(0.001)
+    assert versions_of(leases) == []
+
+
+def test_an_expired_lease_is_removed_and_a_live_one_stays() -> None:
+    clock, leases, _ = held(seconds=10)
+    leases.take(4, seconds=20)
+    clock.advance(10)
+
+    assert leases.remove_expired() == 1
+    assert leases.remove_expired() == 0
+
+    assert versions_of(leases) == [4]
+    assert len(list(leases.objects.list(leases.paths.leases))) == 1
+
+
+def test_a_reader_that_did_not_renew_is_stopped_before_its_lease_ends() -> None:
+    clock, leases, lease = held(seconds=10)
+    clock.advance(8)
+
+    with pytest.raises(Fenced, match="not renewed for 10 s") as caught:
+        lease.check()
+
+    assert caught.value.path == leases.paths.lease(lease.lease_id)
+    assert versions_of(leases) == [3]
+
+
+def test_checking_in_time_keeps_a_lease_for_ever() -> None:
+    clock, leases, lease = held(seconds=10)
+
+    for _ in range(100):
+        clock.advance(3)
+        lease.check()
+        assert versions_of(leases) == [3]
+
+
+def test_a_young_lease_is_not_written_again() -> None:
+    clock = SimulatedClock()
+    store = FaultyStore(MemoryStore(), [])
+    lease = leases_on(store, clock).take(3, seconds=10)
+    clock.advance(3.9)
+
+    lease.check()
+    assert len(store.calls) == 1
+    clock.advance(0.1)
+    lease.check()
+    assert len(store.calls) == 2
+
+
+def test_a_lease_that_has_lapsed_is_not_renewed() -> None:
+    clock, leases, lease = held(seconds=10)
+    clock.advance(100)
+    leases.remove_expired()
+
+    with pytest.raises(Fenced):
+        lease.renew()
+    with pytest.raises(Fenced):
+        lease.check()
+
+    assert versions_of(leases) == []
+
+
+def test_a_renewal_that_arrives_after_the_lease_lapsed_stops_the_reader() -> None:
+    clock = SimulatedClock()
+    store = SlowStore(clock)
+    leases = leases_on(store, clock)
+    lease = leases.take(3, seconds=10)
+    clock.advance(5)
+    store.seconds_per_put = 4
+
+    with pytest.raises(Fenced):
+        lease.renew()
+
+    assert versions_of(leases) == []
+
+
+def test_a_lease_counts_from_before_it_was_written() -> None:
+    clock = SimulatedClock()
+    store = SlowStore(clock)
+    store.seconds_per_put = 7.5
+    lease = leases_on(store, clock).take(3, seconds=10)
+    store.seconds_per_put = 0
+
+    clock.advance(0.5)
+
+    with pytest.raises(Fenced):
+        lease.check()
+
+
+def test_storage_that_does_not_answer_ends_a_lease_only_when_its_time_is_over() -> None:
+    clock = SimulatedClock()
+    faults = [PlannedFault(fault=Fault.BEFORE, operation=Operation.PUT, times=1_000)]
+    objects = MemoryStore()
+    lease = leases_on(objects, clock).take(3, seconds=10)
+    lease._leases.objects = FaultyStore(objects, faults)
+    clock.advance(7)
+
+    lease.check()
+    with pytest.raises(Unavailable):
+        lease.renew()
+    clock.advance(1)
+    with pytest.raises(Fenced):
+        lease.check()
+
+
+def test_a_wall_clock_that_jumps_ahead_stops_the_reader_whose_lease_it_ends() -> None:
+    clock, leases, lease = held(seconds=10)
+
+    clock.set_now_ms(clock.now_ms() + HOUR_MS)
+
+    assert versions_of(leases) == []
+    with pytest.raises(Fenced):
+        lease.check()
+
+
+def test_a_wall_clock_that_jumps_back_only_keeps_files_longer() -> None:
+    clock, leases, lease = held(seconds=10)
+    clock.set_now_ms(clock.now_ms() - HOUR_MS)
+
+    clock.advance(7)
+    assert versions_of(leases) == [3]
+    lease.check()
+    clock.advance(7)
+    lease.check()
+    assert versions_of(leases) == [3]
+    clock.advance(10)
+    assert versions_of(leases) == []
+    with pytest.raises(Fenced):
+        lease.check()
+
+
+def test_a_released_lease_is_gone_and_stays_gone() -> None:
+    _, leases, lease = held()
+
+    lease.release()
+    lease.release()
+
+    assert versions_of(leases) == []
+    for act in (lease.check, lease.renew):
+        with pytest.raises(Fenced):
+            act()
+    assert versions_of(leases) == []
+
+
+@pytest.mark.parametrize("seconds", [0, -1, LEASE_SECONDS_MAX + 1, float("inf"), float("nan")])
+def test_a_lease_without_an_end_is_refused(seconds: float) -> None:
+    leases = leases_on(MemoryStore(), SimulatedClock())
+
+    with pytest.raises(InvalidArgument, match="lease"):
+        leases.take(3, seconds=seconds)
+
+    assert versions_of(leases) == []
+
+
+def test_a_lease_that_cannot_be_read_counts_for_every_version_and_is_left_alone() -> None:
+    _, leases, lease = held()
+    path = leases.paths.lease(lease.lease_id)
+    leases.objects.put(path, b"damaged")
+
+    assert versions_of(leases) == [0]
+    assert leases.remove_expired() == 0
+    assert leases.objects.get(path).payload == b"damaged"
+
+
+def test_a_lease_that_vanishes_while_leases_are_listed_is_no_error() -> None:
+    clock = SimulatedClock()
+
+    class VanishingStore(MemoryStore):
+        """A store in which another process removes what was listed."""
+
+        def get(self, path: str) -> StoredObject:
+            raise NotFound("there is no such object", path=path)
+
+    store = VanishingStore()
+    leases = leases_on(store, clock)
+    leases.take(3, seconds=10)
+
+    assert versions_of(leases) == []
+    assert leases.remove_expired() == 0
+
+
+def test_a_lease_taken_before_the_plan_keeps_its_version_readable() -> None:
+    bench = table_with("a")
+    bench.replace_file("a", "b")
+    reader = bench.another()
+    lease = reader.leases.take(2, seconds=60)
+    wanted = reader.versions.version(2)
+
+    bench.expire()
+
+    assert bench.delete_garbage() == []
+    assert reader.versions.version(2) == wanted
+    lease.release()
+    bench.expire()
+    assert len(bench.delete_garbage()) == 1
+    with pytest.raises(NotFound):
+        reader.versions.version(2)

@@ -10,6 +10,7 @@ READY := $(VENV)/.ready
 WORKERS ?= $(shell nproc)
 SECONDS_EACH ?= 30
 export UV_LINK_MODE ?= copy
+export UV_SYSTEM_CERTS ?= 1
 
 .PHONY: help setup check lint types layers tidy format test gates demo bench torture docs lock clean
 
@@ -19,13 +20,14 @@ help: ## this list
 setup: $(READY) ## make .venv with every extra and the test tools, from the hashed lock
 
 $(READY): requirements.lock pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "neve needs Python 3.11 or newer; call make with PYTHON=/path/to/python3.11")'
-	@echo "neve set-up: creating $(VENV) with $$($(PYTHON) --version)"
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@"$(PYTHON)" -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "neve needs Python 3.11 or newer; call make with PYTHON=/path/to/python3.11")'
+	@echo "neve set-up: creating $(VENV) with $$("$(PYTHON)" --version)"
+	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
 	@echo "neve set-up: installing the uv installer"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "uv==$(UV_VERSION)"
 	@echo "neve set-up: installing $$(grep -cE '^[a-z0-9]' requirements.lock) locked packages (the largest, PySpark, is 455 MB)"
-	@$(BIN)/uv pip install --python $(BIN)/python --require-hashes --no-deps --requirement requirements.lock
+	@echo "neve set-up: half a minute on a fast line, 2 GB on disk; the next call skips it"
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes --no-deps --requirement requirements.lock
 	@echo "neve set-up: installing neve itself"
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
 	@touch $(READY)

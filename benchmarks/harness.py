@@ -213,7 +213,7 @@ FULL: Final = Scale(
     keys=1_000_000,
     starts=3,
     commits=32,
-    growth_commits=256,
+    growth_commits=128,
     table_files=10_000,
     versions=10_000,
 )
@@ -226,7 +226,7 @@ QUICK: Final = Scale(
     keys=100_000,
     starts=1,
     commits=16,
-    growth_commits=80,
+    growth_commits=32,
     table_files=1_000,
     versions=500,
 )

@@ -120,12 +120,14 @@ def build_manifest_commits(scale: Scale, _directory: Path) -> Workload:
     commits = scale.commits
     with ExitStack() as starting:
         neve = (
-            _neve(_ONE, _in_threads(commits, _on_disk)),
-            _neve(_ALONE, _in_threads(commits, _on_disk, choose=_alone)),
-            _neve(_PARQUET, _in_threads(commits, _on_disk, choose=_with_parquet)),
-            _neve(_UNSYNCED, _in_threads(commits, _on_disk_unsynced), sync=_NEVER),
-            _neve(_THREADED, _in_threads(commits, _on_disk, threads=_THREADS)),
-            _neve(_DIVIDED, _in_processes(commits, _start_committers(starting), _place_on_disk)),
+            _neve(_ONE, commit_in_threads(commits, _on_disk)),
+            _neve(_ALONE, commit_in_threads(commits, _on_disk, choose=_alone)),
+            _neve(_PARQUET, commit_in_threads(commits, _on_disk, choose=_with_parquet)),
+            _neve(_UNSYNCED, commit_in_threads(commits, _on_disk_unsynced), sync=_NEVER),
+            _neve(_THREADED, commit_in_threads(commits, _on_disk, threads=_THREADS)),
+            _neve(
+                _DIVIDED, commit_in_processes(commits, _start_committers(starting), _place_on_disk)
+            ),
         )
         peers, versions = _start_peers(commits, starting)
         bare = Candidate(
@@ -180,10 +182,10 @@ def build_manifest_commits_s3(scale: Scale, _directory: Path) -> Workload:
             sentence="The same commits, to S3 served by moto on loopback.",
             unit="commits",
             candidates=(
-                _neve(_ONE, _in_threads(commits, objects)),
-                _neve(_ALONE, _in_threads(commits, objects, choose=_alone)),
-                _neve(_THREADED, _in_threads(commits, objects, threads=_THREADS)),
-                _neve(_DIVIDED, _in_processes(commits, committers, place)),
+                _neve(_ONE, commit_in_threads(commits, objects)),
+                _neve(_ALONE, commit_in_threads(commits, objects, choose=_alone)),
+                _neve(_THREADED, commit_in_threads(commits, objects, threads=_THREADS)),
+                _neve(_DIVIDED, commit_in_processes(commits, committers, place)),
                 bare,
             ),
             ratios=(
@@ -233,7 +235,7 @@ def _start_bucket(starting: ExitStack) -> OpenPlace:
 def _start_peers(commits: int, starting: ExitStack) -> tuple[Sequence[Candidate], str]:
     """Start the peers; gives them with their versions, or nobody when they are not installed."""
     environment = PeerEnvironment()
-    if not environment.is_ready:
+    if not environment.is_ready():
         return (), ""
     iceberg = _start("benchmarks.peers.pyiceberg_commits", starting, environment)
     delta = _start("benchmarks.peers.delta_commits", starting, environment)
@@ -305,7 +307,7 @@ def _with_parquet(table: BenchTable) -> CommitTiny:
     return table.append_with_parquet
 
 
-def _in_threads(
+def commit_in_threads(
     commits: int,
     open_objects: Callable[[Path], ObjectStore],
     *,
@@ -353,7 +355,7 @@ def _commit_shares(
     return [latency for share in latencies for latency in share]
 
 
-def _in_processes(commits: int, committers: Sequence[PeerProcess], place: OpenPlace) -> Trial:
+def commit_in_processes(commits: int, committers: Sequence[PeerProcess], place: OpenPlace) -> Trial:
     """Commit from processes that have a handle each."""
 
     def commit(directory: Path, stopwatch: Stopwatch) -> Outcome:

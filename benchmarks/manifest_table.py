@@ -194,6 +194,7 @@ class BenchTable:
     def __init__(self, objects: ObjectStore) -> None:
         clock, ids = SystemClock(), SystemIds()
         self._objects = objects
+        self.checkpoint_count = 0
         self.store = ManifestStore(
             objects, _PREFIX, clock=clock, ids=ids, fold_entries=fold_versions
         )
@@ -245,9 +246,9 @@ class BenchTable:
         return self.append(tiny, base)
 
     def append_and_checkpoint(self, tiny: TinyAppend, base: int) -> int:
-        """Commit, and publish a checkpoint when one is due."""
+        """Commit, and publish a checkpoint when one is due; for one thread."""
         number = self.append(tiny, base)
-        self.store.checkpoint_once()
+        self.checkpoint_count += self.store.checkpoint_once()
         return number
 
 

@@ -28,17 +28,17 @@ class PeerEnvironment:
         """Interpreter that the peers run in."""
         return self._directory / "bin" / "python"
 
-    @property
     def is_ready(self) -> bool:
         """Whether everything in the lock is installed."""
         try:
-            return self._stamp.read_text() == self._digest()
+            # An interpreter that was moved away leaves a link to nowhere behind.
+            return self.python.exists() and self._stamp.read_text() == self._digest()
         except FileNotFoundError:
             return False
 
     def prepare(self, say: Callable[[str], None]) -> bool:
         """Make it ready if it is not; says why and gives False when that cannot be done."""
-        if self.is_ready:
+        if self.is_ready():
             return True
         say("peers: installing PyIceberg and delta-rs into .venv-peers")
         uv, lock = Path(sys.executable).with_name("uv"), str(self._lock)

@@ -4,6 +4,7 @@ It lives as long as its workload, so that starting it and importing its librarie
 and it can be asked in every round. What it times, it times itself.
 """
 
+import functools
 import json
 import os
 import selectors
@@ -33,7 +34,7 @@ class PeerProcess:
     def __init__(
         self, module: str, *, python: Path | None = None, answer_seconds: float = _ANSWER_SECONDS
     ) -> None:
-        """Start `module` with a Python, this one when none is given, and wait for its greeting."""
+        """Start `module` with a Python, this one when none is given, without waiting for it."""
         self._module = module
         self._answer_seconds = answer_seconds
         self._unread = b""
@@ -45,11 +46,11 @@ class PeerProcess:
             stderr=self._errors,
             cwd=_ROOT,
         )
-        try:
-            self.greeting = self.receive()
-        except BaseException:
-            self.close()
-            raise
+
+    @functools.cached_property
+    def greeting(self) -> object:
+        """What it says when it is ready; raises BadTrial when it does not come to that."""
+        return self.receive()
 
     def ask(self, call: str, **arguments: object) -> object:
         """Ask and wait for the answer; raises BadTrial when there is none, or an error."""
@@ -57,8 +58,9 @@ class PeerProcess:
         return self.receive()
 
     def send(self, call: str, **arguments: object) -> None:
-        """Ask without waiting, so that several processes can work at once."""
+        """Ask without waiting for the answer, so that several processes can work at once."""
         assert self._process.stdin is not None
+        _ = self.greeting  # comes first, and must not be taken for an answer
         line = json.dumps({"call": call, "arguments": arguments})
         try:
             self._process.stdin.write(f"{line}\n".encode())
@@ -67,7 +69,7 @@ class PeerProcess:
             raise self._failed("has ended") from error
 
     def receive(self) -> object:
-        """Wait for the next answer; raises BadTrial when there is none, or an error."""
+        """Wait for the answer to what was sent; raises BadTrial when there is none, or an error."""
         line = self._read_line()
         try:
             answer = cast("dict[str, object]", json.loads(line))

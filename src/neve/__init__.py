@@ -1,5 +1,6 @@
 """Embeddable primary-key tables for the lakehouse: durable rows in, clean Iceberg snapshots out."""
 
+from neve.catalog.open_catalog import open  # noqa: A004 - it is called neve.open
 from neve.errors import (
     AlreadyExists,
     CatalogConflict,
@@ -30,4 +31,5 @@ __all__ = [
     "OutcomeUnknown",
     "SchemaMismatch",
     "Unavailable",
+    "open",
 ]

@@ -15,9 +15,13 @@ from types import ModuleType
 
 import click
 import pytest
+from google.protobuf.descriptor import Descriptor
 
 import neve
+from neve.catalog.known_properties import RETENTION_MILLISECONDS, RETENTION_VERSIONS
+from neve.catalog.system_tables import SYSTEM_TABLES
 from neve.cli.main import cli
+from neve.manifest import mrub_pb2
 from neve.observability.metrics import ALL_METRICS, Metric
 
 ROOT = Path(__file__).parents[2]
@@ -37,6 +41,11 @@ HEADING = re.compile(r"^#+ +(.+)$", re.MULTILINE)
 CODE_BLOCK = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 RENDERED = re.compile(r"^::: ([\w.]+)$", re.MULTILINE)
 BYTES_OWNER = re.compile(r"# on disk: never change", re.IGNORECASE)
+RULE_CITED = re.compile(r"\*\*([A-Z]\d{1,2})\*\*")
+RULE_STATED = re.compile(r"^(?:\"\"\")?([A-Z]\d{1,2})  \S", re.MULTILINE)
+
+# Fields of neve's own begin here; those below are merutable's.
+OWN_FIELDS_FROM = {"DataFileRef": 21, "DeleteFileRef": 11, "Manifest": 25}
 
 
 def page_id(path: Path) -> str:
@@ -163,9 +172,18 @@ def exists(dotted_name: str) -> bool:
 def test_modules_and_classes_that_a_page_names_exist(page: Path) -> None:
     text = without_code(page.read_text())
     metrics = {metric.name for metric in ALL_METRICS}
-    names = {*re.findall(r"`(neve\.[\w.]+\w)`", text), *RENDERED.findall(text)} - metrics
+    properties = {RETENTION_VERSIONS, RETENTION_MILLISECONDS}
+    names = {*re.findall(r"`(neve\.[\w.]+\w)`", text), *RENDERED.findall(text)}
 
-    assert not [name for name in sorted(names) if not exists(name)]
+    assert not [name for name in sorted(names - metrics - properties) if not exists(name)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_rules_that_a_page_cites_are_stated_by_a_module(page: Path) -> None:
+    stated = {rule for path in SOURCES for rule in RULE_STATED.findall(path.read_text())}
+
+    assert stated
+    assert not set(RULE_CITED.findall(page.read_text())) - stated
 
 
 @pytest.mark.parametrize("metric", ALL_METRICS, ids=lambda metric: metric.name)
@@ -178,17 +196,26 @@ def test_a_metric_is_explained_to_operators_and_in_the_reference(metric: Metric)
 
 
 def test_messages_that_operations_explain_are_messages_of_the_source() -> None:
-    explained = re.findall(r"^\| `([^`]+)` \| ", repair_pages(), re.MULTILINE)
+    operations = (DOCS / "operations.md").read_text()
+    tables = re.findall(r"^\| message \| .+\n\|---.+\n((?:\|.+\n)+)", operations, re.MULTILINE)
+    explained = [row for table in tables for row in re.findall(r"^\| `([^`]+)` \| ", table, re.M)]
     source = "\n".join(path.read_text() for path in SOURCES)
 
-    assert explained
+    assert len(tables) > 1
     for message in explained:
         assert all(part.strip() in source for part in message.split("…")), message
 
 
-def repair_pages() -> str:
+def test_every_log_line_is_explained_to_operators() -> None:
     operations = (DOCS / "operations.md").read_text()
-    return operations.partition("### Corruption on opening")[2].partition("\n### ")[0]
+    calls = re.findall(
+        r"logger\.(\w+)\(\s*\"([^\"]+)\"", "\n".join(path.read_text() for path in SOURCES)
+    )
+
+    assert calls
+    for level, line in calls:
+        shown = re.sub(r"%[\w.]+", "…", line)
+        assert f"| {level.upper()} | `{shown}` | " in operations, line
 
 
 def commands(group: click.Group, *, below: str) -> Iterator[tuple[str, click.Command]]:
@@ -229,6 +256,33 @@ def test_every_module_that_owns_bytes_is_on_a_format_page() -> None:
 
     assert owners
     assert not owners - rendered_modules(DOCS / "formats")
+
+
+@pytest.mark.parametrize("message", OWN_FIELDS_FROM)
+def test_every_field_of_merutables_messages_is_on_the_page_of_the_seeds(message: str) -> None:
+    found = seed_table(message)
+    descriptor: Descriptor = mrub_pb2.DESCRIPTOR.message_types_by_name[message]
+    fields = {
+        field.number: field.name
+        for field in descriptor.fields
+        if field.number < OWN_FIELDS_FROM[message]
+    }
+
+    named = {int(number): name for number, name in re.findall(r"^\| (\d+) \| `(\w+)`", found, re.M)}
+    assert named == fields
+
+
+@pytest.mark.parametrize("table", SYSTEM_TABLES)
+def test_every_column_of_a_system_table_is_on_the_page_of_the_seeds(table: str) -> None:
+    found = seed_table(f"`{table}`")
+
+    assert re.findall(r"^\| `(\w+)` \|", found, re.M) == SYSTEM_TABLES[table]([]).column_names
+
+
+def seed_table(heading: str) -> str:
+    """Give what stands below a heading of the page that lists the fields of the seeds."""
+    seeds = (DOCS / "formats" / "seeds.md").read_text()
+    return seeds.partition(f"\n### {heading}\n")[2].partition("\n### ")[0].partition("\n## ")[0]
 
 
 def test_every_dependency_has_its_reason() -> None:

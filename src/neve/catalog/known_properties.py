@@ -119,14 +119,14 @@ def retention_of(properties: Mapping[str, str]) -> Retention:
 
 
 def with_retention(properties: Mapping[str, str], retention: Retention) -> Mapping[str, str]:
-    """Give properties that tell of a retention; the same ones when they do already."""
-    if retention_of(properties) == retention:
-        return properties
-    return {
-        **properties,
-        RETENTION_VERSIONS: str(retention.versions),
-        RETENTION_MILLISECONDS: str(retention.milliseconds),
-    }
+    """Give properties that tell of a retention; what they tell rightly stays as it is."""
+    told = retention_of(properties)
+    corrected = dict(properties)
+    if told.versions != retention.versions:
+        corrected[RETENTION_VERSIONS] = str(retention.versions)
+    if told.milliseconds != retention.milliseconds:
+        corrected[RETENTION_MILLISECONDS] = str(retention.milliseconds)
+    return corrected
 
 
 def _parse_count(name: str, value: str) -> int:

@@ -25,7 +25,8 @@ T3  Opening never deletes files, which may take long: dropping does, and `recove
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
@@ -35,7 +36,7 @@ from neve.catalog.known_properties import with_retention
 from neve.catalog.stored_table import StoredTable, TableState
 from neve.catalog.table_meta import TableMeta
 from neve.catalog.warehouse import Warehouse
-from neve.errors import Corruption, NeveError
+from neve.errors import Corruption, NeveError, OutcomeUnknown
 
 logger = logging.getLogger(__name__)
 
@@ -95,6 +96,38 @@ class Settlement:
         if head.dropped:
             return self._remove(stored, is_named=meta is not None, purge=purge)
         return Settled.NOTHING if meta is None else self._update(stored, meta)
+
+    @contextmanager
+    def after_commit(self, announcement: Announcement) -> Iterator[None]:
+        """Settle a table after one's own commit inside, and withdraw the announcement.
+
+        The commit has happened then, so a failure here is none of it: the announcement stays, and
+        whoever opens the catalog next settles the table.
+        """
+        with self.withdrawn_on_failure(announcement):
+            yield
+        try:
+            self.settle_own(announcement)
+        except NeveError as error:
+            logger.warning("left unsettled table=%s cause=%s", announcement.table_id, error)
+
+    @contextmanager
+    def withdrawn_on_failure(self, announcement: Announcement) -> Iterator[None]:
+        """Withdraw an announcement when what it announced certainly did not happen."""
+        try:
+            yield
+        except OutcomeUnknown:
+            raise
+        except NeveError:
+            self.withdraw_if_possible(announcement)
+            raise
+
+    def withdraw_if_possible(self, announcement: Announcement) -> None:
+        """Withdraw an announcement; one that stays does no harm."""
+        try:
+            self._entries.withdraw(announcement)
+        except NeveError as error:
+            logger.warning("left announced table=%s cause=%s", announcement.table_id, error)
 
     def settle_own(self, announcement: Announcement) -> Settled:
         """Settle a table after one's own commit, and withdraw the announcement."""

@@ -67,8 +67,6 @@ class StoredTable:
         )
         self.versions = TableVersions(self.store, clock=clock)
         self.work = TableWork(self.versions, clock=clock)
-        self._clock = clock
-        self._ids = ids
         # Safe on their own: a text is parsed to the same value, whoever does it.
         self._schemas: dict[str, TableSchema] = {}
         self._specs: dict[str, PartitionSpec] = {}
@@ -146,10 +144,8 @@ class StoredTable:
         for path in paths:
             self.objects.delete(path)
         self.work.forget()
-        # A fold of Versions would look for some; only the head is left.
-        remains = ManifestStore(self.objects, self.paths.manifest, clock=self._clock, ids=self._ids)
-        remains.checkpoint()
-        remains.collect_once()
+        self.store.checkpoint()
+        self.store.collect_once()
         return len(paths)
 
     def tidy(self) -> None:

@@ -5,6 +5,9 @@ from typing import Final
 from neve.cli.lazy_group import LazyCommand, LazyGroup
 
 _COMMANDS: Final = {
+    "manifest": LazyCommand(
+        "neve.cli.inspect_manifest", "manifest", "An object of a manifest store, or a whole store"
+    ),
     "wal": LazyCommand(
         "neve.cli.inspect_commands", "wal", "A write-ahead log, or a RocksDB or LevelDB MANIFEST"
     ),

@@ -1,6 +1,7 @@
 """The `neve` command: which subcommands there are, and how every one of them ends.
 
     neve demo                 shows what neve does, for real
+    neve create … history     tables of a warehouse by name
     neve inspect wal FILE     takes a log apart
 
 Only this package reads the environment and writes to standard output. Command modules are loaded
@@ -23,6 +24,14 @@ _COMMANDS: Final = {
     "demo": LazyCommand(
         "neve.cli.demo_command", "demo", "Show what neve does, with real files and a real crash"
     ),
+    "create": LazyCommand("neve.cli.catalog_commands", "create", "Make a table"),
+    "drop": LazyCommand("neve.cli.catalog_commands", "drop", "Drop a table, for good"),
+    "rename": LazyCommand("neve.cli.catalog_commands", "rename", "Give a table another name"),
+    "tables": LazyCommand("neve.cli.catalog_commands", "tables", "List tables"),
+    "describe": LazyCommand(
+        "neve.cli.catalog_commands", "describe", "Show the definition of a table"
+    ),
+    "history": LazyCommand("neve.cli.catalog_commands", "history", "Show the versions of a table"),
     "inspect": LazyCommand(
         "neve.cli.inspect_group", "inspect", "Take a file of a table apart, down to the bytes"
     ),

@@ -12,14 +12,15 @@ to current, what was committed in between is older:
 
 A rewrite (compaction) writes no newer rows, it moves old ones:
 
-    its inputs                 must all be there still, otherwise it is void: Conflict
     rows of its inputs that    are marked in its outputs, found by key
     were marked in between
-    rows that a rollback       are not in its outputs: Conflict
-    brought back
 
-Void too, and to be planned again: a file for a level from 1 on where another one of the same keys
-was put in between, a rollback, and a change of schema when another one was first.
+Void, to be planned again, and a Conflict is
+
+    the removal of a file      that is gone, or in which a rollback brought rows back
+    a file for level 1 or up   where another one of the same keys was put in between
+    a change of schema         when another one was first
+    a rollback                 when anything was
 
 Reading rows is the business of whoever commits: a RowLookup.
 """
@@ -159,9 +160,11 @@ def _restored_files(
     removed = set(proposal.removed)
     for path, before in base.files.items():
         file = current.files.get(path)
-        if file is None or path in removed or before.vector in {None, file.vector}:
+        if file is None or before.vector in {None, file.vector}:
             continue
         if lookup.vector(before) - lookup.vector(file):
+            if path in removed:
+                raise _void(f"rows of {path} came back meanwhile", path)
             yield file
 
 

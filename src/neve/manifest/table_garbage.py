@@ -125,9 +125,12 @@ class TableGarbage:
             tagged = set(self._work.tags_in(session).values())
             if head.oldest_version != plan.oldest_before or tagged & set(plan.expired_versions):
                 raise _plan_is_stale()
-            # What stays must be readable without the edits that leave.
+            # What stays must be readable without the edits that leave. A full copy that this
+            # process sees may be in its checkpoint only, so it is written whatever is there.
             for number in (*plan.kept_versions, plan.oldest_after):
-                self._stage_in_full(session, number)
+                version = self._version_to_keep(session, number)
+                if number >= plan.oldest_before:
+                    session.put(state_key(number), encode_version(version))
             for number in range(plan.oldest_before, plan.oldest_after):
                 session.delete(version_key(number))
             for number in plan.expired_versions:
@@ -202,13 +205,11 @@ class TableGarbage:
                         hint="nothing was deleted; `neve verify` shows what else is damaged",
                     )
 
-    def _stage_in_full(self, session: WriteSession, number: int) -> None:
+    def _version_to_keep(self, session: WriteSession, number: int) -> Version:
         try:
-            version = self._versions.version_in(session, number)
+            return self._versions.version_in(session, number)
         except NotFound as error:
             raise _plan_is_stale() from error
-        if session.get(state_key(number)) is None:
-            session.put(state_key(number), encode_version(version))
 
     def _reached(self, session: Session, numbers: Iterable[int]) -> set[str]:
         """Files that any of these Versions reaches."""

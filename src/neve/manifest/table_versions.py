@@ -411,8 +411,8 @@ class TableVersions:
                     {"version": head.current_version, "finished_ms": head.last_transaction_ms},
                 ),
             )
-            if session.get(RESERVATION_KEY) is not None:
-                session.delete(RESERVATION_KEY)
+        if session.get(RESERVATION_KEY) is not None:
+            session.delete(RESERVATION_KEY)  # it is this job's own, or it has ended
         if asked.intent_id is not None:
             session.delete(intent_key(asked.intent_id))
 

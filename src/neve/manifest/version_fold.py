@@ -29,8 +29,9 @@ def fold_versions(entries: dict[str, bytes]) -> dict[str, bytes]:
     if payload is None:
         return entries
     head = TableHead.decode(payload, path=HEAD_KEY)
-    if head.dropped:
-        return entries  # nobody reads it any more, and what it consisted of may be gone
+    if head.dropped and version_key(head.current_version) not in entries:
+        # It is forgotten but for its head; full copies were left by processes that had not heard.
+        return {key: value for key, value in entries.items() if not key.startswith(STATE_PREFIX)}
     folded = {
         key: value
         for key, value in entries.items()

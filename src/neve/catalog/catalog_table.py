@@ -1,0 +1,409 @@
+"""CatalogTable: a table as its catalog knows it: definition, history and files, but no rows.
+
+It shows the table as it was when it was opened, refreshed, or last changed through it. Changes are
+made on the table's newest state, whatever the handle shows.
+
+C1  A change of the definition is committed in the version store first, where requirements are
+    checked, and is copied to the catalog afterwards.
+C2  A commit that lost a race is repeated as long as it depends on nothing that changed: one that
+    changes files depends on its base, others only on what they require.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import pyarrow as pa
+
+from neve.catalog.definition_change import DefinitionChange, PlannedChange, plan_change
+from neve.catalog.known_properties import changed_properties, retention_of
+from neve.catalog.listing_column import optional, required
+from neve.catalog.moment import Moment, moment_ms, shown_moment
+from neve.catalog.partition_words import PartitionWords
+from neve.catalog.settlement import Settlement, up_to_date
+from neve.catalog.sort_order import SortOrder
+from neve.catalog.stored_table import StoredTable, TableState
+from neve.catalog.table_meta import TableMeta
+from neve.catalog.table_name import similar_name_hint
+from neve.catalog.version_view import TableStats, VersionView
+from neve.catalog.warehouse import Warehouse
+from neve.errors import CatalogConflict, Conflict, Corruption, InvalidArgument, NotFound
+from neve.manifest.retry import Patience
+from neve.manifest.table_head import HeadChange, Requirements, Retention
+from neve.manifest.table_versions import Committed
+from neve.model.partition_spec import PartitionSpec
+from neve.model.schema import TableSchema
+from neve.model.version import Version, VersionEdit
+
+HISTORY_SCHEMA: Final = pa.schema(
+    [
+        required("version", pa.int64()),
+        optional("parent", pa.int64()),
+        required("timestamp", pa.timestamp("ms", tz="UTC")),
+        required("operation", pa.string()),
+        required("summary", pa.map_(pa.string(), pa.string())),
+        required("tags", pa.list_(pa.string())),
+    ]
+)
+_COMMIT_SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What a handle shows; replaced whole."""
+
+    meta: TableMeta
+    state: TableState
+
+
+class CatalogTable:
+    """A table of a catalog; safe for many threads."""
+
+    def __init__(
+        self, warehouse: Warehouse, settlement: Settlement, meta: TableMeta, state: TableState
+    ) -> None:
+        # Fixed at construction.
+        self.table_id = meta.table_id
+        self._warehouse = warehouse
+        self._settlement = settlement
+        # Safe on its own: replaced whole.
+        self._seen = _Seen(up_to_date(meta, state), state)
+
+    def __repr__(self) -> str:
+        return f"CatalogTable({self.name!r}, version={self.version})"
+
+    # What it is
+
+    @property
+    def meta(self) -> TableMeta:
+        """What the catalog keeps of the table."""
+        return self._seen.meta
+
+    @property
+    def name(self) -> str:
+        """Dotted name."""
+        return self._seen.meta.name
+
+    @property
+    def uuid(self) -> str:
+        """Identifier that no other table ever has."""
+        return self._seen.meta.table_uuid
+
+    @property
+    def location(self) -> str:
+        """Where its files are, as a URI."""
+        return self.stored.location
+
+    @property
+    def format_version(self) -> int:
+        """Iceberg's format version."""
+        return self._seen.meta.format_version
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """Properties that were set."""
+        return dict(self._seen.meta.properties)
+
+    @property
+    def retention(self) -> Retention:
+        """How much history is kept."""
+        return self._seen.state.head.retention
+
+    @property
+    def version(self) -> int:
+        """Number of the current Version: the current snapshot id."""
+        return self._seen.state.head.current_version
+
+    @property
+    def schema(self) -> TableSchema:
+        """The current schema."""
+        return self._seen.state.schema
+
+    @property
+    def schemas(self) -> tuple[TableSchema, ...]:
+        """Every schema it ever had, the first one first."""
+        schemas = self._seen.state.schemas
+        return tuple(schemas[number] for number in sorted(schemas))
+
+    @property
+    def primary_key(self) -> tuple[str, ...]:
+        """Names of the key columns, in key order."""
+        return tuple(column.name for column in self.schema.key_columns)
+
+    @property
+    def spec(self) -> PartitionSpec:
+        """The current partition spec."""
+        return self._seen.state.spec
+
+    @property
+    def specs(self) -> tuple[PartitionSpec, ...]:
+        """Every partition spec it ever had, the first one first."""
+        specs = self._seen.state.specs
+        return tuple(specs[number] for number in sorted(specs))
+
+    @property
+    def sort_order(self) -> SortOrder:
+        """The current sort order."""
+        return self._seen.state.sort_order
+
+    @property
+    def stored(self) -> StoredTable:
+        """Its version store and its paths, for whoever commits."""
+        self._warehouse.check_open()
+        return self._warehouse.stored_table(self.table_id)
+
+    # What it holds
+
+    def current(self) -> VersionView:
+        """Give the current Version."""
+        return self._view(self._seen.state.version)
+
+    def files(self) -> pa.Table:
+        """Give the data files of the current Version."""
+        return self.current().files()
+
+    def stats(self) -> TableStats:
+        """Add up the files of the current Version."""
+        return self.current().stats()
+
+    def history(self) -> pa.Table:
+        """Give the retained Versions, oldest first."""
+        stored = self.stored
+        names: dict[int, list[str]] = {}
+        for tag, number in sorted(self._tags().items()):
+            names.setdefault(number, []).append(tag)
+        rows: list[dict[str, object]] = [
+            {
+                "version": commit.number,
+                "parent": commit.parent,
+                "timestamp": commit.facts.timestamp_ms,
+                "operation": commit.facts.operation.value,
+                "summary": list(commit.facts.summary.items()),
+                "tags": names.get(commit.number, []),
+            }
+            for commit in stored.versions.commits_in(self._seen.state.session)
+        ]
+        return pa.Table.from_pylist(rows, schema=HISTORY_SCHEMA)
+
+    def at(
+        self,
+        version: int | None = None,
+        *,
+        timestamp: Moment | None = None,
+        tag: str | None = None,
+    ) -> VersionView:
+        """Give a retained Version: by number, by the time it was current, or by a tag.
+
+        Raises NotFound that says which there are.
+        """
+        if [version, timestamp, tag].count(None) != 2:  # noqa: PLR2004 - one of three is given
+            raise InvalidArgument(
+                "which version is asked for is said in no way, or in several",
+                hint="Give one of version, timestamp and tag",
+            )
+        if tag is not None:
+            version = self._tagged(tag)
+        elif timestamp is not None:
+            version = self._current_at(moment_ms(timestamp))
+        elif isinstance(version, bool) or not isinstance(version, int):
+            raise InvalidArgument(
+                f"a version is a number, not {type(version).__name__}",
+                hint="Give one of the numbers in `history()`",
+            )
+        return self._view(self.stored.versions.version_in(self._seen.state.session, version))
+
+    def refresh(self) -> "CatalogTable":
+        """Show the newest state; raises NotFound when the table was dropped. Gives itself."""
+        state = self.stored.load()
+        meta = self._warehouse.entries.find_meta(self.table_id)
+        if meta is None:
+            raise NotFound(f"the table {self.name!a} was dropped")
+        self._seen = _Seen(up_to_date(meta, state), state)
+        return self
+
+    # What changes it
+
+    def set_properties(
+        self, properties: Mapping[str, str] | None = None, *, remove: Iterable[str] = ()
+    ) -> None:
+        """Set some properties and remove others, all or none; the rest stays.
+
+        Retention is a part of the table's definition: changing it makes a Version.
+        """
+        entries = self._warehouse.entries
+        given, gone = properties or {}, tuple([remove] if isinstance(remove, str) else remove)
+        self.refresh()
+        after = changed_properties(self.meta.properties, given=given, removed=gone)
+        if retention_of(after) != self.retention:
+            self.update_definition(DefinitionChange(retention=retention_of(after)))
+        now_ms = self._warehouse.clock.now_ms()
+        entries.change_meta(
+            self.table_id,
+            lambda meta: replace(
+                meta,
+                properties=changed_properties(meta.properties, given=given, removed=gone),
+                updated_ms=now_ms,
+            ),
+        )
+        self.refresh()
+
+    def update_schema(
+        self, schema: TableSchema, *, requirements: Requirements | None = None
+    ) -> int:
+        """Give the table a schema made out of its present one; gives the Version.
+
+        The schema bears the id of the one it was made of (`dataclasses.replace` keeps it): when the
+        table has another one by then, this raises CatalogConflict.
+        """
+        return self.update_definition(DefinitionChange(schema=schema), requirements=requirements)
+
+    def update_partition_spec(
+        self, partition_by: Sequence[str], *, requirements: Requirements | None = None
+    ) -> int:
+        """Divide rows written from now on in another way; gives the Version."""
+        change = DefinitionChange(partition_by=partition_by)
+        return self.update_definition(change, requirements=requirements)
+
+    def update_sort_order(
+        self, sort_by: Sequence[str], *, requirements: Requirements | None = None
+    ) -> int:
+        """Sort rows written from now on in another way; gives the Version."""
+        change = DefinitionChange(sort_by=sort_by)
+        return self.update_definition(change, requirements=requirements)
+
+    def update_definition(
+        self, asked: DefinitionChange, *, requirements: Requirements | None = None
+    ) -> int:
+        """Change several parts of the definition as one Version; gives its number.
+
+        A change that changes nothing makes no Version. Raises CatalogConflict for an unmet
+        requirement.
+        """
+        stored = self.stored
+        self.refresh()
+        # What cannot be is found out before anything is announced.
+        if self._plan(self._seen.state, asked, requirements) is None:
+            return self.version
+        announcement = self._warehouse.entries.announce_change(self.table_id)
+        with self._settlement.after_commit(announcement):
+            self._commit_definition(stored, asked, requirements)
+        stored.tidy()
+        return self.refresh().version
+
+    def commit(
+        self,
+        edits: Sequence[VersionEdit],
+        change: HeadChange | None = None,
+        *,
+        requirements: Requirements | None = None,
+    ) -> Committed:
+        """Commit edits of the current Version, all or none.
+
+        Raises CatalogConflict for an unmet requirement, and Conflict when an edit that changes
+        files was made on an older Version (C2).
+        """
+        stored = self.stored
+        required = requirements or Requirements()
+        patience = self._patience()
+        while True:
+            try:
+                committed = stored.versions.apply_version_edits(
+                    edits, change, requirements=required
+                )
+            except CatalogConflict:
+                raise
+            except Conflict as conflict:
+                if any(_changes_files(edit) for edit in edits):
+                    raise
+                patience.note(conflict)
+            else:
+                break
+            patience.pause("other committers kept being first", path=stored.paths.manifest)
+            base = stored.load().head.current_version
+            edits = [replace(edit, base=base + place) for place, edit in enumerate(edits)]
+        stored.tidy()
+        self.refresh()
+        return committed
+
+    def _commit_definition(
+        self, stored: StoredTable, asked: DefinitionChange, requirements: Requirements | None
+    ) -> None:
+        patience = self._patience()
+        while True:
+            planned = self._plan(stored.load(), asked, requirements)
+            if planned is None:
+                return
+            try:
+                stored.versions.apply_version_edits(
+                    [planned.edit],
+                    planned.head_change,
+                    schema=planned.schema_json,
+                    spec=planned.spec_json,
+                    requirements=requirements,
+                )
+            except CatalogConflict:
+                raise
+            except Conflict as conflict:
+                patience.note(conflict)
+                patience.pause("other committers kept being first", path=stored.paths.manifest)
+            else:
+                return
+
+    def _plan(
+        self, state: TableState, asked: DefinitionChange, requirements: Requirements | None
+    ) -> PlannedChange | None:
+        (requirements or Requirements()).check(state.head, path=self.stored.paths.manifest)
+        return plan_change(state, asked, format_version=self.format_version)
+
+    def _patience(self) -> Patience:
+        return Patience(self._warehouse.clock, self._warehouse.ids, _COMMIT_SECONDS)
+
+    def _view(self, version: Version) -> VersionView:
+        state = self._seen.state
+        facts = version.facts
+        path = self.stored.paths.manifest
+        if facts.schema_id not in state.schemas or facts.spec_id not in state.specs:
+            raise Corruption(
+                f"version {version.number} is of schema {facts.schema_id} and partition spec "
+                f"{facts.spec_id}, which the table never had",
+                path=path,
+            )
+        return VersionView(
+            version=version,
+            schema=state.schemas[facts.schema_id],
+            spec=state.specs[facts.spec_id],
+            words=PartitionWords(state.specs, state.schemas, path=path),
+        )
+
+    def _tags(self) -> dict[str, int]:
+        return self.stored.work.tags_in(self._seen.state.session)
+
+    def _tagged(self, tag: str) -> int:
+        tags = self._tags()
+        if tag not in tags:
+            raise NotFound(f"there is no tag {tag!a}", hint=similar_name_hint(tag, tags))
+        return tags[tag]
+
+    def _current_at(self, moment: int) -> int:
+        """Find the Version that was current at a time: the last one committed by then."""
+        state = self._seen.state
+        # One that is kept alone was replaced by a Version that is gone, nobody knows when.
+        commits = [
+            commit
+            for commit in self.stored.versions.commits_in(state.session)
+            if commit.number >= state.head.oldest_version
+        ]
+        by_then = [commit for commit in commits if commit.facts.timestamp_ms <= moment]
+        if not by_then:
+            oldest = commits[0]
+            raise NotFound(
+                f"no version that is kept was current at {shown_moment(moment)}",
+                path=self.stored.paths.manifest,
+                hint=f"The oldest one, {oldest.number}, was committed at "
+                f"{shown_moment(oldest.facts.timestamp_ms)}",
+            )
+        return by_then[-1].number
+
+
+def _changes_files(edit: VersionEdit) -> bool:
+    return bool(edit.added or edit.removed or edit.vectors)

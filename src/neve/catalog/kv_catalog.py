@@ -1,0 +1,348 @@
+"""KVCatalog: the tables of a warehouse by name, in a key-value store on its objects.
+
+    with neve.open("./lake") as lake:
+        orders = lake.create_table("shop.orders", schema, primary_key=["id"])
+        lake.rename_table("shop.orders", "shop.sales")
+
+K1  Every operation is atomic and durable when it returns, for any number of threads and processes.
+K2  An operation that is refused leaves everything as it was.
+K3  Names are looked up anew in each call; nothing is answered from memory.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Final, Self
+
+import pyarrow as pa
+
+from neve.catalog.catalog_table import CatalogTable
+from neve.catalog.known_properties import check_texts
+from neve.catalog.settlement import RecoveryReport, Settlement, up_to_date
+from neve.catalog.stored_table import TableState
+from neve.catalog.system_tables import SYSTEM_TABLES, ListedTable
+from neve.catalog.table_definition import TableDefinition
+from neve.catalog.table_meta import TableMeta
+from neve.catalog.table_name import TableName, check_namespace, similar_name_hint
+from neve.catalog.warehouse import Warehouse
+from neve.errors import (
+    AlreadyExists,
+    CatalogConflict,
+    Conflict,
+    Corruption,
+    NotFound,
+    OutcomeUnknown,
+    Unavailable,
+)
+from neve.model.schema import TableSchema
+from neve.storage.clock import Clock, IdSource, SystemClock, SystemIds
+from neve.storage.conditional_probe import probe_conditional_writes, probe_listing
+from neve.storage.object_store import ObjectStore
+from neve.storage.open_store import open_store
+
+logger = logging.getLogger(__name__)
+
+# Stores whose promises are kept by code of this project; others have to show theirs.
+_OWN_STORES: Final = ("file:", "memory:")
+
+
+class KVCatalog:
+    """The catalog of one warehouse; safe for many threads."""
+
+    def __init__(
+        self,
+        objects: ObjectStore,
+        *,
+        clock: Clock | None = None,
+        ids: IdSource | None = None,
+        create: bool = True,
+    ) -> None:
+        """Open the catalog of a store; without `create`, one that is not there is NotFound.
+
+        Before the first catalog of an object store is made, the store has to show that it keeps
+        conditions and lists in order; otherwise this raises Unavailable.
+        """
+        self._warehouse = Warehouse(objects, clock=clock or SystemClock(), ids=ids or SystemIds())
+        self._entries = self._warehouse.entries
+        self._settlement = Settlement(self._warehouse)
+        if not self._entries.is_begun():
+            self._begin(create=create)
+        self._settlement.settle_announced()
+
+    def __repr__(self) -> str:
+        return f"KVCatalog({self.location!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def location(self) -> str:
+        """Root of the warehouse, as a URI."""
+        return self._warehouse.objects.location
+
+    def close(self) -> None:
+        """Take no more calls, and end the tables opened from here; twice is no error."""
+        self._warehouse.close()
+
+    # Namespaces
+
+    def list_namespaces(self, parent: str | None = None) -> list[str]:
+        """Give the names of all namespaces, or of those inside of one, ascending."""
+        self._warehouse.check_open()
+        state = self._entries.state()
+        if parent is None:
+            return sorted(state.namespaces)
+        return state.namespaces_below(parent)
+
+    def namespace_properties(self, name: str) -> dict[str, str]:
+        """Give the properties of a namespace; raises NotFound."""
+        self._warehouse.check_open()
+        return self._entries.state().namespace_properties(name)
+
+    def create_namespace(self, name: str, properties: Mapping[str, str] | None = None) -> None:
+        """Make a namespace, and those it lies in; raises AlreadyExists."""
+        self._warehouse.check_open()
+        check_namespace(name)
+        self._entries.create_namespace(name, check_texts(properties or {}))
+
+    def drop_namespace(self, name: str) -> None:
+        """Remove a namespace; raises NotFound, and InvalidArgument when it is not empty."""
+        self._warehouse.check_open()
+        self._entries.drop_namespace(name)
+
+    # Tables
+
+    def list_tables(self, namespace: str | None = None) -> list[str]:
+        """Give the dotted names of the tables in a namespace, or of all, ascending."""
+        self._warehouse.check_open()
+        state = self._entries.state()
+        if namespace is None:
+            return sorted(state.tables)
+        return state.tables_in(namespace)
+
+    def table_exists(self, name: str) -> bool:
+        """Tell whether there is a table of a name."""
+        try:
+            self._find(name)
+        except NotFound:
+            return False
+        return True
+
+    def table(self, name: str) -> CatalogTable:
+        """Open a table; raises NotFound with the most similar name."""
+        meta, state = self._find(name)
+        return CatalogTable(self._warehouse, self._settlement, meta, state)
+
+    def table_meta(self, name: str) -> TableMeta:
+        """Give the definition of a table; raises NotFound."""
+        meta, _ = self._find(name)
+        return meta
+
+    def create_table(
+        self,
+        name: str,
+        schema: pa.Schema | TableSchema,
+        primary_key: Sequence[str],
+        *,
+        partition_by: Sequence[str] = (),
+        sort_by: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+    ) -> CatalogTable:
+        """Make a table, and its namespace when missing; raises AlreadyExists for a taken name.
+
+        `partition_by` has fields such as `day(ts)` or `bucket(16, id)`, `sort_by` columns with a
+        `-` before those that descend.
+        """
+        self._warehouse.check_open()
+        return self._create(
+            TableDefinition.of(
+                name,
+                schema,
+                primary_key,
+                partition_by=partition_by,
+                sort_by=sort_by,
+                properties=properties,
+            )
+        )
+
+    def register_table(
+        self,
+        name: str,
+        schema: pa.Schema | TableSchema,
+        primary_key: Sequence[str],
+        *,
+        partition_by: Sequence[str] = (),
+        sort_by: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        schema_version: int = 0,
+    ) -> CatalogTable:
+        """Open the table of this definition, making it when missing; may be repeated.
+
+        Raises CatalogConflict, with what differs in `keys`, when the table is defined in another
+        way. Properties are no part of a definition, but for retention.
+        """
+        self._warehouse.check_open()
+        definition = TableDefinition.of(
+            name,
+            schema,
+            primary_key,
+            partition_by=partition_by,
+            sort_by=sort_by,
+            properties=properties,
+            schema_version=schema_version,
+        )
+        try:
+            return self._create(definition)
+        except AlreadyExists:
+            table = self.table(name)
+        different = definition.differences(table.meta)
+        if different:
+            raise CatalogConflict(
+                f"the table {name!a} exists with another {' and '.join(different)}",
+                keys=different,
+                path=self.location,
+                hint="Open it with `table` and take its definition, or choose another name",
+            )
+        return table
+
+    def rename_table(self, old: str, new: str) -> None:
+        """Give a table another name; no file moves. Raises NotFound, AlreadyExists.
+
+        The new namespace is made when missing. Whoever has the table open keeps it.
+        """
+        self._warehouse.check_open()
+        self._entries.rename_table(TableName.parse(old), TableName.parse(new))
+
+    def drop_table(self, name: str, *, purge: bool = False) -> None:
+        """Drop a table, for good: nobody can commit to it any more. Raises NotFound.
+
+        Its files stay, unless `purge` has them deleted.
+        """
+        self._warehouse.check_open()
+        announcement = self._entries.announce_drop(str(TableName.parse(name)))
+        with self._settlement.withdrawn_on_failure(announcement):
+            # The mark needs a store that was begun: whoever made the table may have been cut off.
+            self._settlement.settle(announcement.table_id, purge=False)
+            stored = self._warehouse.stored_table(announcement.table_id)
+            is_mine = stored.work.drop(purge=purge)
+        try:
+            self._settlement.settle_own(announcement)
+        except (Unavailable, Conflict, OutcomeUnknown) as error:
+            raise OutcomeUnknown(
+                f"the table {name!a} is dropped, but its name or files may still be there",
+                path=self.location,
+                hint="`recover` removes what is left",
+            ) from error
+        if not is_mine:
+            raise NotFound(f"the table {name!a} was dropped by somebody else")
+
+    # Everything
+
+    def system_table(self, name: str) -> pa.Table:
+        """Give `__tables`, `__snapshots` or `__files` as they are now."""
+        self._warehouse.check_open()
+        listing = SYSTEM_TABLES.get(name)
+        if listing is None:
+            raise NotFound(
+                f"there is no system table {name!a}",
+                hint=similar_name_hint(name, SYSTEM_TABLES)
+                or f"There are {', '.join(SYSTEM_TABLES)}",
+            )
+        return listing(self._listed())
+
+    def recover(self) -> RecoveryReport:
+        """Bring the catalog and all version stores together, and finish purges that were cut off.
+
+        Opening does this for tables that somebody was just changing; this looks at every table, for
+        after a restore from copies. Tables that are damaged are in the report.
+        """
+        self._warehouse.check_open()
+        self._entries.is_begun()
+        return self._settlement.recover()
+
+    def _begin(self, *, create: bool) -> None:
+        objects, ids = self._warehouse.objects, self._warehouse.ids
+        if not create:
+            raise NotFound(
+                "there is no catalog here", path=objects.location, hint="Check the location"
+            )
+        if not objects.location.startswith(_OWN_STORES):
+            probe_conditional_writes(objects, ids)
+            probe_listing(objects, ids)
+        self._entries.begin()
+
+    def _create(self, definition: TableDefinition) -> CatalogTable:
+        meta, announcement = self._entries.add_table(definition, self._warehouse.ids.uuid())
+        stored = self._warehouse.stored_table(meta.table_id)
+        try:
+            stored.begin(meta)
+        except (Unavailable, Conflict, OutcomeUnknown) as error:
+            raise OutcomeUnknown(
+                f"the table {meta.name!a} has its name, but its first version may be missing",
+                path=self.location,
+                hint="Open the table: that finishes it",
+            ) from error
+        # The catalog's copy is what the table was begun with: there is nothing to settle.
+        self._settlement.withdraw_if_possible(announcement)
+        state = stored.load()
+        return CatalogTable(self._warehouse, self._settlement, meta, state)
+
+    def _find(self, name: str) -> tuple[TableMeta, TableState]:
+        """Read a table in both stores, and settle it when they differ; raises NotFound."""
+        self._warehouse.check_open()
+        return self._read(self._entries.meta(str(TableName.parse(name))))
+
+    def _read(self, meta: TableMeta) -> tuple[TableMeta, TableState]:
+        stored = self._warehouse.stored_table(meta.table_id)
+        try:
+            state = stored.load()
+        except NotFound:
+            self._settlement.settle(meta.table_id, purge=False)
+            try:
+                state = stored.load()
+            except NotFound as error:
+                raise NotFound(f"the table {meta.name!a} was dropped") from error
+        if state.head.table_uuid != meta.table_uuid:
+            raise Corruption(
+                f"the version store of table {meta.name!a} belongs to another table",
+                path=stored.paths.manifest,
+                hint="restore manifest/ from one copy: catalog and version stores go together",
+            )
+        updated = up_to_date(meta, state)
+        if updated is not meta:
+            try:
+                return self._settlement.update_copy(state), state
+            except (Unavailable, Conflict, OutcomeUnknown) as error:
+                # What was read is the truth; that the copy is behind is no news to the caller.
+                logger.warning("left unsettled table=%s cause=%s", meta.table_id, error)
+        return updated, state
+
+    def _listed(self) -> Iterator[ListedTable]:
+        for meta in self._entries.metas():
+            try:
+                current, state = self._read(meta)
+            except NotFound:
+                continue  # dropped since the names were read
+            stored = self._warehouse.stored_table(meta.table_id)
+            yield ListedTable(meta=current, stored=stored, state=state)
+
+
+def open_kv_catalog(
+    location: str,
+    *,
+    storage_options: Mapping[str, str] | None,
+    clock: Clock | None,
+    ids: IdSource | None,
+    create: bool,
+) -> KVCatalog:
+    """Open the catalog at a location; this is `neve.open`."""
+    objects = open_store(location, storage_options=storage_options, clock=clock, ids=ids)
+    return KVCatalog(objects, clock=clock, ids=ids, create=create)

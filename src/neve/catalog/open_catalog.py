@@ -1,0 +1,29 @@
+"""`neve.open`: the way into a warehouse.
+
+Loading Arrow takes ten times as long as loading the rest, and commands such as `neve --help` need
+none of it: the catalog is loaded when one is opened. `open_catalog.pyi` has the type of what it is.
+"""
+
+import importlib
+from collections.abc import Mapping
+
+from neve.storage.clock import Clock, IdSource
+
+
+def open(  # noqa: A001 - it is called neve.open
+    location: str,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    clock: Clock | None = None,
+    ids: IdSource | None = None,
+    create: bool = True,
+) -> object:
+    """Open the catalog of a warehouse, making an empty one when there is none.
+
+    A location is a directory, `file:///directory`, `s3://bucket/prefix` or `memory://name`; options
+    are those of `neve.storage.s3_options`. Without `create`, a missing catalog is NotFound.
+    """
+    kv_catalog = importlib.import_module("neve.catalog.kv_catalog")
+    return kv_catalog.open_kv_catalog(
+        location, storage_options=storage_options, clock=clock, ids=ids, create=create
+    )

@@ -1,0 +1,13 @@
+from collections.abc import Mapping
+
+from neve.catalog.kv_catalog import KVCatalog
+from neve.storage.clock import Clock, IdSource
+
+def open(  # noqa: A001 - it is called neve.open
+    location: str,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    clock: Clock | None = None,
+    ids: IdSource | None = None,
+    create: bool = True,
+) -> KVCatalog: ...

@@ -1,0 +1,203 @@
+"""The catalog's three tables, as Arrow: `__tables`, `__snapshots` and `__files`.
+
+    table        key                                  columns
+    __tables     {table_name}                         table_name, table_uuid, format_version,
+                                                      location, current_snapshot_id,
+                                                      last_updated_time, properties, schema,
+                                                      partition_specs
+    __snapshots  {table_name}/{snapshot_id}           table_name, snapshot_id,
+                                                      parent_snapshot_id, timestamp_ms, operation,
+                                                      manifest_list, summary
+    __files      {table_name}/{snapshot_id}/{file}    table_name, snapshot_id, file_path,
+                                                      file_format, record_count,
+                                                      file_size_bytes, partition_values
+
+Rows are in the order of their keys, numbers as numbers. A snapshot is a Version, its id the number
+of the Version. `manifest_list` is where its files are listed: a key of the table's version store,
+below the path of that store.
+
+Binary columns hold JSON:
+
+    properties, summary   {"key1": "value1"}
+    partition_values      {"year": "2024", "region": null}
+    partition_specs       [{"spec_id": 0, "fields": [{"source_id": 1, "field_id": 1000,
+                            "name": "id_bucket", "transform": "bucket", "transform_param": 16}]}]
+    schema                {"type": "struct", "fields": [{"id": 1, "name": "id", "type": "long",
+                            "nullable": false}]}
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from neve.catalog.listing_column import optional, required
+from neve.catalog.partition_words import PartitionWords
+from neve.catalog.stored_table import StoredTable, TableState
+from neve.catalog.table_meta import TableMeta
+from neve.manifest.json_document import Json
+from neve.manifest.table_head import version_key
+from neve.model.partition_spec import PartitionField, PartitionSpec
+from neve.model.schema import TableSchema
+from neve.model.schema_json import type_to_json
+from neve.model.transforms import Bucket, Truncate
+
+TABLES_SCHEMA: Final = pa.schema(
+    [
+        required("table_name", pa.string()),
+        required("table_uuid", pa.string()),
+        required("format_version", pa.int32()),
+        required("location", pa.string()),
+        required("current_snapshot_id", pa.int64()),
+        required("last_updated_time", pa.int64()),
+        required("properties", pa.binary()),
+        required("schema", pa.binary()),
+        required("partition_specs", pa.binary()),
+    ]
+)
+SNAPSHOTS_SCHEMA: Final = pa.schema(
+    [
+        required("table_name", pa.string()),
+        required("snapshot_id", pa.int64()),
+        optional("parent_snapshot_id", pa.int64()),
+        required("timestamp_ms", pa.int64()),
+        required("operation", pa.string()),
+        required("manifest_list", pa.string()),
+        required("summary", pa.binary()),
+    ]
+)
+FILES_SCHEMA: Final = pa.schema(
+    [
+        required("table_name", pa.string()),
+        required("snapshot_id", pa.int64()),
+        required("file_path", pa.string()),
+        required("file_format", pa.string()),
+        required("record_count", pa.int64()),
+        required("file_size_bytes", pa.int64()),
+        required("partition_values", pa.binary()),
+    ]
+)
+_FILE_FORMAT: Final = "PARQUET"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedTable:
+    """One table to be listed: what the catalog and what its version store say of it."""
+
+    meta: TableMeta
+    stored: StoredTable
+    state: TableState
+
+
+ListTables = Callable[[Iterable[ListedTable]], pa.Table]
+
+
+def list_tables(listed: Iterable[ListedTable]) -> pa.Table:
+    """Give `__tables`."""
+    rows: list[dict[str, object]] = [
+        {
+            "table_name": each.meta.name,
+            "table_uuid": each.meta.table_uuid,
+            "format_version": each.meta.format_version,
+            "location": each.stored.location,
+            "current_snapshot_id": each.state.head.current_version,
+            "last_updated_time": max(each.state.head.last_transaction_ms, each.meta.updated_ms),
+            "properties": _json_bytes({**each.meta.properties}),
+            "schema": _json_bytes(_schema_json(each.state.schema)),
+            "partition_specs": _json_bytes(_specs_json(each.state.specs)),
+        }
+        for each in listed
+    ]
+    return pa.Table.from_pylist(rows, schema=TABLES_SCHEMA)
+
+
+def list_snapshots(listed: Iterable[ListedTable]) -> pa.Table:
+    """Give `__snapshots`: every retained Version of every table."""
+    rows: list[dict[str, object]] = [
+        {
+            "table_name": each.meta.name,
+            "snapshot_id": commit.number,
+            "parent_snapshot_id": commit.parent,
+            "timestamp_ms": commit.facts.timestamp_ms,
+            "operation": commit.facts.operation.value,
+            "manifest_list": f"{each.stored.paths.manifest}/{version_key(commit.number)}",
+            "summary": _json_bytes({**commit.facts.summary}),
+        }
+        for each in listed
+        for commit in each.stored.versions.commits_in(each.state.session)
+    ]
+    return pa.Table.from_pylist(rows, schema=SNAPSHOTS_SCHEMA)
+
+
+def list_files(listed: Iterable[ListedTable]) -> pa.Table:
+    """Give `__files`: every file of every retained Version of every table."""
+    tables = [FILES_SCHEMA.empty_table()]
+    for each in listed:
+        words = PartitionWords(
+            each.state.specs, each.state.schemas, path=each.stored.paths.manifest
+        )
+        for version in each.stored.versions.each_version_in(each.state.session):
+            # Loops over files, not rows: facts of files are Python values, some thousands of them.
+            files = sorted(version.files.values(), key=lambda file: file.path)
+            columns: dict[str, list[object]] = {
+                "table_name": [each.meta.name] * len(files),
+                "snapshot_id": [version.number] * len(files),
+                "file_path": [file.path for file in files],
+                "file_format": [_FILE_FORMAT] * len(files),
+                "record_count": [file.row_count for file in files],
+                "file_size_bytes": [file.file_bytes for file in files],
+                "partition_values": [_json_bytes({**words.of(file)}) for file in files],
+            }
+            tables.append(pa.Table.from_pydict(columns, schema=FILES_SCHEMA))
+    return pa.concat_tables(tables)
+
+
+SYSTEM_TABLES: Final[dict[str, ListTables]] = {
+    "__tables": list_tables,
+    "__snapshots": list_snapshots,
+    "__files": list_files,
+}
+
+
+def _json_bytes(value: Json) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _schema_json(schema: TableSchema) -> Json:
+    fields: list[Json] = [
+        {
+            "id": column.field_id,
+            "name": column.name,
+            "type": type_to_json(column.type),
+            "nullable": column.nullable,
+        }
+        for column in schema.columns
+    ]
+    return {"type": "struct", "fields": fields}
+
+
+def _specs_json(specs: Mapping[int, PartitionSpec]) -> Json:
+    return [
+        {
+            "spec_id": spec_id,
+            "fields": [_partition_field_json(field) for field in specs[spec_id].fields],
+        }
+        for spec_id in sorted(specs)
+    ]
+
+
+def _partition_field_json(field: PartitionField) -> Json:
+    members: dict[str, Json] = {
+        "source_id": field.source_id,
+        "field_id": field.field_id,
+        "name": field.name,
+        "transform": str(field.transform).partition("[")[0],
+    }
+    match field.transform:
+        case Bucket(parameter) | Truncate(parameter):
+            members["transform_param"] = parameter
+        case _:
+            pass
+    return members

@@ -1,0 +1,235 @@
+"""Commands on the names and definitions of tables: create, drop, rename, tables, describe, history.
+
+Columns are written as `name:type`, with Iceberg's names of types, and `!` behind one that is never
+NULL:
+
+    neve create shop.orders id:long customer:string 'amount:decimal(9,2)!' --key id --lake ./lake
+"""
+
+import difflib
+from typing import Final
+
+import click
+import pyarrow as pa
+from rich.text import Text
+
+from neve.catalog.kv_catalog import KVCatalog
+from neve.cli.lake_options import on_a_lake, open_lake, pairs_of
+from neve.cli.output import JsonDocument, Page
+from neve.cli.shown_text import Json, counted, shown_text
+from neve.cli.table_words import history_lines, history_rows, table_json, table_lines
+from neve.errors import Corruption, InvalidArgument, NeveError
+from neve.model.arrow_types import NESTED_KINDS, ArrowField, TypeKind
+from neve.model.schema_json import type_from_json
+
+_ALIASES: Final = {
+    "bool": "boolean",
+    "int32": "int",
+    "int64": "long",
+    "float32": "float",
+    "float64": "double",
+    "text": "string",
+    "bytes": "binary",
+}
+_REQUIRED: Final = "!"
+
+
+@click.command()
+@click.argument("name")
+@click.argument("columns", nargs=-1, required=True, metavar="COLUMN:TYPE...")
+@click.option(
+    "--key",
+    "primary_key",
+    multiple=True,
+    required=True,
+    metavar="COLUMN",
+    help="Column of the primary key; may be repeated, in key order.",
+)
+@click.option(
+    "--partition-by",
+    multiple=True,
+    metavar="FIELD",
+    help="Partition field such as day(ts) or bucket(16, id); may be repeated.",
+)
+@click.option(
+    "--sort-by",
+    multiple=True,
+    metavar="COLUMN",
+    help="Column to sort by, with - before one that descends; may be repeated.",
+)
+@click.option(
+    "--property",
+    "properties",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Property of the table; may be repeated.",
+)
+@on_a_lake
+def create(
+    *,
+    name: str,
+    columns: tuple[str, ...],
+    primary_key: tuple[str, ...],
+    partition_by: tuple[str, ...],
+    sort_by: tuple[str, ...],
+    properties: tuple[str, ...],
+    lake: str,
+    storage_options: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Make a table, and its namespace and the warehouse when missing.
+
+    A column is name:type, such as id:long, 'amount:decimal(9,2)' or ts:timestamptz; with ! behind
+    the type it is never NULL.
+    """
+    schema = pa.schema([_field_of(text) for text in columns])
+    given = pairs_of(properties, what="property")
+    with open_lake(lake, storage_options, create=True) as catalog:
+        table = catalog.create_table(
+            name,
+            schema,
+            primary_key,
+            partition_by=partition_by,
+            sort_by=sort_by,
+            properties=given,
+        )
+        if as_json:
+            _write_json(table_json(table))
+        else:
+            Page().line(f"made {shown_text(table.name)}, {table.table_id}")
+
+
+@click.command()
+@click.argument("name")
+@click.option("--purge", is_flag=True, help="Delete its files too.")
+@on_a_lake
+def drop(
+    *, name: str, purge: bool, lake: str, storage_options: tuple[str, ...], as_json: bool
+) -> None:
+    """Drop a table, for good. Its files stay, unless --purge is given."""
+    with open_lake(lake, storage_options) as catalog:
+        catalog.drop_table(name, purge=purge)
+    if as_json:
+        _write_json({"dropped": name, "purged": purge})
+    else:
+        Page().line(f"dropped {shown_text(name)}{' and deleted its files' if purge else ''}")
+
+
+@click.command()
+@click.argument("old")
+@click.argument("new")
+@on_a_lake
+def rename(
+    *, old: str, new: str, lake: str, storage_options: tuple[str, ...], as_json: bool
+) -> None:
+    """Give a table another name; no file moves."""
+    with open_lake(lake, storage_options) as catalog:
+        catalog.rename_table(old, new)
+    if as_json:
+        _write_json({"old": old, "new": new})
+    else:
+        Page().line(f"renamed {shown_text(old)} to {shown_text(new)}")
+
+
+@click.command()
+@click.argument("namespace", required=False)
+@on_a_lake
+def tables(
+    *, namespace: str | None, lake: str, storage_options: tuple[str, ...], as_json: bool
+) -> None:
+    """List the tables of a namespace, or all of them; of a damaged one it is said what is wrong."""
+    with open_lake(lake, storage_options) as catalog:
+        names = catalog.list_tables(namespace)
+        overviews = (_overview(catalog, name) for name in names)
+        if as_json:
+            document = JsonDocument()
+            document.array("tables", overviews)
+            document.end()
+            return
+        page = Page()
+        width = max((len(shown_text(name)) for name in names), default=0)
+        for overview in overviews:
+            page.line(_overview_line(overview, width))
+        if not names:
+            page.line("no tables")
+
+
+@click.command()
+@click.argument("name")
+@on_a_lake
+def describe(*, name: str, lake: str, storage_options: tuple[str, ...], as_json: bool) -> None:
+    """Show the definition of a table: columns, key, partitions, properties."""
+    with open_lake(lake, storage_options) as catalog:
+        table = catalog.table(name)
+        if as_json:
+            _write_json(table_json(table))
+        else:
+            Page().lines(table_lines(table))
+
+
+@click.command()
+@click.argument("name")
+@on_a_lake
+def history(*, name: str, lake: str, storage_options: tuple[str, ...], as_json: bool) -> None:
+    """Show the versions of a table that are kept, the oldest first."""
+    with open_lake(lake, storage_options) as catalog:
+        table = catalog.table(name)
+        if as_json:
+            document = JsonDocument()
+            document.members({"table": table.name})
+            document.array("versions", history_rows(table))
+            document.end()
+        else:
+            Page().lines(history_lines(table))
+
+
+def _overview(catalog: KVCatalog, name: str) -> dict[str, Json]:
+    try:
+        stats = catalog.table(name).stats()
+    except NeveError as error:
+        # The others are listed all the same.
+        return {"name": name, "error": str(error)}
+    return {
+        "name": name,
+        "version": stats.version,
+        "rows": stats.row_count,
+        "files": stats.file_count,
+        "bytes": stats.file_bytes,
+    }
+
+
+def _overview_line(overview: dict[str, Json], width: int) -> Text:
+    line = Text(f"{shown_text(str(overview['name'])):<{width}}  ")
+    if "error" in overview:
+        return line.append(f"✗ {shown_text(str(overview['error']))}", "bold red")
+    counts = [(overview[noun], noun.removesuffix("s")) for noun in ("rows", "files", "bytes")]
+    words = [counted(count, noun) for count, noun in counts if isinstance(count, int)]
+    return line.append(f"version {overview['version']} · {' · '.join(words)}", "dim")
+
+
+def _field_of(text: str) -> ArrowField:
+    """Read `name:type` or `name:type!`; raises InvalidArgument."""
+    name, colon, type_text = text.rpartition(":")
+    if not colon or not name:
+        raise InvalidArgument(f"the column {text!a} has no type", hint=f"Write {text}:string")
+    required = type_text.endswith(_REQUIRED)
+    return pa.field(name, _type_of(type_text.removesuffix(_REQUIRED)), nullable=not required)
+
+
+def _type_of(text: str) -> pa.DataType:
+    spelled = _ALIASES.get(text.strip().lower(), text.strip().lower())
+    try:
+        return type_from_json(spelled, where="column")
+    except Corruption as error:
+        names = [kind.value for kind in TypeKind if kind not in NESTED_KINDS]
+        similar = difflib.get_close_matches(spelled, [*names, *_ALIASES], n=1)
+        raise InvalidArgument(
+            f"there is no type {text!a}",
+            hint=f"Did you mean {similar[0]}?" if similar else f"There are {', '.join(names)}",
+        ) from error
+
+
+def _write_json(members: dict[str, Json]) -> None:
+    document = JsonDocument()
+    document.members(members)
+    document.end()

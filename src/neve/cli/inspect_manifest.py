@@ -1,0 +1,275 @@
+"""`neve inspect manifest`: shows an object of a manifest store, or a whole store.
+
+manifest/catalog  1 checkpoint · 3 segments · 0 leases
+HEAD · segment 3 · checkpoint: none · transaction 9f86d081 · epoch 3c…
+╭─ segment 1 · 1 record · transaction 2c26b46b after nothing · 2026-11-15T05:54:06.336+00:00
+│ put  root                       74  {"format":1,"namespaces":{},…}
+╰─
+✔ the chain is whole up to HEAD
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import click
+from rich.text import Text
+
+from neve.cli.log_file import open_log_file
+from neve.cli.manifest_parts import (
+    ChainJudge,
+    InspectedStore,
+    ManifestPart,
+    inspect_store,
+    is_manifest_object,
+    read_content,
+    read_part,
+    segment_parts,
+)
+from neve.cli.manifest_words import content_json, lines_of, title_of
+from neve.cli.output import JsonDocument, Page
+from neve.cli.shown_text import Json, counted, shown_text
+from neve.errors import Corruption, InvalidArgument, LimitExceeded
+from neve.manifest.documents import Head, Segment, StorePaths
+from neve.manifest.frame import FRAME_BYTES_MAX
+from neve.manifest.state import State
+from neve.storage.local_store import LocalStore
+from neve.storage.object_store import ObjectStore
+
+_LINES_DRAWN: Final = 200
+_NUMBERED: Final = re.compile(r"(?:seg|ckpt)-([0-9]{20})")
+_STORES_NAMED: Final = 5
+
+
+@click.command()
+@click.argument("path", type=click.Path(path_type=str))
+@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of a drawing.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help=f"Show at most N records [default: {_LINES_DRAWN} in a drawing, all in JSON].",
+)
+@click.option("--strict", is_flag=True, help="End with exit code 5 when anything is damaged.")
+def manifest(*, path: str, as_json: bool, limit: int | None, strict: bool) -> None:
+    """Show a HEAD, segment, checkpoint or lease, the manifest of a version, or a whole store.
+
+    A store is a directory such as manifest/catalog. Of a damaged store everything is shown that can
+    be read.
+    """
+    if Path(path).is_dir():
+        problems = _show_store(path, as_json=as_json, limit=limit)
+        if strict and problems:
+            raise Corruption(
+                f"the store is damaged in {counted(len(problems), 'place')}: {problems[0]}",
+                path=path,
+            )
+    else:
+        _show_object(path, as_json=as_json, limit=limit)
+
+
+def _show_object(path: str, *, as_json: bool, limit: int | None) -> None:
+    with open_log_file(path) as opened:
+        if opened.byte_count > FRAME_BYTES_MAX:
+            raise LimitExceeded(
+                "the file is larger than any object of a manifest",
+                path=path,
+                limit=FRAME_BYTES_MAX,
+                actual=opened.byte_count,
+            )
+        payload = opened.read_at(0, opened.byte_count)
+        if not is_manifest_object(payload):
+            likeness = opened.likeness()
+            looks = "" if likeness is None else f"; it looks like {likeness}"
+            raise InvalidArgument(
+                f"{path} is no object of a manifest: it begins neither with NEVE nor with "
+                f"MRUB{looks}",
+                hint="Name a HEAD, segment, checkpoint or lease, or the directory of a store",
+            )
+        numbered = _NUMBERED.fullmatch(opened.name)
+        content = read_content(
+            payload, path=path, number=None if numbered is None else int(numbered[1])
+        )
+    part = ManifestPart(name=opened.name, byte_count=len(payload), content=content)
+    if as_json:
+        document = JsonDocument()
+        document.members({"file": part.name, **_part_json(part, limit)})
+        document.end()
+        return
+    page = Page()
+    drawing = _Drawing(page.columns, _LINES_DRAWN if limit is None else limit)
+    page.line(Text.assemble((shown_text(part.name), "bold"), f"  {part.byte_count:,} bytes"))
+    page.lines(drawing.box(part))
+    page.lines(drawing.rest())
+
+
+def _show_store(path: str, *, as_json: bool, limit: int | None) -> list[str]:
+    """Show a store; gives what is wrong with it."""
+    directory = Path(path).resolve()
+    _refuse_warehouse(directory, path)
+    objects = LocalStore(str(directory.parent), create=False)
+    paths = StorePaths(directory.name)
+    store = inspect_store(objects, paths, shown=path)
+    view = _StoreView(objects, paths, store)
+    if as_json:
+        document = JsonDocument()
+        document.members({"kind": "store", "path": path, "head": view.head_json()})
+        document.array("checkpoints", (_part_json(part, limit) for part in view.checkpoints()))
+        document.array("segments", (_part_json(part, limit) for part in view.segments()))
+        document.array("leases", (_part_json(part, limit) for part in view.leases()))
+        document.members({"foreign": list(store.foreign), "problems": view.problems()})
+        document.end()
+    else:
+        page = Page()
+        drawing = _Drawing(page.columns, _LINES_DRAWN if limit is None else limit)
+        page.lines(drawing.store(path, view))
+    return view.problems()
+
+
+def _refuse_warehouse(directory: Path, path: str) -> None:
+    """Say which stores there are when a whole warehouse, or what holds stores, is named."""
+    if (directory / "HEAD").exists() or (directory / "segments").is_dir():
+        return
+    found = sorted(
+        str(head.parent.relative_to(directory))
+        for pattern in ("*/HEAD", "*/*/HEAD", "*/*/*/HEAD")
+        for head in directory.glob(pattern)
+    )
+    if found:
+        more = len(found) - _STORES_NAMED
+        names = ", ".join(found[:_STORES_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+        raise InvalidArgument(
+            f"{path} is no manifest store, but there are some in it: {names}",
+            hint=f"Name one: {path.rstrip('/')}/{found[0]}",
+        )
+
+
+@dataclass(slots=True)
+class _StoreView:
+    """Reads the objects of a store once, in order, and judges its chain on the way."""
+
+    objects: ObjectStore
+    paths: StorePaths
+    store: InspectedStore
+    damage: list[str] = field(default_factory=list)
+    judge: ChainJudge = field(init=False)
+
+    def __post_init__(self) -> None:
+        head = self.store.head
+        self.judge = ChainJudge(
+            head.content if head is not None and isinstance(head.content, Head) else None
+        )
+        if head is None:
+            self.damage.append("there is no HEAD")
+        else:
+            self._note(head)
+
+    def head_json(self) -> Json:
+        return None if self.store.head is None else _part_json(self.store.head, None)
+
+    def checkpoints(self) -> Iterator[ManifestPart]:
+        head = self.judge.head
+        for number in self.store.checkpoints:
+            path = self.paths.checkpoint(number)
+            part = read_part(self.objects, path, name=f"checkpoint {number}", number=number)
+            self._note(part)
+            if head is not None and number == head.checkpoint and isinstance(part.content, State):
+                self.judge.begin(part.content)
+            yield part
+        if head is not None and head.checkpoint and head.checkpoint not in self.store.checkpoints:
+            self.damage.append(f"checkpoint {head.checkpoint} is missing, which HEAD needs")
+
+    def segments(self) -> Iterator[ManifestPart]:
+        head = self.judge.head
+        covered = 0 if head is None else head.checkpoint
+        for part in segment_parts(self.objects, self.paths, self.store.segments):
+            self._note(part)
+            if isinstance(part.content, Segment) and part.content.number > covered:
+                self.judge.follow(part.content)
+            yield part
+        self.judge.end()
+
+    def leases(self) -> Iterator[ManifestPart]:
+        for path in self.store.leases:
+            part = read_part(self.objects, path, name=path.removeprefix(f"{self.paths.prefix}/"))
+            self._note(part)
+            yield part
+
+    def problems(self) -> list[str]:
+        return [*self.damage, *self.judge.problems]
+
+    def _note(self, part: ManifestPart) -> None:
+        if part.damage is not None:
+            self.damage.append(f"{part.name}: {part.damage}")
+
+
+class _Drawing:
+    """Draws parts, up to a number of lines for their records."""
+
+    def __init__(self, columns: int, limit: int) -> None:
+        self._columns = columns
+        self._room = limit
+        self._left_out = 0
+
+    def store(self, path: str, view: _StoreView) -> Iterator[Text]:
+        store = view.store
+        counts = [
+            counted(len(store.checkpoints), "checkpoint"),
+            counted(len(store.segments), "segment"),
+            counted(len(store.leases), "lease"),
+        ]
+        yield Text.assemble((shown_text(path), "bold"), (f"  {' · '.join(counts)}", "dim"))
+        if store.head is not None:
+            yield from self.box(store.head)
+        for part in view.checkpoints():
+            yield from self.box(part)
+        for part in view.segments():
+            yield from self.box(part)
+        for part in view.leases():
+            yield from self.box(part)
+        for name in store.foreign:
+            yield Text(f"? {shown_text(name)}: no object of a store; it is passed over", "yellow")
+        yield from self.rest()
+        problems = view.problems()
+        for problem in problems:
+            yield Text(f"✗ {shown_text(problem)}", "bold red")
+        if not problems:
+            yield Text("✔ the chain is whole up to HEAD", "green")
+
+    def box(self, part: ManifestPart) -> Iterator[Text]:
+        if part.content is None:
+            damage = shown_text(part.damage or "")
+            yield Text(f"✗ {shown_text(part.name)}: {damage}", "bold red")
+            return
+        lines = lines_of(part.content, columns=self._columns - 2)
+        first = next(lines, None)
+        if first is None:
+            yield Text(title_of(part.content))
+            return
+        yield Text.assemble(("╭─ ", "dim"), title_of(part.content))
+        for line in (first, *lines):
+            if self._room <= 0:
+                self._left_out += 1
+                continue
+            self._room -= 1
+            yield Text.assemble(("│ ", "dim"), line)
+        yield Text("╰─", "dim")
+
+    def rest(self) -> Iterator[Text]:
+        if self._left_out:
+            yield Text(f"… {counted(self._left_out, 'more record')}: raise --limit", "dim")
+
+
+def _part_json(part: ManifestPart, limit: int | None) -> dict[str, Json]:
+    if part.content is None:
+        return {"name": part.name, "bytes": part.byte_count, "damage": part.damage}
+    members = content_json(part.content)
+    if limit is not None:
+        for name in ("records", "entries", "files"):
+            listed = members.get(name)
+            if isinstance(listed, list) and len(listed) > limit:
+                members[name] = listed[:limit]
+                members[f"omitted_{name}"] = len(listed) - limit
+    return {"bytes": part.byte_count, **members}

@@ -1,0 +1,67 @@
+"""What every command on a warehouse takes: where it is, how to reach it, how to answer."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import unquote, urlsplit
+
+import click
+
+import neve
+from neve.catalog.kv_catalog import KVCatalog
+from neve.errors import InvalidArgument, NotFound
+
+Command = TypeVar("Command", bound=Callable[..., None])
+
+lake_option = click.option(
+    "--lake",
+    required=True,
+    envvar="NEVE_LAKE",
+    metavar="LOCATION",
+    help="Directory, s3://bucket/prefix or file:///directory of the warehouse  [env: NEVE_LAKE].",
+)
+storage_option = click.option(
+    "--storage-option",
+    "storage_options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Option of an S3 location, such as endpoint or region; may be repeated.",
+)
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="One JSON document instead of lines."
+)
+
+
+def on_a_lake(command: Command) -> Command:
+    """Give a command the options `--lake`, `--storage-option` and `--json`."""
+    return lake_option(storage_option(json_option(command)))
+
+
+def open_lake(lake: str, storage_options: tuple[str, ...], *, create: bool = False) -> KVCatalog:
+    """Open a warehouse; without `create`, one that is not there is NotFound and stays so."""
+    directory = _directory_of(lake)
+    if not create and directory is not None and not directory.is_dir():
+        raise NotFound(f"there is no directory {lake}", hint="Check --lake")
+    options = pairs_of(storage_options, what="storage option", show_value=False)
+    return neve.open(lake, storage_options=options, create=create)
+
+
+def pairs_of(texts: tuple[str, ...], *, what: str, show_value: bool = True) -> dict[str, str]:
+    """Read NAME=VALUE texts; raises InvalidArgument. A value that may be a secret is not shown."""
+    pairs: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            shown = f"{text!a} " if show_value else ""
+            raise InvalidArgument(f"the {what} {shown}has no NAME=VALUE form", hint="owner=anna")
+        if name in pairs:
+            raise InvalidArgument(f"the {what} {name!a} is given twice", hint="Give it once")
+        pairs[name] = value
+    return pairs
+
+
+def _directory_of(lake: str) -> Path | None:
+    """Give the directory a location names; None for other stores."""
+    if lake.startswith("file:"):
+        return Path(unquote(urlsplit(lake).path))
+    return None if "://" in lake else Path(lake)

@@ -1,0 +1,156 @@
+"""A table's definition and history for people, as lines, and for programs, as JSON."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from rich.text import Text
+
+from neve.catalog.catalog_table import CatalogTable
+from neve.cli.shown_text import Json, counted, shown_text
+from neve.model.arrow_types import NESTED_KINDS, kind_of, type_name
+from neve.model.partition_spec import PartitionField
+from neve.model.schema import Column, TableSchema
+from neve.model.schema_json import type_to_json
+from neve.model.transforms import Bucket, Identity, Truncate
+
+
+def table_json(table: CatalogTable) -> dict[str, Json]:
+    """Give everything the catalog knows of a table."""
+    stats = table.stats()
+    key = table.primary_key
+    return {
+        "name": table.name,
+        "table_id": table.table_id,
+        "table_uuid": table.uuid,
+        "location": table.location,
+        "format_version": table.format_version,
+        "version": stats.version,
+        "rows": stats.row_count,
+        "files": stats.file_count,
+        "bytes": stats.file_bytes,
+        "columns": [
+            {
+                "id": column.field_id,
+                "name": column.name,
+                "type": type_to_json(column.type),
+                "nullable": column.nullable,
+            }
+            for column in table.schema.columns
+        ],
+        "primary_key": list(key),
+        "partition_by": partition_texts(table),
+        "sort_by": [str(field) for field in table.sort_order.fields],
+        "properties": table.properties,
+        "retention": {
+            "versions": table.retention.versions,
+            "milliseconds": table.retention.milliseconds,
+        },
+        "schema_version": table.schema.schema_id,
+        "fingerprint": table.schema.fingerprint(),
+    }
+
+
+def table_lines(table: CatalogTable) -> Iterator[Text]:
+    """Tell everything the catalog knows of a table."""
+    stats = table.stats()
+    yield Text.assemble(
+        (shown_text(table.name), "bold"),
+        (f"  version {stats.version} · {counted(stats.row_count, 'row')} in ", "dim"),
+        (counted(stats.file_count, "file"), "dim"),
+    )
+    facts = {
+        "id": table.table_id,
+        "uuid": table.uuid,
+        "location": table.location,
+        "format": f"Iceberg {table.format_version}",
+        "key": ", ".join(table.primary_key),
+        "partitions": ", ".join(partition_texts(table)) or "none",
+        "sorted by": ", ".join(map(str, table.sort_order.fields)) or "key",
+        "keeps": f"{counted(table.retention.versions, 'version')}, or those of "
+        f"{table.retention.milliseconds / 3_600_000:g} h",
+    }
+    yield from _aligned(facts)
+    yield Text()
+    yield from _column_lines(table.schema)
+    if table.properties:
+        yield Text()
+        yield from _aligned(dict(sorted(table.properties.items())))
+
+
+def history_rows(table: CatalogTable) -> Iterator[dict[str, Json]]:
+    """Give the retained Versions, oldest first."""
+    for row in table.history().to_pylist():
+        yield {
+            "version": row["version"],
+            "parent": row["parent"],
+            "timestamp": row["timestamp"].isoformat(),
+            "operation": row["operation"],
+            "summary": dict(row["summary"]),
+            "tags": row["tags"],
+        }
+
+
+def history_lines(table: CatalogTable) -> Iterator[Text]:
+    """Tell the retained Versions, oldest first."""
+    width = len(f"{table.version:,}")
+    for row in table.history().to_pylist():
+        line = Text.assemble(
+            (f"{row['version']:>{width},}", "bold"),
+            (f"  {row['timestamp'].isoformat(timespec='milliseconds')}  ", "dim"),
+            f"{row['operation']:<9}",
+        )
+        for name, value in sorted(row["summary"]):
+            line.append(f"  {shown_text(name)}={shown_text(value)}", "dim")
+        for tag in row["tags"]:
+            line.append(f"  #{shown_text(tag)}", "green")
+        yield line
+
+
+def partition_texts(table: CatalogTable) -> list[str]:
+    """Give the partition fields as `--partition-by` takes them."""
+    return [_partition_text(field, table.schema) for field in table.spec.fields]
+
+
+def _partition_text(field: PartitionField, schema: TableSchema) -> str:
+    column = schema.column_by_id(field.source_id).name
+    match field.transform:
+        case Identity():
+            return column
+        case Bucket(parameter):
+            return f"bucket({parameter}, {column})"
+        case Truncate(parameter):
+            return f"truncate({parameter}, {column})"
+        case other:
+            return f"{other}({column})"
+
+
+def _column_lines(schema: TableSchema) -> Iterator[Text]:
+    names = [shown_text(column.name) for column in schema.columns]
+    types = [_type_text(column) for column in schema.columns]
+    name_width, type_width = _width(names), _width(types)
+    key = {field_id: place for place, field_id in enumerate(schema.primary_key, start=1)}
+    for column, name, type_text in zip(schema.columns, names, types, strict=True):
+        notes = [] if column.nullable else ["required"]
+        if column.field_id in key:
+            notes.append(f"key {key[column.field_id]}" if len(key) > 1 else "key")
+        if column.doc:
+            notes.append(shown_text(column.doc))
+        yield Text.assemble(
+            (f"  {column.field_id:>4}  ", "dim"),
+            f"{name:<{name_width}}  {type_text:<{type_width}}  ",
+            (", ".join(notes), "dim"),
+        )
+
+
+def _type_text(column: Column) -> str:
+    is_nested = kind_of(column.type) in NESTED_KINDS
+    return shown_text(str(column.type)) if is_nested else type_name(column.type)
+
+
+def _aligned(facts: Mapping[str, str]) -> Iterator[Text]:
+    width = _width(list(facts))
+    for name, value in facts.items():
+        yield Text.assemble((f"  {shown_text(name):<{width}}  ", "dim"), shown_text(value))
+
+
+def _width(texts: Sequence[str]) -> int:
+    return min(40, max(map(len, texts), default=0))

@@ -1,0 +1,366 @@
+"""Carrying a change over to a newer Version, one situation at a time, on real rows."""
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+from pyroaring import BitMap64
+
+from neve.errors import Conflict
+from neve.manifest.rebase import Proposal, complete, rebase
+from neve.model.data_file import DataFile
+from neve.model.version import Operation, Version, VersionEdit, apply_edit
+from neve.testing.model_rows import ModelRows, keys_of
+from tests.unit.manifest.builders import facts
+
+Rows = list[tuple[bytes, bytes]]
+
+
+@dataclass
+class Desk:
+    """A table as bare Versions: proposals are applied by hand."""
+
+    rows: ModelRows = field(default_factory=ModelRows)
+    versions: list[Version] = field(default_factory=list)
+    names: int = 0
+
+    def __post_init__(self) -> None:
+        created = VersionEdit(base=0, facts=facts(Operation.CREATE))
+        self.versions.append(apply_edit(None, created))
+
+    @property
+    def current(self) -> Version:
+        return self.versions[-1]
+
+    def file(self, level: int = 0, **rows: str) -> DataFile:
+        self.names += 1
+        encoded = {key.encode(): value.encode() for key, value in rows.items()}
+        return self.rows.add_file(f"data/{self.names}.parquet", encoded, level=level)
+
+    def upsert(self, base: Version | None = None, *, level: int = 0, **rows: str) -> Proposal:
+        return self.change(base, added=(self.file(level, **rows),), keys=tuple(rows))
+
+    def delete(self, *keys: str, base: Version | None = None) -> Proposal:
+        return self.change(base, keys=keys, operation=Operation.DELETE)
+
+    def change(
+        self,
+        base: Version | None,
+        *,
+        added: tuple[DataFile, ...] = (),
+        keys: tuple[str, ...] = (),
+        operation: Operation = Operation.OVERWRITE,
+    ) -> Proposal:
+        based_on = base or self.current
+        encoded = keys_of(key.encode() for key in keys)
+        marked = {
+            path: positions
+            for path, file in based_on.files.items()
+            if (positions := self.rows.live_positions(file, encoded))
+        }
+        return Proposal(
+            base=based_on.number,
+            facts=facts(operation),
+            added=added,
+            marked=marked,
+            keys=(encoded,),
+        )
+
+    def compact(self, *paths: str, base: Version | None = None, level: int = 0) -> Proposal:
+        based_on = base or self.current
+        inputs = [based_on.files[path] for path in paths or based_on.files]
+        merged: dict[str, str] = {}
+        for file in inputs:
+            live = self.rows.live_rows_of(file)
+            merged |= {key.decode(): value.decode() for key, value in live.items()}
+        return Proposal(
+            base=based_on.number,
+            facts=facts(Operation.REPLACE),
+            added=(self.file(level, **merged),) if merged else (),
+            removed=tuple(file.path for file in inputs),
+        )
+
+    def commit(self, proposal: Proposal) -> Version:
+        base = self.versions[proposal.base - 1]
+        carried = rebase(proposal, base, self.current, self.rows)
+        edit = complete(carried, self.current, self.rows, self.rows.write_vectors)
+        self.versions.append(apply_edit(self.current, edit))
+        return self.current
+
+    def roll_back(self, number: int) -> Version:
+        edit = VersionEdit(
+            base=self.current.number,
+            facts=facts(Operation.ROLLBACK),
+            removed=tuple(self.current.files),
+            added=tuple(self.versions[number - 1].files.values()),
+        )
+        self.versions.append(apply_edit(self.current, edit))
+        return self.current
+
+    def shows(self, **rows: str) -> bool:
+        wanted = [(key.encode(), value.encode()) for key, value in sorted(rows.items())]
+        return self.rows.live_rows(self.current) == wanted
+
+
+@pytest.fixture
+def desk() -> Desk:
+    """Give a table with the rows a=1, b=1, c=1 in one file."""
+    made = Desk()
+    made.commit(made.upsert(a="1", b="1", c="1"))
+    return made
+
+
+def test_a_proposal_on_the_current_version_is_left_as_it_is(desk: Desk) -> None:
+    proposal = desk.upsert(a="2")
+
+    assert rebase(proposal, desk.current, desk.current, desk.rows) is proposal
+
+
+def test_rows_that_were_added_in_between_are_superseded(desk: Desk) -> None:
+    late = desk.upsert(a="late", x="late")
+    desk.commit(desk.upsert(a="2", x="2", y="2"))
+
+    desk.commit(late)
+
+    assert desk.shows(a="late", b="1", c="1", x="late", y="2")
+
+
+def test_a_delete_also_deletes_rows_that_were_added_in_between(desk: Desk) -> None:
+    late = desk.delete("a", "x")
+    desk.commit(desk.upsert(a="2", x="2"))
+
+    desk.commit(late)
+
+    assert desk.shows(b="1", c="1")
+
+
+def test_marks_of_both_sides_on_one_file_are_united(desk: Desk) -> None:
+    late = desk.delete("a")
+    desk.commit(desk.delete("b"))
+
+    version = desk.commit(late)
+
+    assert desk.shows(c="1")
+    (file,) = version.files.values()
+    assert desk.rows.vector(file) == BitMap64([0, 1])
+
+
+def test_marks_on_a_file_that_was_rewritten_are_followed_by_key(desk: Desk) -> None:
+    late = desk.delete("b")
+    desk.commit(desk.compact())
+
+    version = desk.commit(late)
+
+    assert desk.shows(a="1", c="1")
+    assert len(version.files) == 1
+
+
+def test_marks_are_followed_also_without_keys(desk: Desk) -> None:
+    late = replace(desk.delete("b"), keys=())
+    desk.commit(desk.compact())
+
+    desk.commit(late)
+
+    assert desk.shows(a="1", c="1")
+
+
+def test_a_file_rewritten_twice_is_followed_to_where_its_rows_are(desk: Desk) -> None:
+    late = desk.upsert(b="late")
+    desk.commit(desk.compact())
+    desk.commit(desk.upsert(d="1"))
+    desk.commit(desk.compact())
+
+    desk.commit(late)
+
+    assert desk.shows(a="1", b="late", c="1", d="1")
+
+
+def test_marks_that_landed_on_the_inputs_of_a_rewrite_are_carried_to_its_outputs(
+    desk: Desk,
+) -> None:
+    late = desk.compact()
+    desk.commit(desk.delete("a"))
+    desk.commit(desk.upsert(b="2"))
+
+    version = desk.commit(late)
+
+    assert desk.shows(b="2", c="1")
+    assert late.added[0].path in version.files
+
+
+def test_a_rewrite_carried_over_twice_carries_all_marks(desk: Desk) -> None:
+    late = desk.compact()
+    base = desk.current
+    desk.commit(desk.delete("a"))
+    once = rebase(late, base, desk.current, desk.rows)
+    desk.commit(desk.delete("b"))
+
+    desk.commit(once)
+
+    assert desk.shows(c="1")
+
+
+def test_a_rewrite_whose_input_is_gone_is_void(desk: Desk) -> None:
+    late = desk.compact()
+    (input_path,) = late.removed
+    desk.commit(desk.compact())
+
+    with pytest.raises(Conflict, match="rewritten or removed") as caught:
+        desk.commit(late)
+
+    assert caught.value.keys == (input_path,)
+    assert caught.value.hint is not None
+    assert desk.shows(a="1", b="1", c="1")
+
+
+def test_rewrites_of_different_files_do_not_hinder_each_other(desk: Desk) -> None:
+    desk.commit(desk.upsert(x="1"))
+    first, second = desk.current.files
+    left, right = desk.compact(first), desk.compact(second)
+
+    desk.commit(left)
+    desk.commit(right)
+
+    assert desk.shows(a="1", b="1", c="1", x="1")
+
+
+def test_a_rewrite_leaves_files_alone_that_were_added_in_between(desk: Desk) -> None:
+    late = desk.compact()
+    desk.commit(desk.upsert(x="2"))
+
+    desk.commit(late)
+
+    assert desk.shows(a="1", b="1", c="1", x="2")
+
+
+def test_two_rewrites_into_the_same_keys_of_a_level_do_not_both_commit(desk: Desk) -> None:
+    desk.commit(desk.upsert(b2="1"))
+    first, second = desk.current.files
+    left, right = desk.compact(first, level=1), desk.compact(second, level=1)
+    desk.commit(left)
+
+    with pytest.raises(Conflict, match="level 1"):
+        desk.commit(right)
+
+    assert desk.shows(a="1", b="1", b2="1", c="1")
+
+
+def test_two_rewrites_into_different_keys_of_a_level_both_commit(desk: Desk) -> None:
+    desk.commit(desk.upsert(x="1"))
+    first, second = desk.current.files
+    left, right = desk.compact(first, level=1), desk.compact(second, level=1)
+
+    desk.commit(left)
+    desk.commit(right)
+
+    assert desk.shows(a="1", b="1", c="1", x="1")
+
+
+# Rollbacks bring rows back that were marked in the base.
+
+
+def test_a_row_that_a_rollback_brought_back_is_superseded(desk: Desk) -> None:
+    desk.commit(desk.upsert(a="2"))  # marks a=1 in the first file
+    late = desk.upsert(a="late")
+    desk.roll_back(2)  # a=1 is back
+
+    desk.commit(late)
+
+    assert desk.shows(a="late", b="1", c="1")
+
+
+def test_a_row_that_came_back_is_found_although_other_rows_of_its_file_went_since(
+    desk: Desk,
+) -> None:
+    desk.commit(desk.upsert(a="2"))
+    late = desk.delete("a")
+    desk.roll_back(2)
+    desk.commit(desk.delete("b", "c"))  # the vector is larger than it was in the base
+
+    desk.commit(late)
+
+    assert desk.shows()
+
+
+def test_a_rewrite_of_a_file_whose_rows_came_back_is_void(desk: Desk) -> None:
+    desk.commit(desk.delete("a"))
+    late = desk.compact()
+    desk.roll_back(2)
+
+    with pytest.raises(Conflict, match="came back"):
+        desk.commit(late)
+
+    assert desk.shows(a="1", b="1", c="1")
+
+
+def test_a_change_that_removes_a_file_whose_rows_came_back_is_void(desk: Desk) -> None:
+    desk.commit(desk.upsert(a="2"))
+    first, _ = desk.current.files
+    late = replace(desk.delete("b", "c"), removed=(first,), marked={})
+    desk.roll_back(2)
+
+    with pytest.raises(Conflict, match="came back"):
+        desk.commit(late)
+
+    assert desk.shows(a="1", b="1", c="1")
+
+
+def test_a_rollback_is_never_carried_over(desk: Desk) -> None:
+    late = Proposal(base=desk.current.number, facts=facts(Operation.ROLLBACK))
+    desk.commit(desk.upsert(x="1"))
+
+    with pytest.raises(Conflict, match="rolled back"):
+        desk.commit(late)
+
+
+# Schemas.
+
+
+def evolve(desk: Desk, schema_id: int) -> Proposal:
+    return Proposal(base=desk.current.number, facts=facts(Operation.EVOLVE, schema_id=schema_id))
+
+
+def test_a_change_of_rows_follows_a_change_of_schema(desk: Desk) -> None:
+    late = desk.upsert(a="late")
+    desk.commit(evolve(desk, 1))
+
+    version = desk.commit(late)
+
+    assert version.facts.schema_id == 1
+    assert version.files[late.added[0].path].schema_id == 0
+    assert desk.shows(a="late", b="1", c="1")
+
+
+def test_of_two_changes_of_schema_the_later_one_is_void(desk: Desk) -> None:
+    late = evolve(desk, 2)
+    desk.commit(evolve(desk, 1))
+
+    with pytest.raises(Conflict, match="schema"):
+        desk.commit(late)
+
+
+# Completing.
+
+
+def test_a_proposal_without_marks_writes_no_vectors(desk: Desk) -> None:
+    proposal = desk.upsert(x="1")
+
+    edit = complete(proposal, desk.current, desk.rows, lambda _: pytest.fail("wrote vectors"))
+
+    assert edit.vectors == {}
+
+
+def test_marks_that_are_there_already_write_no_vectors(desk: Desk) -> None:
+    proposal = desk.delete("a")
+    desk.commit(desk.delete("a"))
+
+    carried = rebase(proposal, desk.versions[1], desk.current, desk.rows)
+    edit = complete(carried, desk.current, desk.rows, lambda _: pytest.fail("wrote vectors"))
+
+    assert edit.vectors == {}
+
+
+def test_every_row_of_a_file_may_be_marked(desk: Desk) -> None:
+    version = desk.commit(desk.delete("a", "b", "c"))
+
+    assert version.row_count == 0
+    assert desk.shows()

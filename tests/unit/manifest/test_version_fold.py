@@ -1,0 +1,205 @@
+"""Checkpoints of a table: every retained Version is read at a bounded cost, however long ago."""
+
+import pytest
+
+from neve.errors import Corruption, NotFound
+from neve.manifest import table_versions
+from neve.manifest.table_head import (
+    HEAD_KEY,
+    STATE_PREFIX,
+    VERSION_PREFIX,
+    Retention,
+    read_number,
+    version_key,
+)
+from neve.manifest.version_codec import decode_edit
+from neve.manifest.version_fold import fold_versions
+from neve.model.version import VersionEdit
+from tests.unit.manifest.builders import (
+    TableBench,
+    data_file,
+    edit_of,
+    new_table,
+    path_of,
+    table_with,
+)
+
+
+def entries_of(bench: TableBench) -> dict[str, bytes]:
+    return dict(bench.store.read().scan(""))
+
+
+def full_ones(bench: TableBench) -> list[int]:
+    return [
+        read_number(key, prefix=STATE_PREFIX) for key, _ in bench.store.read().scan(STATE_PREFIX)
+    ]
+
+
+def commit_many(bench: TableBench, count: int, *, per_call: int = 50) -> None:
+    """Commit Versions that each replace the file of the one before."""
+    base = bench.versions.head().current_version
+    for first in range(base, base + count, per_call):
+        numbers = range(first, min(first + per_call, base + count))
+        edits: list[VersionEdit] = [
+            edit_of(number, f"f{number}", removed=() if number == 1 else (f"f{number - 1}",))
+            for number in numbers
+        ]
+        bench.versions.apply_version_edits(edits)
+        bench.store.checkpoint_once()
+
+
+def test_a_store_without_a_table_folds_to_itself() -> None:
+    assert fold_versions({"other": b"1"}) == {"other": b"1"}
+
+
+def test_a_checkpoint_holds_the_newest_version_in_full_and_every_edit() -> None:
+    bench = table_with("a", "b", "c")
+    before = entries_of(bench)
+
+    bench.store.checkpoint()
+
+    assert full_ones(bench) == [1, 4]
+    assert {key: value for key, value in entries_of(bench).items() if key in before} == before
+
+
+def test_the_next_checkpoint_drops_the_full_version_of_the_last() -> None:
+    bench = table_with("a", "b")
+    bench.store.checkpoint()
+    bench.commit("c")
+    bench.store.checkpoint()
+
+    assert full_ones(bench) == [1, 4]
+
+
+def test_folding_twice_changes_nothing() -> None:
+    bench = table_with("a", "b")
+    once = fold_versions(entries_of(bench))
+
+    assert fold_versions(dict(once)) == once
+
+
+def test_a_table_that_was_dropped_and_forgotten_can_be_checkpointed() -> None:
+    bench = table_with("a", "b")
+    bench.work.drop(purge=True)
+    bench.store.checkpoint()
+    bench.work.forget()
+
+    assert bench.store.checkpoint()
+    assert list(entries_of(bench.another())) == [HEAD_KEY]
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_missing_edit_is_corruption_and_no_checkpoint_is_made(number: int) -> None:
+    bench = table_with("a", "b")
+    bench.store.transact(lambda session: session.delete(version_key(number)))
+
+    with pytest.raises(Corruption, match=f"version {number}"):
+        bench.store.checkpoint()
+
+
+@pytest.mark.parametrize("key", ["state/x", "state/", "state/-1"])
+def test_a_foreign_key_among_the_full_versions_is_corruption(key: str) -> None:
+    bench = table_with("a")
+    bench.store.transact(lambda session: session.put(key, b""))
+
+    with pytest.raises(Corruption):
+        bench.store.checkpoint()
+    with pytest.raises(Corruption):
+        bench.garbage.compute_gc_plan()
+
+
+def test_versions_stay_readable_through_checkpoints_collection_and_expiry() -> None:
+    bench = new_table(retention=Retention(versions=100, milliseconds=0))
+    commit_many(bench, 300)
+    wanted = {number: bench.versions.version(number) for number in range(202, 302)}
+
+    bench.checkpoint_and_collect()
+    bench.garbage.apply_gc_plan(bench.garbage.compute_gc_plan())
+    bench.checkpoint_and_collect()
+
+    other = bench.another()
+    assert {number: other.versions.version(number) for number in wanted} == wanted
+    assert [version.number for version in other.versions.list_versions()] == [*wanted][::-1]
+    with pytest.raises(NotFound, match="versions 202 to 301 are kept"):
+        other.versions.version(201)
+    assert not [key for key in entries_of(other) if key == version_key(201)]
+
+
+def test_what_expires_leaves_no_trace_in_the_store() -> None:
+    bench = new_table(retention=Retention(versions=1, milliseconds=0))
+    sizes = []
+    for _ in range(4):
+        commit_many(bench, 100)
+        bench.garbage.apply_gc_plan(bench.garbage.compute_gc_plan())
+        bench.delete_garbage()
+        bench.checkpoint_and_collect()
+        sizes.append(sum(len(key) + len(value) for key, value in entries_of(bench).items()))
+
+    assert max(sizes) - min(sizes) < 50
+    versions = [key for key in entries_of(bench) if key.startswith(VERSION_PREFIX)]
+    assert len(versions) == 1
+    assert len(full_ones(bench)) == 1
+
+
+def test_of_ten_thousand_versions_any_is_read_from_at_most_a_thousand_edits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = new_table(retention=Retention(versions=100_000))
+    commit_many(bench, 10_000)
+    bench.checkpoint_and_collect()
+    edits_read = 0
+
+    def count(frame: bytes, *, path: str) -> VersionEdit:
+        nonlocal edits_read
+        edits_read += 1
+        return decode_edit(frame, path=path)
+
+    monkeypatch.setattr(table_versions, "decode_edit", count)
+
+    newest = bench.another().versions.snapshot_latest().version
+    assert (newest.number, edits_read) == (10_001, 0)
+    for number in (1, 2, 999, 1_000, 1_999, 5_500, 9_999, 10_000):
+        edits_read = 0
+        version = bench.another().versions.version(number)
+        assert list(version.files) == ([path_of(f"f{number - 1}")] if number > 1 else [])
+        assert edits_read < 1_000
+    edits_read = 0
+    assert len(bench.another().versions.list_versions()) == 10_001
+    assert edits_read == 10_000
+    assert full_ones(bench) == [1, *range(1_000, 10_001, 1_000), 10_001]
+
+
+def test_a_plan_over_ten_thousand_versions_reads_each_edit_a_few_times_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = new_table(retention=Retention(versions=10, milliseconds=0))
+    commit_many(bench, 10_000)
+    bench.checkpoint_and_collect()
+    edits_read = 0
+
+    def count(frame: bytes, *, path: str) -> VersionEdit:
+        nonlocal edits_read
+        edits_read += 1
+        return decode_edit(frame, path=path)
+
+    monkeypatch.setattr(table_versions, "decode_edit", count)
+
+    plan = bench.another().garbage.compute_gc_plan()
+
+    assert len(plan.expired_versions) == 9_991
+    assert len(plan.paths) == 9_990
+    assert edits_read < 25_000
+    bench.garbage.apply_gc_plan(plan)
+    assert len(bench.delete_garbage()) == 9_990
+    assert bench.another().versions.head().oldest_version == 9_992
+
+
+def test_a_file_that_stays_is_in_every_version_in_full() -> None:
+    bench = new_table()
+    bench.commit(data_file("keeper", rows=3))
+    for index in range(5):
+        bench.commit(f"f{index}")
+        bench.checkpoint_and_collect()
+
+    for number in range(2, 8):
+        assert path_of("keeper") in bench.another().versions.version(number).files

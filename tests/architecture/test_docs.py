@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib.util import module_from_spec, spec_from_file_location
+from itertools import chain
 from pathlib import Path
 from types import ModuleType
 
@@ -41,6 +42,9 @@ HEADING = re.compile(r"^#+ +(.+)$", re.MULTILINE)
 CODE_BLOCK = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 RENDERED = re.compile(r"^::: ([\w.]+)$", re.MULTILINE)
 BYTES_OWNER = re.compile(r"# on disk: never change", re.IGNORECASE)
+MESSAGE_TABLE = re.compile(r"^\| message \| .+\n\|---.+\n((?:\|.+\n)+)", re.MULTILINE)
+CODE_CELL = re.compile(r"^\| `([^`]+)` \| ", re.MULTILINE)
+NUMBERED_FIELD = re.compile(r"^\| (\d+) \| `(\w+)` \| ", re.MULTILINE)
 RULE_CITED = re.compile(r"\*\*([A-Z]\d{1,2})\*\*")
 RULE_STATED = re.compile(r"^(?:\"\"\")?([A-Z]\d{1,2})  \S", re.MULTILINE)
 
@@ -90,15 +94,16 @@ def read_docstring_lists() -> ModuleType:
 # What is shown runs
 
 
-def test_the_example_of_the_readme_prints_what_it_says(tmp_path: Path) -> None:
+def test_the_examples_of_the_readme_print_what_they_say(tmp_path: Path) -> None:
     readme = (ROOT / "README.md").read_text()
     script = tmp_path / "example.py"
-    script.write_text(blocks(readme, "python")[0])
+    examples = list(zip(blocks(readme, "python"), blocks(readme, "text"), strict=True))
 
-    printed = run(script, directory=tmp_path)
-
-    assert printed == blocks(readme, "text")[0]
-    assert len(script.read_text().splitlines()) <= README_EXAMPLE_LINES
+    assert examples
+    for example, promised in examples:
+        script.write_text(example)
+        assert run(script, directory=tmp_path) == promised
+        assert len(example.splitlines()) <= README_EXAMPLE_LINES
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=page_id)
@@ -197,12 +202,11 @@ def test_a_metric_is_explained_to_operators_and_in_the_reference(metric: Metric)
 
 def test_messages_that_operations_explain_are_messages_of_the_source() -> None:
     operations = (DOCS / "operations.md").read_text()
-    tables = re.findall(r"^\| message \| .+\n\|---.+\n((?:\|.+\n)+)", operations, re.MULTILINE)
-    explained = [row for table in tables for row in re.findall(r"^\| `([^`]+)` \| ", table, re.M)]
+    explained = [CODE_CELL.findall(table) for table in MESSAGE_TABLE.findall(operations)]
     source = "\n".join(path.read_text() for path in SOURCES)
 
-    assert len(tables) > 1
-    for message in explained:
+    assert len(explained) > 1
+    for message in chain.from_iterable(explained):
         assert all(part.strip() in source for part in message.split("…")), message
 
 
@@ -236,11 +240,16 @@ def test_every_command_and_option_is_in_the_reference() -> None:
     assert found
     for name, command in found.items():
         assert f"| `{name}" in reference
-        table = re.search(rf"Options of `{name}`:\n\n(.*?)\n\n", reference, re.DOTALL)
-        options = table[1] if table else ""
-        for parameter in command.params:
-            if isinstance(parameter, click.Option):
-                assert f"`{parameter.opts[0]}" in options, f"{name} {parameter.opts[0]}"
+        taken = {each.opts[0] for each in command.params if isinstance(each, click.Option)}
+        options = options_table(reference, f"`{name}`")
+        if "--storage-option" in taken:
+            options += options_table(reference, "every command on a warehouse")
+        assert not [option for option in sorted(taken) if f"| `{option}" not in options], name
+
+
+def options_table(reference: str, whose: str) -> str:
+    table = re.search(rf"Options of {whose}:\n\n(.*?)\n\n", reference, re.DOTALL)
+    return table[1] if table else ""
 
 
 def test_every_module_that_owns_bytes_is_on_a_format_page() -> None:
@@ -268,15 +277,14 @@ def test_every_field_of_merutables_messages_is_on_the_page_of_the_seeds(message:
         if field.number < OWN_FIELDS_FROM[message]
     }
 
-    named = {int(number): name for number, name in re.findall(r"^\| (\d+) \| `(\w+)`", found, re.M)}
-    assert named == fields
+    assert {int(number): name for number, name in NUMBERED_FIELD.findall(found)} == fields
 
 
 @pytest.mark.parametrize("table", SYSTEM_TABLES)
 def test_every_column_of_a_system_table_is_on_the_page_of_the_seeds(table: str) -> None:
     found = seed_table(f"`{table}`")
 
-    assert re.findall(r"^\| `(\w+)` \|", found, re.M) == SYSTEM_TABLES[table]([]).column_names
+    assert CODE_CELL.findall(found) == SYSTEM_TABLES[table]([]).column_names
 
 
 def seed_table(heading: str) -> str:

@@ -26,6 +26,7 @@ from neve.storage.object_store import ObjectStore
 from neve.testing.disk_calls import CHANGES, DiskCall, HookedDisk
 from neve.testing.faulty_disk import Failure, Fault, FaultyDisk, ShortWrite
 from neve.testing.interleaving import InterleavedDisk, Interleaving
+from neve.testing.power_loss import Survival
 from neve.testing.simulated_clock import SeededIds, SimulatedClock
 from neve.testing.simulated_disk import PowerCut, SimulatedDisk
 from tests.conftest import Record
@@ -80,8 +81,11 @@ class Life:
         self._stores: list[ManifestStore | None] = [None, None]
         self.ledger = Ledger()
 
-    def live(self) -> None:
+    def live(self, *, is_over: Callable[[], bool] = lambda: False) -> None:
+        """Take the steps of the seed, fewer when it is over before."""
         for _ in range(STEPS):
+            if is_over():
+                return
             at = self._rng.randrange(len(self._stores))
             try:
                 store = self._stores[at] or self._born()
@@ -257,6 +261,54 @@ def test_a_power_cut_among_processes_keeps_every_answer(scoreboard: Record) -> N
     scoreboard(gate.line())
 
 
+# What a killed process leaves unsynced, and others build on
+
+
+def commits(store: ManifestStore, ledger: Ledger) -> None:
+    commit(store, ledger, "a")
+
+
+def publishes(store: ManifestStore, _ledger: Ledger) -> None:
+    store.checkpoint()
+
+
+def collects(store: ManifestStore, _ledger: Ledger) -> None:
+    store.collect_once()
+
+
+def opens(store: ManifestStore, _ledger: Ledger) -> None:
+    store.open()
+
+
+Act = Callable[[ManifestStore, Ledger], None]
+
+
+@pytest.mark.parametrize("builder", [commits, publishes, collects, opens])
+@pytest.mark.parametrize("victim", [commits, publishes])
+def test_who_builds_on_what_a_killed_process_left_makes_it_durable_first(
+    victim: Act, builder: Act
+) -> None:
+    cases = 0
+    for killed_at in range(1, 120):
+        disk = SimulatedDisk(killed_at)
+        ledger = Ledger()
+        founder = open_store(disk, 1)
+        for _ in range(2):
+            commits(founder, ledger)
+        try:
+            victim(open_store(MortalDisk(disk, killed_at), 2), ledger)
+        except ProcessKilled:
+            cases += 1
+        builder(open_store(disk, 3), ledger)
+
+        for survival in Survival:
+            for choice in range(4):
+                survivor = disk.after_power_cut(Random(choice), survival=survival)
+                check_recovery(survivor, ledger)
+
+    assert cases > 20
+
+
 # R6
 
 
@@ -321,9 +373,16 @@ def test_an_error_at_any_call_loses_nothing_that_was_acknowledged(scoreboard: Re
         for call in range(1 + turn % STRIDE, counting.calls + 1, STRIDE):
             for fault in faults_at(call):
                 disk = SimulatedDisk(seed)
-                ledger = lived(FaultyDisk(disk, [fault]), seed)
-                check_recovery(disk.after_power_cut(Random(f"{seed}-{call}")), ledger)
-                check_recovery(disk, ledger)
+                faulty = FaultyDisk(disk, [fault])
+                life = Life(faulty, seed)
+                # The power goes off right behind the step that was struck, and at the end.
+                life.live(is_over=lambda faulty=faulty: faulty.faults > 0)  # type: ignore[misc]
+                for survival in (Survival.NOTHING, Survival.RANDOM):
+                    rng = Random(f"{seed}-{call}")
+                    check_recovery(disk.after_power_cut(rng, survival=survival), life.ledger)
+                life.live()
+                check_recovery(disk.after_power_cut(Random(f"{seed}-{call}")), life.ledger)
+                check_recovery(disk, life.ledger)
                 gate.cases += 1
 
     scoreboard(gate.line())

@@ -102,6 +102,7 @@ def history_lines(table: CatalogTable) -> Iterator[Text]:
             line.append(f"  {shown_text(name)}={shown_text(value)}", "dim")
         for tag in row["tags"]:
             line.append(f"  #{shown_text(tag)}", "green")
+        line.rstrip()
         yield line
 
 
@@ -134,11 +135,13 @@ def _column_lines(schema: TableSchema) -> Iterator[Text]:
             notes.append(f"key {key[column.field_id]}" if len(key) > 1 else "key")
         if column.doc:
             notes.append(shown_text(column.doc))
-        yield Text.assemble(
+        line = Text.assemble(
             (f"  {column.field_id:>4}  ", "dim"),
             f"{name:<{name_width}}  {type_text:<{type_width}}  ",
             (", ".join(notes), "dim"),
         )
+        line.rstrip()
+        yield line
 
 
 def _type_text(column: Column) -> str:

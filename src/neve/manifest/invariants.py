@@ -78,12 +78,14 @@ def check_added(version: Version, edit: VersionEdit) -> None:
     Files of level 0 may overlap, and row ids that were never given out before are new: so a flush
     costs nothing here.
     """
-    levels = {(file.level, file.spec_id, file.partition) for file in edit.added if file.level > 0}
-    if levels:
+    added = [file for file in edit.added if file.level > 0]
+    if added:
+        low = min(file.key_min for file in added)
+        high = max(file.key_max for file in added)
         _check_overlaps(
             file
             for file in version.files.values()
-            if (file.level, file.spec_id, file.partition) in levels
+            if file.level > 0 and file.key_min <= high and low <= file.key_max
         )
     old_ids = any(
         file.first_row_id is not None and file.first_row_id < version.first_row_id

@@ -96,20 +96,32 @@ class TableGarbage:
         alone = self._versions.kept_alone_in(session, head)
         older = (*alone, *range(head.oldest_version, oldest))
         kept = tuple(number for number in older if number in pinned)
+        expired = tuple(number for number in older if number not in pinned)
+        return GcPlan(
+            base_version=head.current_version,
+            oldest_before=head.oldest_version,
+            oldest_after=oldest,
+            kept_versions=kept,
+            expired_versions=expired,
+            paths=self._unreachable(session, head, oldest, alone, kept) if expired else (),
+        )
+
+    def _unreachable(
+        self,
+        session: Session,
+        head: TableHead,
+        oldest: int,
+        alone: Iterable[int],
+        kept: Iterable[int],
+    ) -> tuple[str, ...]:
+        """Files that only Versions below `oldest` reach, the kept ones among them excepted."""
         candidates = self._reached(session, alone)
         if oldest > head.oldest_version:
             candidates |= self._reached(session, (head.oldest_version,))
             candidates |= self._brought(session, head.oldest_version + 1, oldest - 1)
         reachable = self._reached(session, (*kept, oldest))
         reachable |= self._brought(session, oldest + 1, head.current_version)
-        return GcPlan(
-            base_version=head.current_version,
-            oldest_before=head.oldest_version,
-            oldest_after=oldest,
-            kept_versions=kept,
-            expired_versions=tuple(number for number in older if number not in pinned),
-            paths=tuple(sorted(candidates - reachable)),
-        )
+        return tuple(sorted(candidates - reachable))
 
     def apply_gc_plan(self, plan: GcPlan) -> str | None:
         """Commit a plan; gives the id under which its files await deleting, None when empty.

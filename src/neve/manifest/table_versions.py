@@ -127,7 +127,7 @@ class TableVersions:
         """Give the newest head and Version."""
         session = self.store.read()
         head = self.head_in(session)
-        return TableSnapshot(head=head, version=self.version_in(session, head.current_version))
+        return TableSnapshot(head=head, version=self._folded(session, head.current_version))
 
     def version(self, number: int) -> Version:
         """Give a retained Version; raises NotFound that says which there are."""
@@ -188,7 +188,7 @@ class TableVersions:
                     path=self._path,
                     hint="rebase the change on the current version",
                 )
-            version = self.version_in(session, head.current_version)
+            version = self._folded(session, head.current_version)
             for edit in edits:
                 version = self._stage_edit(session, version, edit)
             after = head.advanced(asked, versions=len(edits), now_ms=self._clock.now_ms())
@@ -213,6 +213,10 @@ class TableVersions:
             number > head.current_version or session.get(state_key(number)) is None
         ):
             raise self._not_retained(session, number)
+        return self._folded(session, number)
+
+    def _folded(self, session: Session, number: int) -> Version:
+        """Give a Version that is known to be retained."""
         staged = session.staged if isinstance(session, WriteSession) else {}
         pending: list[VersionEdit] = []
         version: Version | None = None

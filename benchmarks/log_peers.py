@@ -99,7 +99,7 @@ def read_rocksdb_rows(database: Rdict) -> list[Row]:
 def _log_frame_bytes() -> int:
     """Bytes that neve's log puts around one row."""
     row = encode_put(b"", b"", schema_version=1)
-    payload = frame_batch(row, sequence=1, durable_through=0, stamped=True)
+    payload = frame_batch(row, sequence=1, durable_through=0, nonce=0)
     return RECYCLABLE_HEADER_BYTES + sum(map(len, payload))
 
 

@@ -8,8 +8,17 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 
+import pyarrow as pa
+
 from neve.errors import NeveError
-from neve.model.write_batch import Change, DeleteRow, PutRow, WriteBatch
+from neve.model.write_batch import (
+    Change,
+    DeleteRow,
+    DeleteRows,
+    PutRow,
+    UpsertRows,
+    WriteBatch,
+)
 from neve.storage.disk import Disk
 from neve.storage.local_store import LocalStore
 from neve.testing.disk_calls import DiskCall, HookedDisk
@@ -95,6 +104,10 @@ def check_recovery(disk: Disk, history: History, seed: int = 0) -> int:
 
 def random_batch(rng: Random) -> WriteBatch:
     changes: list[Change] = []
+    if rng.random() < 0.15:
+        ids = [rng.randrange(1_000) for _ in range(rng.randint(1, 300))]
+        rows = pa.record_batch({"id": ids, "text": [rng.randbytes(9) for _ in ids]})
+        return WriteBatch((UpsertRows(rows), DeleteRows(rows.select(["id"]))))
     for _ in range(rng.choice((1, 1, 1, 2, 5))):
         key = rng.randbytes(rng.randint(1, 12))
         size = rng.choice((0, 10, 100, 3_000, 9_000))
@@ -120,11 +133,13 @@ def live(disk: Disk, history: History, seed: int, *, steps: int = 12) -> None:
     older = find_logs(store)
     history.last_log_number = max([history.last_log_number, *(log.number for log in older)]) + 1
     options = LogOptions(
-        sync=rng.choice((SyncPolicy.ALWAYS, SyncPolicy.GROUP, SyncPolicy.NONE)),
+        sync=rng.choice(tuple(SyncPolicy)),
+        sync_interval_seconds=rng.choice((0.01, 5.0)),
         segment_bytes=32 << 10,
         preallocate=rng.random() < 0.7,
         recycle_count=rng.choice((0, 1, 2)),
     )
+    clock = SimulatedClock()
     log = WriteAheadLog(
         files=store,
         store=store,
@@ -133,23 +148,25 @@ def live(disk: Disk, history: History, seed: int, *, steps: int = 12) -> None:
         next_sequence=next_sequence,
         older_logs=older,
         options=options,
-        clock=SimulatedClock(),
+        clock=clock,
+        ids=SeededIds(seed + 2),
     )
     # An open log has made durable what recovery found; readers may have seen it.
     history.required_through = max(history.required_through, next_sequence - 1)
     for _ in range(steps):
-        _step(log, history, rng)
+        _step(log, history, rng, clock)
         history.last_log_number = log.active_log_number
     if rng.random() < 0.5:
         log.close()
         history.required_through = log.next_sequence - 1
 
 
-def _step(log: WriteAheadLog, history: History, rng: Random) -> None:
+def _step(log: WriteAheadLog, history: History, rng: Random, clock: SimulatedClock) -> None:
     choice = rng.random()
     if choice < 0.7:
         batch = random_batch(rng)
         history.submitted[log.next_sequence] = batch.changes
+        clock.advance(rng.choice((0.001, 1.0)))
         log.append(encode_changes(batch))
         history.required_through = max(history.required_through, log.durable_through)
     elif choice < 0.8:

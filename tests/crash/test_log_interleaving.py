@@ -39,6 +39,7 @@ class SharedLog:
             next_sequence=1,
             options=LogOptions(sync=SyncPolicy.GROUP, segment_bytes=32 << 10, preallocate=False),
             clock=SimulatedClock(),
+            ids=SeededIds(seed),
             make_latch=self.interleaving.lock,
         )
         if cut_at is not None:
@@ -66,6 +67,8 @@ class SharedLog:
     def _rotate(self) -> None:
         for _ in range(2):
             self.log.rotate()
+            # Nothing is flushed, so only logs without a row may go.
+            self.log.truncate_below(self.log.floor_for(0))
 
     def recovered(self, disk: SimulatedDisk) -> dict[int, str]:
         store = self._store(disk)

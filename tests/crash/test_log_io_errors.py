@@ -139,3 +139,47 @@ def test_a_sync_that_fails_while_a_full_log_is_closed_leaves_the_new_rows_unwrit
 
     with pytest.raises(Closed, match="reopen"):
         log.append(put("b"))
+
+
+def test_a_directory_sync_that_fails_at_rotation_ends_the_log_and_reopening_goes_on() -> None:
+    simulated = SimulatedDisk()
+    store = store_on(FaultyDisk(simulated))
+    open_log(store, options=LogOptions(preallocate=False)).close()
+    syncs = len([call for call in simulated.log if call.kind is CallKind.SYNC_DIRECTORY])
+    disk = FaultyDisk(SimulatedDisk(), [Failure(at=syncs + 1, kind=CallKind.SYNC_DIRECTORY)])
+    log = open_log(store_on(disk), options=LogOptions(sync=SyncPolicy.ALWAYS, preallocate=False))
+    log.append(put("a"))
+
+    with pytest.raises(OutcomeUnknown):
+        log.rotate()
+    with pytest.raises(Closed, match="reopen"):
+        log.append(put("b"))
+
+    log.close()
+    again = open_log(store_on(disk), number=3, sequence=2)
+    assert again.append(put("b")) == 2
+
+
+def test_closing_a_log_that_failed_gives_its_file_back() -> None:
+    simulated = SimulatedDisk()
+    disk = FaultyDisk(simulated, [Failure(at=1, kind=CallKind.SYNC)])
+    log = open_log(store_on(disk), options=LogOptions(sync=SyncPolicy.ALWAYS))
+    with pytest.raises(OutcomeUnknown):
+        log.append(put("a"))
+
+    log.close()
+
+    assert simulated.open_handles == 0
+
+
+def test_a_rotation_that_fails_keeps_no_file_open() -> None:
+    simulated = SimulatedDisk()
+    disk = FaultyDisk(simulated, [Failure(at=1, kind=CallKind.SYNC)])
+    log = open_log(store_on(disk), options=LogOptions(sync=SyncPolicy.NONE))
+    log.append(put("a"))
+    with pytest.raises(OutcomeUnknown):
+        log.rotate()
+
+    log.close()
+
+    assert simulated.open_handles == 0

@@ -228,7 +228,8 @@ class CatalogTable:
     ) -> None:
         """Set some properties and remove others, all or none; the rest stays.
 
-        Retention is a part of the table's definition: changing it makes a Version.
+        Retention is a part of the table's definition: it is changed first, by a commit of its own
+        that makes a Version.
         """
         entries = self._warehouse.entries
         given, gone = properties or {}, tuple([remove] if isinstance(remove, str) else remove)

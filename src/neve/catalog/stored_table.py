@@ -74,7 +74,8 @@ class StoredTable:
     @property
     def location(self) -> str:
         """Where the table's files are, as a URI."""
-        return f"{self.objects.location.rstrip('/')}/{self.paths.root}"
+        root = self.objects.location
+        return f"{root}{'' if root.endswith('/') else '/'}{self.paths.root}"
 
     def find_head(self) -> TableHead | None:
         """Give the head; None when the store was never begun."""
@@ -137,7 +138,8 @@ class StoredTable:
     def purge(self) -> int:
         """Delete the files of a dropped table and all of its history; gives how many files went.
 
-        May be repeated: what a run leaves behind, the next one finds.
+        May be repeated: what a run leaves behind, the next one finds. Files may come back when the
+        power goes right afterwards; nobody reads them then.
         """
         # All names first: a listing may skip files while others are deleted.
         paths = [info.path for info in self.objects.list(f"{self.paths.root}/")]

@@ -1,13 +1,12 @@
-"""Columns and first rows of an Arrow batch from a log, whatever their names and values are."""
+"""Columns and first rows of an Arrow batch from a log, whatever their types and values are."""
 
 from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from neve.model.arrow_types import ArrowField, field_id_of
+from neve.model.arrow_types import field_id_of
 
 _FIRST_ROWS: Final = 3
-_UNREADABLE: Final = "(not UTF-8)"
 
 
 class ColumnWords(NamedTuple):
@@ -19,8 +18,8 @@ class ColumnWords(NamedTuple):
 
 
 def column_words(rows: pa.RecordBatch) -> list[ColumnWords]:
-    """Give the columns of a batch; names that are no text are told to be none."""
-    return [_words_of(field) for field in rows.schema]
+    """Give the columns of a batch."""
+    return [ColumnWords(field.name, str(field.type), field_id_of(field)) for field in rows.schema]
 
 
 def first_rows(rows: pa.RecordBatch) -> list[dict[str, object]]:
@@ -28,17 +27,5 @@ def first_rows(rows: pa.RecordBatch) -> list[dict[str, object]]:
     try:
         return rows.slice(0, _FIRST_ROWS).to_pylist()
     except (pa.ArrowException, ValueError, OverflowError, KeyError):
-        # KeyError: a time zone that nobody knows.
+        # ValueError: a name in a struct that is no text. KeyError: a time zone nobody knows.
         return []
-
-
-def _words_of(field: ArrowField) -> ColumnWords:
-    try:
-        name = field.name
-    except UnicodeDecodeError:
-        name = _UNREADABLE
-    try:
-        type_name = str(field.type)
-    except UnicodeDecodeError:
-        type_name = _UNREADABLE
-    return ColumnWords(name, type_name, field_id_of(field))

@@ -2,49 +2,47 @@
 
     0        done
     1        a bug in neve
-    2 … 6    by the error's group, see `neve.errors`; wrong usage is 2
+    2 … 6    by the error's group, see `neve.errors`; wrong usage is 2, and 3 is also an output that
+             cannot be written, such as a file on a full disk
     130      interrupted from the keyboard, as shells count it
     141      whoever read the output stopped reading, as shells count it
 
-An error is one line `neve: what and where`, and under it what to do.
+An error is one line `neve: what and where`, and under it what to do. It stands below what the
+command has shown before it failed.
 """
 
 import sys
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from typing import Final
 
 import click
 
-from neve.cli.shown_text import shown_text
-from neve.errors import NeveError
+from neve.cli.shown_text import drawn_in_ascii, is_drawable, shown_text
+from neve.cli.standard_output import OutputClosed, OutputFailed
+from neve.errors import EXIT_CODES, NeveError, NextMove
 
 BUG: Final = 1
+OUTPUT_FAILED: Final = EXIT_CODES[NextMove.TRY_AGAIN]
 INTERRUPTED: Final = 130
 OUTPUT_CLOSED: Final = 141
 
 
-class OutputClosed(Exception):
-    """Whoever read the output stopped reading."""
-
-
-@contextmanager
-def watching_the_pipe() -> Iterator[None]:
-    """Tell a reader that went away from a failure of the command."""
-    try:
-        yield
-    except BrokenPipeError as error:
-        raise OutputClosed from error
-
-
 def report_failure(error: BaseException) -> int:
     """Say on standard error what went wrong; gives the exit code."""
+    with suppress(OutputClosed, OutputFailed):
+        sys.stdout.flush()
     match error:
         case OutputClosed():
             return OUTPUT_CLOSED
+        case OutputFailed():
+            _say(
+                f"could not write the output: {error}",
+                "Make room where it goes, or send it elsewhere, then run the command again",
+            )
+            return OUTPUT_FAILED
         case NeveError():
-            _say(_without_hint(error), error.hint)
+            _say(_what_and_where(error), error.hint)
             return error.exit_code
         case click.exceptions.NoArgsIsHelpError():
             error.show()
@@ -66,11 +64,22 @@ def report_failure(error: BaseException) -> int:
             return BUG
 
 
-def _without_hint(error: NeveError) -> str:
-    return str(error).removesuffix(f". {error.hint}")
+def _what_and_where(error: NeveError) -> str:
+    where = "" if error.path is None else f" in {error.path}"
+    if error.offset is not None:
+        where += f" at byte {error.offset:,}"
+    return f"{error.message}{where}"
 
 
 def _say(message: str, hint: str | None) -> None:
-    print(f"neve: {shown_text(message)}", file=sys.stderr)
+    if sys.stderr is None:
+        return
+    lines = [f"neve: {shown_text(message)}"]
     if hint is not None:
-        print(f"      {shown_text(hint)}", file=sys.stderr)
+        lines.append(f"      {shown_text(hint)}")
+    text = "\n".join(lines)
+    with suppress(OSError):  # Nobody is left to be told.
+        print(
+            text if is_drawable(sys.stderr.encoding) else drawn_in_ascii(text),
+            file=sys.stderr,
+        )

@@ -7,10 +7,13 @@ fraction of the time that the engine takes to load.
 import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Final, cast
 
 import click
 from click.shell_completion import CompletionItem
+
+# Commands below a group take over what the group answers to.
+_SETTINGS: Final = {"help_option_names": ["-h", "--help"]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,7 @@ class LazyGroup(click.Group):
         about: str,
         params: Sequence[click.Parameter] = (),
     ) -> None:
-        super().__init__(name, help=about, params=[*params])
+        super().__init__(name, help=about, params=[*params], context_settings=_SETTINGS)
         self._lazy_commands = dict(lazy_commands)
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -1,6 +1,6 @@
 """A log drawn the way a person would draw it on a board.
 
-    ╭─ block 0 ─ bytes 0 to 32,767 ─ 100 % full ──────────────────
+    ╭─ block 0 ─ bytes 0 to 32,767 ─ 100% records ────────────────
     │ ██▓▓██▓▓████████████████████████████████████████████████████▁
     │       0  full       33  log 1 begins
     │      44  full       28  row 1  put "a" = "1"
@@ -11,14 +11,17 @@
 
 Each strip is its block to scale: neighbouring records in two shades. Behind an offset stand the
 kind of the part and the bytes it holds. A record is told where its last fragment is.
+
+No line is wider than the page: the lines of blocks are clipped, all others broken between words.
 """
 
 from collections.abc import Iterator
-from itertools import groupby
 from typing import Final, NamedTuple, assert_never
 
 from rich.text import Text
 
+from neve.cli.block_strip import STRIP_COLUMNS_MAX, STRIP_MEANINGS, strip_of
+from neve.cli.fitted_text import clipped, wrapped
 from neve.cli.log_file import LogFileOnDisk
 from neve.cli.log_json import completes_a_record, fragment_name, header_kind
 from neve.cli.record_words import RecordWords
@@ -35,13 +38,21 @@ from neve.wal.log_parts import (
     StalePart,
     ZerosPart,
 )
-from neve.wal.record_format import BLOCK_BYTES, Dialect
+from neve.wal.record_format import Dialect
 from neve.wal.segment_reader import DamageKind
 
 _WRITERS: Final = {
     Dialect.CRC32C: "neve",
     Dialect.ROCKSDB: "RocksDB or LevelDB",
-    Dialect.MERUTABLE: "merutable",
+    Dialect.MERUTABLE: "merutable (a table engine in Rust)",
+}
+_HEADERS: Final = {
+    "recyclable": "recyclable headers (with log number)",
+    "standard": "standard headers",
+}
+_PAYLOADS: Final = {
+    PayloadKind.BATCH: "write batches",
+    PayloadKind.EDIT: "version edits (files that joined or left)",
 }
 _ENDINGS: Final = {
     EndReason.CLOSED: ("✔", "green"),
@@ -58,8 +69,10 @@ _PHYSICAL_DAMAGE: Final = frozenset(DamageKind) - {
     DamageKind.MISSING_END,
     DamageKind.INTERRUPTED_RECORD,
 }
-_STRIP_COLUMNS_MAX: Final = 64
 _DAMAGE_LINES_MAX: Final = 20
+_OFFSET_COLUMNS_MIN: Final = 7
+_KIND_COLUMNS: Final = 7
+_BYTES_COLUMNS: Final = 7
 _JOINTS: Final = {"first": "╮", "middle": "│", "last": "╯"}
 
 
@@ -75,36 +88,51 @@ class LogDrawing:
     """Draws one log; `ending` is there once the lines have been taken."""
 
     def __init__(
-        self, inspection: LogInspection, *, columns: int, limit: int, hex_only: bool
+        self,
+        file: LogFileOnDisk,
+        inspection: LogInspection,
+        *,
+        columns: int,
+        limit: int,
+        hex_only: bool,
     ) -> None:
         self.ending: Ending | None = None
+        self._file = file
         self._inspection = inspection
         self._columns = columns
         self._limit = limit
+        self._offset_columns = max(_OFFSET_COLUMNS_MIN, len(f"{file.byte_count:,}"))
         self._words = RecordWords(
-            columns=columns, hex_only=hex_only, rows_are_own=inspection.identity.is_own
+            columns=columns - len(self._begin_line(0, "", 0).plain),
+            hex_only=hex_only,
+            rows_are_own=inspection.identity.is_own,
         )
         self._items = inspection.records()
         self._next_item: LogicalRecord | InspectedDamage | None = None
         self._shown = 0
 
-    def lines(self, file: LogFileOnDisk) -> Iterator[Text]:
+    def lines(self) -> Iterator[Text]:
         """Give the drawing, a line at a time."""
         self._advance()
-        yield from self._title(file)
+        yield from self._title()
         symbols: set[str] = set()
         for block in _condensed(self._inspection.blocks()):
             if self._shown >= self._limit:
                 break
-            yield from self._block(block, symbols)
+            for line in self._block(block, symbols):
+                yield clipped(line, self._columns)
         yield from self._remaining()
         yield from self._legend(symbols)
         yield from self._summary()
 
-    def _title(self, file: LogFileOnDisk) -> Iterator[Text]:
+    def _wrapped(self, text: Text, *, indent: int = 2) -> Iterator[Text]:
+        return wrapped(text, self._columns, indent=indent)
+
+    def _title(self) -> Iterator[Text]:
         identity = self._inspection.identity
-        name = self._words.plain(file.name)
-        yield Text.assemble((name, "bold"), (f"  {file.byte_count:,} bytes", "dim"))
+        name = self._words.plain(self._file.name)
+        byte_count = (f"  {self._file.byte_count:,} bytes", "dim")
+        yield from self._wrapped(Text.assemble((name, "bold"), byte_count))
         facts = []
         if identity.dialect is None:
             facts.append("no readable record")
@@ -114,10 +142,9 @@ class LogDrawing:
             facts.append(f"log {identity.log_number}")
         kind = header_kind(recyclable=identity.recyclable)
         if kind is not None:
-            facts.append(f"{kind} headers")
-        is_batch = self._inspection.payload is PayloadKind.BATCH
-        facts.append("write batches" if is_batch else "version edits")
-        yield Text(" · ".join(facts), "dim")
+            facts.append(_HEADERS[kind])
+        facts.append(_PAYLOADS[self._inspection.payload])
+        yield from self._wrapped(Text(" · ".join(facts), "dim"))
         yield Text()
 
     def _block(self, block: Block | EmptyBlocks | _Run, symbols: set[str]) -> Iterator[Text]:
@@ -130,7 +157,7 @@ class LogDrawing:
                 yield Text(f"   ┊ {places}: {block.what}", "dim")
             case Block():
                 yield self._rule(block)
-                strip = _strip(block, columns=min(_STRIP_COLUMNS_MAX, self._columns - 4))
+                strip = strip_of(block, columns=min(STRIP_COLUMNS_MAX, self._columns - 4))
                 symbols.update(strip.plain)
                 yield Text.assemble(("│ ", "dim"), strip)
                 yield from self._parts(block)
@@ -140,9 +167,10 @@ class LogDrawing:
 
     def _rule(self, block: Block) -> Text:
         last = block.offset + block.byte_count - 1
-        facts = f" ─ bytes {block.offset:,} to {last:,} ─ {block.fill:.0%} full "
+        facts = f" ─ bytes {block.offset:,} to {last:,} ─ {_shares(block)} "
         rule = Text.assemble(("╭─ ", "dim"), (f"block {block.index:,}", "bold"), (facts, "dim"))
-        return rule.append("─" * max(0, _STRIP_COLUMNS_MAX + 2 - len(rule.plain)), "dim")
+        length = min(STRIP_COLUMNS_MAX + 2, self._columns)
+        return rule.append("─" * max(0, length - len(rule.plain)), "dim")
 
     def _parts(self, block: Block) -> Iterator[Text]:
         stale: list[StalePart] = []
@@ -153,7 +181,7 @@ class LogDrawing:
                 stale.append(part)
                 continue
             if stale:
-                yield _stale_line(stale)
+                yield self._stale_line(stale)
                 stale = [part] if isinstance(part, StalePart) else []
             if isinstance(part, RecordPart) and not part.ignored:
                 yield from self._record(part)
@@ -161,14 +189,15 @@ class LogDrawing:
                     yield Text("│ …", "dim")
                     return
             elif not isinstance(part, StalePart):
-                yield _part_line(part)
+                yield self._part_line(part)
         if stale:
-            yield _stale_line(stale)
+            yield self._stale_line(stale)
 
     def _record(self, part: RecordPart) -> Iterator[Text]:
         """Tell one physical record, and the logical one that ends with it."""
         kind = fragment_name(part.header)
-        line = _begin_line(part.offset, kind, part.header.length)
+        line = self._begin_line(part.offset, kind, part.header.length)
+        margin = len(line.plain)
         record = self._take_record(part)
         joint = _JOINTS.get(kind, "")
         if record is None:
@@ -178,7 +207,9 @@ class LogDrawing:
             words = self._words.of(record)
             yield line.append(f"{joint} " if joint else "", "dim").append_text(next(words))
             for further in words:
-                yield _indented(further)
+                yield _behind_margin(further, margin)
+            for further in self._words.dump(record.payload, columns=self._columns - 4):
+                yield _behind_margin(further, 4)
         while (
             isinstance(self._next_item, InspectedDamage) and self._next_item.offset <= part.offset
         ):
@@ -217,26 +248,22 @@ class LogDrawing:
             elif self._shown >= self._limit or item.kind not in _PHYSICAL_DAMAGE:
                 damage_count += 1
                 if damage_count <= _DAMAGE_LINES_MAX:
-                    yield _damage_line(item)
+                    yield from self._wrapped(_damage_line(item), indent=4)
             self._advance()
         if damage_count > _DAMAGE_LINES_MAX:
             more = damage_count - _DAMAGE_LINES_MAX
             yield Text(f"  ✗ and {counted(more, 'more damaged place')}", "bold red")
         if record_count:
             records = counted(record_count, "more record")
-            yield Text(f"  … {records}: raise --limit, or start with --from", "dim")
+            left_out = Text(f"  … {records}: raise --limit, or start with --from", "dim")
+            yield from self._wrapped(left_out, indent=4)
 
     def _legend(self, symbols: set[str]) -> Iterator[Text]:
-        meanings = {
-            "█": "█▓ records",
-            "▁": "▁ padding",
-            "·": "· zeros",
-            "~": "~ an earlier log",
-            "✗": "✗ damaged",
-        }
-        told = [meaning for symbol, meaning in meanings.items() if symbol in symbols]
+        told = [meaning for symbol, meaning in STRIP_MEANINGS.items() if symbol in symbols]
+        if self._words.told_field_ids:
+            told.append("#1 is the column with field id 1")
         if told:
-            yield Text(f"  {'   '.join(told)}", "dim")
+            yield from self._wrapped(Text(f"  {'   '.join(told)}", "dim"))
 
     def _summary(self) -> Iterator[Text]:
         ending = self.ending
@@ -244,18 +271,68 @@ class LogDrawing:
         mark, style = _ENDINGS[ending.reason]
         detail = self._words.plain(ending.detail)
         yield Text()
-        yield Text(
-            f"{mark} reading ends at byte {ending.offset:,}, {ending.reason}: {detail}", style
-        )
-        facts = f"  {counted(ending.record_count, 'record')}"
-        if self._inspection.payload is PayloadKind.BATCH:
-            facts += f" · {counted(ending.row_count, 'row')}"
-        if ending.damage_count:
-            facts += f" · {counted(ending.damage_count, 'damaged place')}"
-            facts += f", {counted(ending.dropped_bytes, 'byte')} dropped"
+        verdict = f"{mark} reading ends at byte {ending.offset:,}, {ending.reason}: {detail}"
+        yield from self._wrapped(Text(verdict, style))
+        yield from self._wrapped(Text(f"  {' · '.join(self._figures(ending))}"))
+
+    def _figures(self, ending: Ending) -> Iterator[str]:
+        """Give what was counted, and say where."""
+        start_offset = self._inspection.start_offset
+        if start_offset:
+            yield f"from byte {start_offset:,}"
+        has_rows = self._inspection.payload is PayloadKind.BATCH
+        before = [counted(ending.record_count - ending.records_behind_end, "record")]
+        behind = [counted(ending.records_behind_end, "record")]
+        if has_rows:
+            before.append(counted(ending.row_count, "row"))
+            behind.append(counted(ending.rows_behind_end, "row"))
+        if ending.records_behind_end:
+            yield f"before the end {', '.join(before)}"
+            yield f"behind it {', '.join(behind)}"
         else:
-            facts += " · nothing damaged"
-        yield Text(facts)
+            yield from before
+        if ending.damage_count:
+            places = counted(ending.damage_count, "damaged place")
+            yield f"{places}, {counted(ending.dropped_bytes, 'byte')} dropped"
+        else:
+            yield "nothing damaged"
+
+    def _begin_line(self, offset: int, kind: str, byte_count: int) -> Text:
+        kind_and_bytes = f"{kind:<{_KIND_COLUMNS}}{byte_count:>{_BYTES_COLUMNS},}  "
+        return Text.assemble(
+            ("│ ", "dim"), f"{offset:>{self._offset_columns},}  ", (kind_and_bytes, "cyan")
+        )
+
+    def _part_line(self, part: RecordPart | PaddingPart | ZerosPart | DamagedPart) -> Text:
+        match part:
+            case RecordPart():
+                line = self._begin_line(part.offset, "ignored", part.header.length)
+                what = f"type {part.header.type}, which every reader passes over"
+                return line.append(what, "dim")
+            case PaddingPart():
+                line = self._begin_line(part.offset, "padding", part.byte_count)
+                return line.append("no header fits here", "dim")
+            case ZerosPart():
+                line = self._begin_line(part.offset, "zeros", part.byte_count)
+                if part.hidden_bytes:
+                    hidden = f"a header of zeros hides {part.hidden_bytes:,} bytes that are not"
+                    return line.append(hidden, "yellow")
+                return line.append("never written", "dim")
+            case DamagedPart():
+                line = self._begin_line(part.offset, "damaged", part.byte_count)
+                line.append(part.kind.value, "bold red")
+                if part.header is not None:
+                    says = f"{part.header.type_name}, {part.header.length:,} bytes"
+                    line.append(f" (header says {says})", "red")
+                return line
+            case _:
+                assert_never(part)
+
+    def _stale_line(self, stale: list[StalePart]) -> Text:
+        first, last = stale[0], stale[-1]
+        byte_count = last.offset + last.byte_count - first.offset
+        line = self._begin_line(first.offset, "stale", byte_count)
+        return line.append(f"{counted(len(stale), 'record')} of log {first.log_number}", "yellow")
 
 
 def _condensed(
@@ -296,86 +373,31 @@ def _uniform(block: Block) -> str | None:
     return None
 
 
-def _strip(block: Block, *, columns: int) -> Text:
-    """Draw a block to scale, a character for each of its `columns` parts."""
-    step = BLOCK_BYTES / columns
-    base = block.index * BLOCK_BYTES
-    cells = [(" ", "")] * columns
-    weight = [0] * columns
-    for number, part in enumerate(block.parts):
-        symbol, style, rank = _symbol(part, number)
-        first = int((part.offset - base) / step)
-        last = int((part.offset + part.byte_count - 1 - base) / step)
-        for at in range(first, min(last, columns - 1) + 1):
-            if rank > weight[at]:
-                cells[at] = (symbol, style)
-                weight[at] = rank
-    runs = ((symbol * len([*run]), style) for (symbol, style), run in groupby(cells))
-    return Text.assemble(*runs)
+def _shares(block: Block) -> str:
+    """Say how much of the bytes shown is what; the rest was never written, or is padding."""
+    taken = {
+        "records": _bytes_of(block, RecordPart),
+        "damaged": _bytes_of(block, DamagedPart),
+        "of an earlier log": _bytes_of(block, StalePart),
+    }
+    return ", ".join(
+        f"{byte_count / block.byte_count:.0%} {what}"
+        for what, byte_count in taken.items()
+        if byte_count or what == "records"
+    )
 
 
-def _symbol(part: Part, number: int) -> tuple[str, str, int]:
-    """Give the symbol of a part, its style, and its rank where several share a character."""
-    match part:
-        case RecordPart():
-            return ("█", "cyan", 3) if number % 2 == 0 else ("▓", "blue", 3)
-        case DamagedPart():
-            return ("✗", "bold red", 5)
-        case StalePart():
-            return ("~", "yellow", 4)
-        case PaddingPart():
-            return ("▁", "dim", 2)
-        case ZerosPart():
-            return ("·", "dim", 1)
-        case _:
-            assert_never(part)
+def _bytes_of(block: Block, kind: type[Part]) -> int:
+    return sum(part.byte_count for part in block.parts if isinstance(part, kind))
 
 
-def _begin_line(offset: int, kind: str, byte_count: int) -> Text:
-    kind_and_bytes = f"{kind:<7}{byte_count:>7,}  "
-    return Text.assemble(("│ ", "dim"), f"{offset:>11,}  ", (kind_and_bytes, "cyan"))
-
-
-def _indented(words: Text) -> Text:
-    return Text.assemble(("│ ", "dim"), " " * 29, words)
-
-
-def _part_line(part: RecordPart | PaddingPart | ZerosPart | DamagedPart) -> Text:
-    match part:
-        case RecordPart():
-            line = _begin_line(part.offset, "ignored", part.header.length)
-            return line.append(f"type {part.header.type}, which every reader passes over", "dim")
-        case PaddingPart():
-            line = _begin_line(part.offset, "padding", part.byte_count)
-            return line.append("no header fits here", "dim")
-        case ZerosPart():
-            line = _begin_line(part.offset, "zeros", part.byte_count)
-            if part.hidden_bytes:
-                return line.append(
-                    f"a header of zeros hides {part.hidden_bytes:,} bytes that are not", "yellow"
-                )
-            return line.append("never written", "dim")
-        case DamagedPart():
-            line = _begin_line(part.offset, "damaged", part.byte_count)
-            line.append(part.kind.value, "bold red")
-            if part.header is not None:
-                line.append(
-                    f" (header says {part.header.type_name}, {part.header.length:,} bytes)", "red"
-                )
-            return line
-        case _:
-            assert_never(part)
-
-
-def _stale_line(stale: list[StalePart]) -> Text:
-    first, last = stale[0], stale[-1]
-    byte_count = last.offset + last.byte_count - first.offset
-    line = _begin_line(first.offset, "stale", byte_count)
-    return line.append(f"{counted(len(stale), 'record')} of log {first.log_number}", "yellow")
+def _behind_margin(words: Text, margin: int) -> Text:
+    return Text.assemble(("│", "dim"), " " * (margin - 1), words)
 
 
 def _damage_line(damage: InspectedDamage) -> Text:
+    dropped = counted(damage.dropped_bytes, "byte")
     return Text(
-        f"  ✗ {damage.kind} at byte {damage.offset:,}: {damage.dropped_bytes:,} bytes dropped",
+        f"  ✗ {damage.kind} at byte {damage.offset:,}: {dropped} dropped",
         "bold red",
     )

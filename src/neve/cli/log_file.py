@@ -1,13 +1,17 @@
 """A log named on the command line, open for reading.
 
 The name may lead through symbolic links, and the file may be on any disk that this user can read.
-Its number, if it has one, is in its name: `000007.wal` is neve's, `000007.log` RocksDB's.
+Its number, if it has one, is in its name: `000007.wal` is neve's, `000007.log` RocksDB's. With `-`
+for a name, standard input is kept in a temporary file first: a log is read in more than one pass.
 """
 
 import errno
 import re
+import shutil
+import sys
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,6 +22,7 @@ from neve.storage.posix_disk import PosixDisk
 from neve.wal.segment_reader import ReadAt
 
 _NUMBERED: Final = re.compile(r"([0-9]{6,19})\.(?:wal|log)")
+_STANDARD_INPUT: Final = ("-", "/dev/stdin")
 _MAGIC_BYTES: Final = 16
 _MAGICS: Final = (
     (b"PAR1", "a Parquet file"),
@@ -56,6 +61,14 @@ class LogFileOnDisk:
 def open_log_file(path: str) -> Iterator[LogFileOnDisk]:
     """Open a file that is there and not empty; raises typed errors that say what to do."""
     disk = PosixDisk()
+    if not path:
+        raise InvalidArgument(
+            "the name of a file is empty", hint="Name a file, or - for standard input"
+        )
+    if path in _STANDARD_INPUT:
+        with _kept_input() as handle:
+            yield _looked_at(disk, handle, "standard input")
+        return
     try:
         handle = disk.open_file(disk.real_path(path))
     except OSError as error:
@@ -64,6 +77,23 @@ def open_log_file(path: str) -> Iterator[LogFileOnDisk]:
         yield _looked_at(disk, handle, path)
     finally:
         disk.close(handle)
+
+
+@contextmanager
+def _kept_input() -> Iterator[int]:
+    """Give the handle of a temporary file with everything that standard input gives."""
+    with ExitStack() as stack:
+        try:
+            kept = stack.enter_context(tempfile.TemporaryFile())
+            if sys.stdin is not None:
+                shutil.copyfileobj(sys.stdin.buffer, kept)
+            kept.flush()
+        except OSError as error:
+            raise Unavailable(
+                f"could not keep standard input in a temporary file: {error.strerror}",
+                hint="Write it to a file, and name that file",
+            ) from error
+        yield kept.fileno()
 
 
 def _looked_at(disk: Disk, handle: int, path: str) -> LogFileOnDisk:
@@ -104,7 +134,8 @@ def _cannot_open(error: OSError, path: str) -> NeveError:
             )
         case errno.EINVAL | errno.ELOOP:
             return InvalidArgument(
-                f"{path} is not a plain file", hint="Name a file, not a pipe or a device"
+                f"{path} is not a plain file",
+                hint="Name a file; send what comes out of a pipe to - instead",
             )
         case errno.ENAMETOOLONG:
             return InvalidArgument(f"the name {path[:80]}… is too long", hint="Check the spelling")

@@ -9,17 +9,25 @@
       "damage":  [{"offset": 99, "dropped_bytes": 7, "reason": "…", "behind_end": false}, …],
       "omitted_records": 0,
       "end":     {"offset": 100, "reason": "closed", "detail": "…"},
-      "totals":  {"records": 2, "rows": 1, "damaged": 0, "dropped_bytes": 0}
+      "totals":  {"records": 2, "records_behind_end": 0, "rows": 1, "rows_behind_end": 0,
+                  "damaged": 0, "dropped_bytes": 0}
     }
 
 Keys are stable: new ones may be added, none change their meaning. Keys and values of rows are
 `{"text": …}` where they are printable, otherwise `{"hex": …}`. A run of blocks that hold nothing
-but zeros is one element with `"blocks": n` and one part. With a limit, records beyond it are left
-out and counted, and so are the blocks behind the last record shown; damage is told in any case, its
-first 10,000 places.
+but zeros is one element with `"blocks": n` and one part. `fill` is the share of a whole block that
+records take, of those behind `from`.
+
+Totals are of the whole file behind `from`: `records` counts all that are whole, `rows` those that
+recovery reads, and what it does not come to is counted as behind the end.
+
+With a limit, records beyond it are left out and counted in `omitted_records`, and so are the blocks
+and parts behind the last record shown; damage is told in any case, its first 10,000 places.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import islice
 from typing import Final, assert_never
 
 from neve.cli.arrow_words import column_words, first_rows
@@ -61,7 +69,7 @@ class LogJson:
         self._omitted = 0
         self._ending: Ending | None = None
 
-    def write(self, file: LogFileOnDisk, *, start_offset: int) -> Ending:
+    def write(self, file: LogFileOnDisk) -> Ending:
         """Write everything; gives how the log ends."""
         identity = self._inspection.identity
         document = JsonDocument()
@@ -73,7 +81,7 @@ class LogJson:
                 "header": header_kind(recyclable=identity.recyclable),
                 "log_number": identity.log_number,
                 "payload": self._inspection.payload,
-                "from": start_offset,
+                "from": self._inspection.start_offset,
             }
         )
         document.array("blocks", self._blocks())
@@ -91,7 +99,9 @@ class LogJson:
                 },
                 "totals": {
                     "records": ending.record_count,
+                    "records_behind_end": ending.records_behind_end,
                     "rows": ending.row_count,
+                    "rows_behind_end": ending.rows_behind_end,
                     "damaged": ending.damage_count,
                     "dropped_bytes": ending.dropped_bytes,
                 },
@@ -101,13 +111,30 @@ class LogJson:
         return ending
 
     def _blocks(self) -> Iterator[Json]:
-        shown = 0
+        end_offset = self._shown_until()
         for block in self._inspection.blocks():
-            if self._limit is not None and shown >= self._limit:
+            if end_offset is None:
+                yield _block(block)
+                continue
+            if block.offset >= end_offset:
                 return
-            yield _block(block)
             if isinstance(block, Block):
-                shown += sum(1 for part in block.parts if completes_a_record(part))
+                parts = tuple(part for part in block.parts if part.offset < end_offset)
+                yield _block(replace(block, parts=parts))
+            else:
+                yield _block(block)
+
+    def _shown_until(self) -> int | None:
+        """Find where the last record that is shown ends; None when all of them are."""
+        if self._limit is None:
+            return None
+        records = (each for each in self._inspection.records() if isinstance(each, LogicalRecord))
+        end_offset = 0
+        shown = 0
+        for record in islice(records, self._limit):
+            end_offset = record.fragments[-1].end_offset
+            shown += 1
+        return end_offset if shown == self._limit else None
 
     def _records(self) -> Iterator[Json]:
         shown = 0

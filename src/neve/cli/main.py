@@ -2,14 +2,12 @@
 
     neve demo                 shows what neve does, for real
     neve create … history     tables of a warehouse by name
-    neve inspect wal FILE     takes a log apart
+    neve inspect wal FILE…    takes logs apart
 
 Only this package reads the environment and writes to standard output. Command modules are loaded
 when they are asked for; a new command is a line in the table below.
 """
 
-import io
-import os
 import sys
 from collections.abc import Sequence
 from typing import Any, Final, NoReturn
@@ -17,8 +15,10 @@ from typing import Any, Final, NoReturn
 import click
 
 from neve.cli.completion import install_completion_option
-from neve.cli.exit_codes import OUTPUT_CLOSED, report_failure, watching_the_pipe
+from neve.cli.exit_codes import report_failure
 from neve.cli.lazy_group import LazyCommand, LazyGroup
+from neve.cli.standard_output import OutputFailed, finish_standard_output, watch_standard_output
+from neve.cli.verbose import keep_log_lines_quiet, verbose_option
 
 _COMMANDS: Final = {
     "demo": LazyCommand(
@@ -61,53 +61,29 @@ class _Neve(LazyGroup):
                 windows_expand_args=windows_expand_args,
                 **extra,
             )
-            with watching_the_pipe():
-                sys.stdout.flush()
+            sys.stdout.flush()
         except SystemExit:
             raise
         except BaseException as error:  # noqa: BLE001 - the last place where anything is caught
             code = report_failure(error)
-            if code == OUTPUT_CLOSED:
-                _forget_output()
+            finish_standard_output()
         sys.exit(code)
-
-    def make_context(
-        self,
-        info_name: str | None,
-        args: list[str],
-        parent: click.Context | None = None,
-        **extra: Any,  # noqa: ANN401 - click's signature
-    ) -> click.Context:
-        """Parse the command line; answers `--help` and `--version`."""
-        with watching_the_pipe():
-            return super().make_context(info_name, args, parent, **extra)
-
-    def invoke(self, ctx: click.Context) -> None:
-        """Run the command."""
-        with watching_the_pipe():
-            super().invoke(ctx)
 
 
 cli: Final = _Neve(
     "neve",
     lazy_commands=_COMMANDS,
     about="Embeddable primary-key tables for the lakehouse.",
-    params=[install_completion_option()],
+    params=[verbose_option(), install_completion_option()],
 )
 click.version_option(package_name="neve", prog_name="neve", message="%(prog)s %(version)s")(cli)
 
 
 def main() -> NoReturn:
     """Entry point of the `neve` script."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            # A terminal that lacks a character shows a question mark instead of a traceback.
-            stream.reconfigure(errors="replace")
+    keep_log_lines_quiet()
+    try:
+        watch_standard_output()
+    except OutputFailed as error:
+        sys.exit(report_failure(error))
     cli.main(prog_name="neve")
-
-
-def _forget_output() -> None:
-    """Give standard output somewhere to go, so that the interpreter's last flush is quiet."""
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, sys.stdout.fileno())
-    os.close(null)

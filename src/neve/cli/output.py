@@ -1,10 +1,13 @@
 """Where a command's words go: lines on a terminal or in a pipe, or one JSON document.
 
 A terminal gets colours, unless NO_COLOR or TERM say otherwise; a pipe gets the same lines without
-them. A document is written as it comes, so a long one needs no memory.
+them. Lines are as wide as the terminal, in a pipe as $COLUMNS says or 100. A document is written as
+it comes, so a long one needs no memory.
 """
 
 import json
+import os
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -12,40 +15,43 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
-from neve.cli.shown_text import Json
+from neve.cli.shown_text import Json, drawn_in_ascii, is_drawable
 
-_PLAIN_COLUMNS: Final = 100
-_COLUMNS_MIN: Final = 60
-
-
-class _Terminal(Console):
-    """A console that lets the command line decide what a closed pipe means."""
-
-    def on_broken_pipe(self) -> None:
-        """Tell, instead of ending the process."""
-        raise BrokenPipeError
+PLAIN_COLUMNS: Final = 100
+_COLUMNS_MIN: Final = 40
+_COLUMNS_MAX: Final = 9_999
+_COLUMNS_TEXT: Final = re.compile(r"0*[1-9][0-9]{0,3}")
 
 
 class Page:
     """Standard output, line by line."""
 
     def __init__(self) -> None:
-        self.console: Final = _Terminal(highlight=False, soft_wrap=True)
+        self.console: Final = Console(highlight=False, soft_wrap=True)
         self.is_terminal: Final = self.console.is_terminal
-        columns = self.console.width if self.is_terminal else _PLAIN_COLUMNS
-        self.columns: Final = max(_COLUMNS_MIN, columns)
+        columns = self.console.width if self.is_terminal else _columns_in_a_pipe()
+        self.columns: Final = min(max(_COLUMNS_MIN, columns), _COLUMNS_MAX)
+        self._in_ascii = not is_drawable(self.console.encoding)
 
     def line(self, text: Text | str = "") -> None:
         """Write one line."""
+        shown = text if isinstance(text, Text) else Text(text)
+        if self._in_ascii:
+            # One character for one, so that styles stay where they are.
+            shown = Text(drawn_in_ascii(shown.plain), shown.style, spans=shown.spans)
         if self.is_terminal:
-            self.console.print(text if isinstance(text, Text) else Text(text))
+            self.console.print(shown)
         else:
-            print(text.plain if isinstance(text, Text) else text)
+            print(shown.plain)
 
     def lines(self, texts: Iterable[Text]) -> None:
         """Write several lines."""
         for text in texts:
             self.line(text)
+
+    def flush(self) -> None:
+        """Let whoever reads a pipe see the lines at once."""
+        sys.stdout.flush()
 
 
 class JsonDocument:
@@ -77,3 +83,9 @@ class JsonDocument:
     def _begin_member(self, name: str) -> None:
         sys.stdout.write(f"{'{' if self._is_first else ','}\n  {json.dumps(name)}: ")
         self._is_first = False
+
+
+def _columns_in_a_pipe() -> int:
+    wished = os.environ.get("COLUMNS", "")
+    # What is no width that anybody means leaves the width as it is.
+    return int(wished) if _COLUMNS_TEXT.fullmatch(wished) else PLAIN_COLUMNS

@@ -7,6 +7,7 @@ from typing import Final
 from rich.text import Text
 
 from neve.cli.arrow_words import column_words, first_rows
+from neve.cli.fitted_text import clipped
 from neve.cli.shown_text import counted, show_bytes, shown_text, value_to_text
 from neve.errors import NeveError
 from neve.model.row_codec import describe_row
@@ -17,9 +18,11 @@ from neve.wal.version_edits import EditField, Fact, InternalKey, VersionEdit
 
 _ENTRIES_MAX: Final = 12
 _DUMP_BYTES_MAX: Final = 256
-_DUMP_BYTES_IN_LINE: Final = 16
+# Longest line of a dump with so many bytes in it, for pages of every width.
+_DUMP_LINES: Final = ((75, 16), (43, 8), (27, 4))
 _COLUMNS_TOLD_MAX: Final = 8
-_LINE_BEGINNING: Final = 31
+_WORDS_MIN: Final = 24
+_BEHIND: Final = "  behind the end"
 _DOTS: Final = bytes(
     byte if chr(byte).isascii() and chr(byte).isprintable() else ord(".") for byte in range(256)
 )
@@ -27,10 +30,12 @@ _OP_STYLES: Final = {"put": "green", "upsert rows": "green", "unknown": "bold re
 
 
 class RecordWords:
-    """Tells records, each line clipped to what fits beside its offset."""
+    """Tells records, each line clipped to `columns`."""
 
     def __init__(self, *, columns: int, hex_only: bool, rows_are_own: bool) -> None:
-        self._columns = max(24, columns - _LINE_BEGINNING)
+        self.told_field_ids = False
+        """Whether columns were told by number, which needs a word of explanation."""
+        self._columns = max(_WORDS_MIN, columns)
         self._hex_only = hex_only
         self._rows_are_own = rows_are_own
 
@@ -41,10 +46,25 @@ class RecordWords:
         else:
             lines = self._edit(record.content)
         first = next(lines, Text("empty", "dim"))
-        yield first.append("  behind the end", "yellow") if record.behind_end else first
+        if record.behind_end:
+            room = max(1, self._columns - len(_BEHIND))
+            first = clipped(first, room).append(_BEHIND, "yellow")
+        yield first
         yield from lines
-        if self._hex_only:
-            yield from _dump(record.payload)
+
+    def dump(self, payload: bytes, *, columns: int) -> Iterator[Text]:
+        """Give the first bytes of a payload as a hexadecimal dump, when bytes are shown so."""
+        if not self._hex_only:
+            return
+        shown = payload[:_DUMP_BYTES_MAX]
+        fitting = [count for length, count in _DUMP_LINES if length <= columns]
+        in_line = fitting[0] if fitting else _DUMP_LINES[-1][1]
+        for at in range(0, len(shown), in_line):
+            piece = shown[at : at + in_line]
+            letters = piece.translate(_DOTS).decode("ascii")
+            yield Text(f"{at:08x}  {piece.hex(' '):<{3 * in_line - 1}}  {letters}", "dim")
+        if len(payload) > len(shown):
+            yield Text(f"… {len(payload) - len(shown):,} more bytes", "dim")
 
     def plain(self, text: str) -> str:
         """Give a text that may come from a file without control characters."""
@@ -94,8 +114,9 @@ class RecordWords:
             except NeveError:
                 pass
             else:
+                self.told_field_ids = True
                 told = " ".join(
-                    f"{field_id}={value_to_text(each, length=length)}"
+                    f"#{field_id}={value_to_text(each, length=length)}"
                     for field_id, _, each in fields[:_COLUMNS_TOLD_MAX]
                 )
                 return _clip(told, length)
@@ -154,14 +175,3 @@ class RecordWords:
 
 def _clip(text: str, length: int) -> str:
     return text if len(text) <= length else f"{text[: length - 1]}…"
-
-
-def _dump(payload: bytes) -> Iterator[Text]:
-    """Give the first bytes of a payload as a hexadecimal dump."""
-    shown = payload[:_DUMP_BYTES_MAX]
-    for at in range(0, len(shown), _DUMP_BYTES_IN_LINE):
-        piece = shown[at : at + _DUMP_BYTES_IN_LINE]
-        letters = piece.translate(_DOTS).decode("ascii")
-        yield Text(f"{at:08x}  {piece.hex(' '):<47}  {letters}", "dim")
-    if len(payload) > len(shown):
-        yield Text(f"… {len(payload) - len(shown):,} more bytes", "dim")

@@ -3,6 +3,7 @@
 T1  Bytes are text where they are UTF-8 and every character is printable, otherwise hexadecimal, and
     it is always said which.
 T2  Nothing that comes from a file reaches a terminal as a control character.
+T3  Where the output's encoding lacks the characters of drawings, each becomes one of ASCII.
 """
 
 import datetime as dt
@@ -10,9 +11,12 @@ import decimal
 import math
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
+
+_DRAWN: Final = "╭╰╮╯│─┊█▓▁·✗✔…×"
+_IN_ASCII: Final = str.maketrans(_DRAWN, "++\\/|-:#=_.x*>x")
 
 
 class ShownBytes(NamedTuple):
@@ -52,6 +56,20 @@ def shown_text(text: str) -> str:
         each if each.isprintable() else each.encode("unicode_escape", "surrogatepass").decode()
         for each in text
     )
+
+
+def is_drawable(encoding: str) -> bool:
+    """Whether an encoding has the characters that drawings are made of."""
+    try:
+        _DRAWN.encode(encoding)
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
+def drawn_in_ascii(text: str) -> str:
+    """Give a text of the same length, its drawing characters replaced by similar ones of ASCII."""
+    return text.translate(_IN_ASCII)
 
 
 def counted(number: int, noun: str) -> str:

@@ -30,6 +30,7 @@ from neve.model.arrow_types import (
     type_name,
 )
 from neve.model.scalar_values import Unfit
+from neve.model.shown_value import shown
 
 # Arrow arrays of any type: the stubs make each kind of scalar a type argument of its own.
 ArrowArray: TypeAlias = "pa.Array[Any]"
@@ -72,7 +73,7 @@ def fit_column(array: ArrowArray, field: ArrowField) -> ArrowArray:
     except Unfit as unfit:
         row, first = _first_bad_row(array, field, unfit)
     column = f"{field.name}.{first.path}" if first.path else field.name
-    where = f"column {column!r}" if row is None else f"column {column!r}, row {row}"
+    where = f"column {shown(column)}" if row is None else f"column {shown(column)}, row {row}"
     raise SchemaMismatch(
         f"{where}: {first.reason}",
         column=column,

@@ -25,6 +25,7 @@ from typing import Final, TypeAlias, cast
 import pyarrow as pa
 
 from neve.errors import LimitExceeded, SchemaMismatch
+from neve.model.shown_value import shown, shown_type
 
 FIELD_ID_KEY: Final = b"PARQUET:field_id"
 DOC_KEY: Final = b"doc"
@@ -234,13 +235,13 @@ def _normalize_decimal(arrow_type: pa.DataType, *, path: str) -> pa.DataType:
     precision, scale = decimal.precision, decimal.scale
     if precision > DECIMAL_DIGITS_MAX:
         raise SchemaMismatch(
-            f"column {path!r} has {precision} decimal digits, more than {DECIMAL_DIGITS_MAX}",
+            f"column {shown(path)} has {precision} decimal digits, more than {DECIMAL_DIGITS_MAX}",
             column=path,
             hint=f"Use at most decimal128({DECIMAL_DIGITS_MAX}, s), or string",
         )
     if not 0 <= scale <= precision:
         raise SchemaMismatch(
-            f"column {path!r} has decimal scale {scale} outside 0 to its precision {precision}",
+            f"column {shown(path)} has decimal scale {scale} outside 0 to its precision {precision}",
             column=path,
             hint="Use a precision that covers the scale, and a scale of at least 0",
         )
@@ -251,7 +252,7 @@ def _check_fixed(arrow_type: pa.DataType, *, path: str) -> pa.DataType:
     width = cast("pa.FixedSizeBinaryType", arrow_type).byte_width
     if not 1 <= width <= FIXED_BYTES_MAX:
         raise SchemaMismatch(
-            f"column {path!r} has fixed width {width}, not 1 to {FIXED_BYTES_MAX} bytes",
+            f"column {shown(path)} has fixed width {width}, not 1 to {FIXED_BYTES_MAX} bytes",
             column=path,
             hint="Use binary",
         )
@@ -262,7 +263,7 @@ def _normalize_nested(arrow_type: pa.DataType, *, path: str, depth: int) -> pa.D
     if pa.types.is_struct(arrow_type):
         if arrow_type.num_fields == 0:
             raise SchemaMismatch(
-                f"column {path!r} is a struct without fields",
+                f"column {shown(path)} is a struct without fields",
                 column=path,
                 hint="Give the struct a field; Parquet cannot store an empty one",
             )
@@ -275,7 +276,7 @@ def _normalize_nested(arrow_type: pa.DataType, *, path: str, depth: int) -> pa.D
         key = _normalize_field(arrow_type.key_field, role="key", path=path, depth=depth)
         if kind_of(key.type) in NESTED_KINDS:
             raise SchemaMismatch(
-                f"column {path!r} is a map with {key.type} keys",
+                f"column {shown(path)} is a map with {shown_type(key.type)} keys",
                 column=path,
                 hint="Use a primitive key, or a list of structs",
             )
@@ -299,7 +300,7 @@ def _refusal(arrow_type: pa.DataType, *, path: str) -> SchemaMismatch:
     if hint is None and isinstance(arrow_type, pa.BaseExtensionType):
         hint = f"Use its storage type, {arrow_type.storage_type}"
     return SchemaMismatch(
-        f"column {path!r} has type {arrow_type}, which an Iceberg table cannot hold",
+        f"column {shown(path)} has type {shown_type(arrow_type)}, which an Iceberg table cannot hold",
         column=path,
         hint=hint or "Use one of the types listed in neve.model.arrow_types",
     )

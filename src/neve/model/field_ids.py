@@ -17,6 +17,7 @@ from neve.model.arrow_types import (
     field_metadata,
     with_child_fields,
 )
+from neve.model.shown_value import shown
 
 FIELDS_MAX: Final = 10_000
 NAME_BYTES_MAX: Final = 255
@@ -75,21 +76,25 @@ def check_fields(fields: tuple[ArrowField, ...], *, last_field_id: int) -> None:
             raise too_many_fields(FIELDS_MAX + 1)
         check_name(field.name, where=path)
         if path in names:
-            raise InvalidArgument(f"S2: two fields are named {path!r}", hint="Rename one of them")
+            raise InvalidArgument(
+                f"S2: two fields are named {shown(path)}", hint="Rename one of them"
+            )
         names.add(path)
         field_id = field_id_of(field)
         if field_id is None or not 1 <= field_id <= last_field_id:
             raise InvalidArgument(
-                f"S1: field {path!r} has id {field_id}, not one of 1 to {last_field_id}"
+                f"S1: field {shown(path)} has id {field_id}, not one of 1 to {last_field_id}"
             )
         if field_id in ids:
-            raise InvalidArgument(f"S1: fields {ids[field_id]!r} and {path!r} share id {field_id}")
+            raise InvalidArgument(
+                f"S1: fields {shown(ids[field_id])} and {shown(path)} share id {field_id}"
+            )
         ids[field_id] = path
 
 
 def check_name(name: str, *, where: str) -> None:
     """Check S2 for one name."""
-    check_text(name, what=f"name {where!r}")
+    check_text(name, what=f"name {shown(where)}")
     size = len(name.encode())
     if not 1 <= size <= NAME_BYTES_MAX or "\0" in name:
         found = "holds a NUL" if "\0" in name else f"takes {size} bytes"
@@ -103,7 +108,7 @@ def check_not_reserved(name: str) -> None:
     """Check S3 for the name of a column."""
     if name in _RESERVED_NAMES or name.startswith(_RESERVED_PREFIX):
         raise InvalidArgument(
-            f"S3: column name {name!r} is reserved",
+            f"S3: column name {shown(name)} is reserved",
             hint=f"Rename it: Iceberg's row lineage and names in {_RESERVED_PREFIX}… are taken",
         )
 

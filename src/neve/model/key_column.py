@@ -23,6 +23,7 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 
 from neve.errors import InvalidArgument, LimitExceeded, SchemaMismatch
+from neve.model.shown_value import shown, shown_type
 
 # pyarrow's classes take type arguments in the stubs only, hence the quotes.
 ArrowArray: TypeAlias = "pa.Array[pa.Scalar[pa.DataType]]"
@@ -81,7 +82,7 @@ class KeyColumn:
         kind, width = _layout(name, key_type)
         if width is not None and width > KEY_BYTES_MAX:
             raise LimitExceeded(
-                f"key column {name!r} takes {width} bytes",
+                f"key column {shown(name)} takes {width} bytes",
                 limit=KEY_BYTES_MAX,
                 actual=width,
                 hint=f"A whole key has at most {KEY_BYTES_MAX} bytes",
@@ -92,7 +93,7 @@ class KeyColumn:
         """Make the error for a value this column cannot hold; `what` continues its name."""
         where = "" if row is None else f" in row {row}"
         return SchemaMismatch(
-            f"key column {self.name!r} ({self.type}) {what}{where}",
+            f"key column {shown(self.name)} ({shown_type(self.type)}) {what}{where}",
             column=self.name,
             row=row,
             hint=hint,
@@ -109,7 +110,7 @@ def _layout(name: str, key_type: pa.DataType) -> tuple[KeyKind, int | None]:
     if pa.types.is_fixed_size_binary(key_type) and key_type.byte_width > 0:
         return KeyKind.FIXED, key_type.byte_width
     raise InvalidArgument(
-        f"column {name!r} cannot be in a primary key: its type is {key_type}",
+        f"column {shown(name)} cannot be in a primary key: its type is {shown_type(key_type)}",
         hint="Use bool, int32, int64, float32, float64, decimal128(p, s) with 0 <= s <= p, date32, "
         "time64[us], timestamp[us] or timestamp[ns] (naive or UTC), string, binary, "
         "fixed_size_binary(n) with n above 0, or uuid",

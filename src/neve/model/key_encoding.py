@@ -39,6 +39,7 @@ from neve.model.key_column import KEY_BYTES_MAX, ArrowArray, ArrowColumn, KeyArr
 from neve.model.key_range import KeyRange
 from neve.model.key_values import EncodeValue, unescape, value_codec
 from neve.model.key_vectors import KeyVectors
+from neve.model.shown_value import shown
 
 SEQUENCE_MAX: Final = 2**56 - 2
 
@@ -135,7 +136,9 @@ class KeyEncoder:
                 following = at + column.width
                 piece = key[at:following]
                 if following > len(key):
-                    raise Corruption(f"key ends inside column {column.name!r}", offset=len(key))
+                    raise Corruption(
+                        f"key ends inside column {shown(column.name)}", offset=len(key)
+                    )
             values.append(decode(piece, at))
             at = following
         if at != len(key):

@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from neve.errors import Corruption, SchemaMismatch
 from neve.model.key_column import KeyColumn, KeyKind
+from neve.model.shown_value import shown, shown_type
 
 EncodeValue: TypeAlias = Callable[[object], bytes]
 DecodeValue: TypeAlias = Callable[[bytes, int], object]
@@ -142,7 +143,7 @@ def _bool_codec(column: KeyColumn) -> ValueCodec:
 
     def decode(piece: bytes, at: int) -> object:
         if piece[0] > 1:
-            raise Corruption(f"byte {piece[0]:02x} is no bool of {column.name!r}", offset=at)
+            raise Corruption(f"byte {piece[0]:02x} is no bool of {shown(column.name)}", offset=at)
         return piece[0] == 1
 
     return ValueCodec(encode, decode)
@@ -211,7 +212,7 @@ def _float_codec(column: KeyColumn) -> ValueCodec:
         bits ^= sign if bits & sign else ones
         number: float = layout.unpack(bits.to_bytes(width, "big"))[0]
         if math.isnan(number) or bits == sign:
-            raise Corruption(f"NaN or -0.0 in key column {column.name!r}", offset=at)
+            raise Corruption(f"NaN or -0.0 in key column {shown(column.name)}", offset=at)
         return number
 
     return ValueCodec(encode, decode)
@@ -258,7 +259,9 @@ def _decimal_codec(column: KeyColumn) -> ValueCodec:
     def decode(piece: bytes, at: int) -> object:
         number = _signed_number(piece)
         if not -ceiling < number < ceiling:
-            raise Corruption(f"too many digits for {column.type} {column.name!r}", offset=at)
+            raise Corruption(
+                f"too many digits for {shown_type(column.type)} {shown(column.name)}", offset=at
+            )
         return Decimal(number).scaleb(-scale, context=_EXACT)
 
     return ValueCodec(encode, decode)
@@ -294,7 +297,7 @@ def _time_codec(column: KeyColumn) -> ValueCodec:
     def decode(piece: bytes, at: int) -> object:
         number = _signed_number(piece)
         if not 0 <= number < _DAY_MICROSECONDS:
-            raise Corruption(f"no time of day in key column {column.name!r}", offset=at)
+            raise Corruption(f"no time of day in key column {shown(column.name)}", offset=at)
         return (_EPOCH + timedelta(microseconds=number)).time()
 
     return ValueCodec(encode, decode)
@@ -392,7 +395,7 @@ def _text_codec(column: KeyColumn) -> ValueCodec:
         try:
             return raw.decode()
         except UnicodeDecodeError:
-            raise Corruption(f"key column {column.name!r} is not UTF-8", offset=at) from None
+            raise Corruption(f"key column {shown(column.name)} is not UTF-8", offset=at) from None
 
     return ValueCodec(encode, decode)
 

@@ -37,6 +37,7 @@ from neve.model.key_column import (
     KeyKind,
 )
 from neve.model.key_values import NUL, NUL_ESCAPED, TERMINATOR
+from neve.model.shown_value import shown, shown_type
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Flags: TypeAlias = npt.NDArray[np.bool_]
@@ -194,7 +195,8 @@ def _checked(column: KeyColumn, array: ArrowColumn) -> ArrowArray:
         raise column.refuses(f"was given {type(array).__name__}", hint="Pass an Arrow array")
     if array.type != column.type:
         raise column.refuses(
-            f"was given an array of {array.type}", hint=f"Cast it to {column.type} first"
+            f"was given an array of {shown_type(array.type)}",
+            hint=f"Cast it to {shown_type(column.type)} first",
         )
     if array.null_count:
         row = pc.index(array.is_null(), pa.scalar(value=True)).as_py()
@@ -277,7 +279,7 @@ def _restored(column: KeyColumn, field: Words) -> ArrowArray:
     """Undo `_ordered` for one column."""
     match column.kind:
         case KeyKind.BOOL:
-            _refuse_rows(field > 1, f"no bool in key column {column.name!r}")
+            _refuse_rows(field > 1, f"no bool in key column {shown(column.name)}")
             return pa.array(field.astype(np.bool_))
         case KeyKind.INTEGER | KeyKind.DATE | KeyKind.TIME | KeyKind.TIMESTAMP:
             words = field.astype(field.dtype.newbyteorder("="))
@@ -288,11 +290,11 @@ def _restored(column: KeyColumn, field: Words) -> ArrowArray:
             sign = _sign(words)
             words ^= np.where(words >= sign, sign, ~(words & 0))
             unwritten = np.isnan(_as_floats(words)) | (words == sign)
-            _refuse_rows(unwritten, f"NaN or -0.0 in key column {column.name!r}")
+            _refuse_rows(unwritten, f"NaN or -0.0 in key column {shown(column.name)}")
             return _array_of(column, words)
         case KeyKind.DECIMAL:
             lowest: Flags = (field == 0).all(axis=1)
-            _refuse_rows(lowest, f"too many digits in key column {column.name!r}")
+            _refuse_rows(lowest, f"too many digits in key column {shown(column.name)}")
             halves = field[:, ::-1].astype(_U64, order="C")
             halves[:, 1] ^= _sign(halves)
             return _array_of(column, halves)
@@ -311,7 +313,9 @@ def _array_of(column: KeyColumn, stored: npt.NDArray[np.generic]) -> ArrowArray:
     array = pa.Array.from_buffers(column.type, rows, [None, _buffer(stored)])
     invalid = first_invalid_row(array)
     if invalid is not None:
-        raise Corruption(f"no {column.type} in key column {column.name!r}, in row {invalid}")
+        raise Corruption(
+            f"no {shown_type(column.type)} in key column {shown(column.name)}, in row {invalid}"
+        )
     return array
 
 
@@ -455,8 +459,8 @@ def _text_ends(
     # The pad stands for "no stop left"; it lies behind the limit of every row.
     padded: Positions = np.append(stops, data.size)
     ends: Positions = padded[np.searchsorted(stops, starts)]
-    _refuse_rows(ends + 1 >= limits, f"key ends inside column {column.name!r}")
-    _refuse_rows(data[ends + 1] != 0, f"bad escape in key column {column.name!r}")
+    _refuse_rows(ends + 1 >= limits, f"key ends inside column {shown(column.name)}")
+    _refuse_rows(data[ends + 1] != 0, f"bad escape in key column {shown(column.name)}")
     return ends
 
 
@@ -465,7 +469,7 @@ def _texts(column: KeyColumn, data: Bytes, *, starts: Positions, ends: Positions
     total = int((ends - starts).sum())
     if total > _OFFSET_MAX:
         raise LimitExceeded(
-            f"key column {column.name!r} has {total} bytes in all",
+            f"key column {shown(column.name)} has {total} bytes in all",
             limit=_OFFSET_MAX,
             actual=total,
             hint="Decode fewer keys at a time",
@@ -481,5 +485,5 @@ def _texts(column: KeyColumn, data: Bytes, *, starts: Positions, ends: Positions
     array = array.view(column.type)
     invalid = first_invalid_row(array)
     if invalid is not None:
-        raise Corruption(f"key column {column.name!r} is not UTF-8, in row {invalid}")
+        raise Corruption(f"key column {shown(column.name)} is not UTF-8, in row {invalid}")
     return array

@@ -26,6 +26,7 @@ import pyarrow as pa
 
 from neve.errors import Corruption, InvalidArgument, LimitExceeded
 from neve.model.schema_view import ArrowArray, SchemaView, read_column
+from neve.model.shown_value import shown
 from neve.model.transforms import (
     Bucket,
     Identity,
@@ -77,12 +78,12 @@ class PartitionSpec:
         for field in self.fields:
             if not 1 <= field.source_id <= _ID_MAX:
                 raise InvalidArgument(
-                    f"partition field {field.name!r} has source id {field.source_id}",
+                    f"partition field {shown(field.name)} has source id {field.source_id}",
                     hint="Name the field id of a column",
                 )
             if not FIRST_FIELD_ID <= field.field_id <= _ID_MAX:
                 raise InvalidArgument(
-                    f"partition field {field.name!r} has field id {field.field_id}",
+                    f"partition field {shown(field.name)} has field id {field.field_id}",
                     hint=f"Number partition fields from {FIRST_FIELD_ID}: below are columns",
                 )
             if not field.name:
@@ -101,7 +102,7 @@ class PartitionSpec:
         for mark, field in zip(marks, self.fields, strict=True):
             if mark in first_with:
                 raise InvalidArgument(
-                    f"partition fields {first_with[mark].name!r} and {field.name!r} have the same "
+                    f"partition fields {shown(first_with[mark].name)} and {shown(field.name)} have the same "
                     f"{what}",
                     hint="Leave one of them out; of year, month, day and hour keep the finest",
                 )
@@ -144,7 +145,7 @@ class PartitionSpec:
                 )
             if field.name in {other.name for other in schema.columns} - {column.name}:
                 raise InvalidArgument(
-                    f"partition field {text!r} would be named {field.name!r}, as a column is",
+                    f"partition field {shown(text)} would be named {shown(field.name)}, as a column is",
                     hint="Rename the column, or partition by another",
                 )
             fields.append(field)
@@ -261,5 +262,5 @@ def _member(document: object, key: str, kind: type[_Json]) -> _Json:
     value = document.get(key) if isinstance(document, dict) else None
     # JSON's true is an int to Python.
     if not isinstance(value, kind) or isinstance(value, bool):
-        raise Corruption(f"a partition spec has no {kind.__name__} {key!r}")
+        raise Corruption(f"a partition spec has no {kind.__name__} {shown(key)}")
     return value

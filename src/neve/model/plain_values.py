@@ -35,6 +35,7 @@ import pyarrow as pa
 
 from neve.errors import InvalidArgument, SchemaMismatch
 from neve.model.schema_view import ArrowArray, ArrowScalar
+from neve.model.shown_value import shown, shown_type
 
 PlainValue: TypeAlias = bool | int | float | Decimal | str | bytes
 
@@ -72,7 +73,7 @@ def to_plain(value: object, type_: pa.DataType, *, column: str) -> PlainValue:
     located = locate(value, type_, column=column)
     if located.floor is None or not located.exact:
         raise SchemaMismatch(
-            f"column {column!r} is {type_} and cannot hold {_shown(value)}",
+            f"column {shown(column)} is {shown_type(type_)} and cannot hold {shown(value)}",
             column=column,
             hint="Pass a value inside the type's range and precision",
         )
@@ -109,7 +110,7 @@ def locate(value: object, type_: pa.DataType, *, column: str) -> Located:
     if pa.types.is_binary(type_):
         return seen.as_binary(width=None)
     raise InvalidArgument(
-        f"column {column!r} is {type_}: its values cannot be compared",
+        f"column {shown(column)} is {shown_type(type_)}: its values cannot be compared",
         hint="Only is_null and not_null work on nested columns",
     )
 
@@ -202,8 +203,8 @@ class _Literal:
 
     def refuse(self, wanted: str, *, cause: Exception | None = None) -> NoReturn:
         raise SchemaMismatch(
-            f"column {self.column!r} is {self.type_} and was compared with "
-            f"{type(self.value).__name__} {_shown(self.value)}",
+            f"column {shown(self.column)} is {shown_type(self.type_)} and was compared with "
+            f"{type(self.value).__name__} {shown(self.value)}",
             column=self.column,
             hint=f"Pass {wanted}",
         ) from cause

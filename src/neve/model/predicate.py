@@ -43,6 +43,7 @@ from neve.model.bound_predicate import (
 )
 from neve.model.plain_values import Located, PlainValue, is_float, is_nan, locate
 from neve.model.schema_view import SchemaView
+from neve.model.shown_value import shown, shown_type
 
 # Trees are walked recursively; "and" and "or" chains count once, however long.
 PREDICATE_DEPTH_MAX: Final = 100
@@ -162,7 +163,7 @@ class ColumnName:
         self.name = name
 
     def __repr__(self) -> str:
-        return f"col({self.name!r})"
+        return f"col({shown(self.name)})"
 
     # Comparing makes a predicate, so a column name cannot be looked up in a set or a dict.
     __hash__ = None  # type: ignore[assignment]
@@ -220,7 +221,7 @@ class ColumnName:
     def _members(self, values: Iterable[object]) -> tuple[object, ...]:
         if isinstance(values, str | bytes | bytearray | memoryview):
             raise InvalidArgument(
-                f"column {self.name!r} was looked for in one {type(values).__name__}",
+                f"column {shown(self.name)} was looked for in one {type(values).__name__}",
                 hint="Pass a list of values",
             )
         return tuple(values)
@@ -231,22 +232,22 @@ class ColumnName:
     def _checked(self, value: object) -> object:
         if value is None:
             raise InvalidArgument(
-                f"column {self.name!r} was compared with None",
+                f"column {shown(self.name)} was compared with None",
                 hint="Nothing equals NULL: use is_null() or not_null()",
             )
         if isinstance(value, ColumnName):
             raise InvalidArgument(
-                f"columns {self.name!r} and {value.name!r} were compared with each other",
+                f"columns {shown(self.name)} and {shown(value.name)} were compared with each other",
                 hint="Compare a column with a value",
             )
         if not isinstance(value, _LITERALS):
             raise InvalidArgument(
-                f"column {self.name!r} was compared with a {type(value).__name__}",
+                f"column {shown(self.name)} was compared with a {type(value).__name__}",
                 hint="Use a number, text, bytes, a date, a time, a datetime or a UUID",
             )
         if is_nan(value):
             raise InvalidArgument(
-                f"column {self.name!r} was compared with {value!r}",
+                f"column {shown(self.name)} was compared with {shown(value)}",
                 hint="Nothing equals NaN: use is_nan() or not_nan()",
             )
         # A predicate is a value; what can still change is copied.
@@ -324,7 +325,7 @@ def _check_operator(column: BoundColumn, operator: Operator) -> None:
     else:
         return
     raise InvalidArgument(
-        f"{operator.value!r} cannot be asked of column {column.name!r} of type {column.type}",
+        f"{operator.value!r} cannot be asked of column {shown(column.name)} of type {shown_type(column.type)}",
         hint=f"Use {wanted}",
     )
 

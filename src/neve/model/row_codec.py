@@ -33,6 +33,7 @@ from neve.model.row_values import Domain, initial_value, value_reader, value_wri
 from neve.model.row_vectors import RowVectors
 from neve.model.scalar_values import FromRaw, Raw, ToRaw, Unfit, scalar_form
 from neve.model.schema import Column, TableSchema, normalize_batch, similar_name_hint
+from neve.model.shown_value import shown
 
 ROW_BYTES_MAX: Final = (1 << 31) - 1
 
@@ -220,7 +221,7 @@ class _RowWriter:
             unknown = next(name for name in row if name not in self._names)
             similar = similar_name_hint(str(unknown), [column.name for column, _ in self._columns])
             raise SchemaMismatch(
-                f"column {unknown!r} is not in the table", column=str(unknown), hint=similar
+                f"column {shown(unknown)} is not in the table", column=str(unknown), hint=similar
             )
         raws = [_raw_of(column, to_raw, row) for column, to_raw in self._columns]
         size = sum(len(cast("bytes", raws[at] or b"")) for at in self._layout.variable)
@@ -236,7 +237,7 @@ def _raw_of(column: Column, to_raw: ToRaw, row: Mapping[str, object]) -> MaybeRa
         if column.nullable:
             return None
         raise SchemaMismatch(
-            f"column {column.name!r} is {'NULL' if given else 'missing'} and may not be",
+            f"column {shown(column.name)} is {'NULL' if given else 'missing'} and may not be",
             column=column.name,
             hint=f"Give it a {type_name(column.type)} value",
         )
@@ -248,7 +249,7 @@ def _raw_of(column: Column, to_raw: ToRaw, row: Mapping[str, object]) -> MaybeRa
     except Unfit as unfit:
         path = f"{column.name}.{unfit.path}" if unfit.path else column.name
         raise SchemaMismatch(
-            f"column {path!r}: {unfit.reason}",
+            f"column {shown(path)}: {unfit.reason}",
             column=path,
             hint=f"The column holds {type_name(column.type)}",
         ) from unfit
@@ -365,12 +366,14 @@ class _RowReader:
         for column, at, read in self._columns:
             raw = values[at]
             if raw is None and not column.nullable:
-                raise Corruption(f"row has NULL in column {column.name!r}, which is never NULL")
+                raise Corruption(
+                    f"row has NULL in column {shown(column.name)}, which is never NULL"
+                )
             try:
                 row[column.name] = raw if raw is None or read is None else read(cast("Raw", raw))
             except Unfit as unfit:
                 raise SchemaMismatch(
-                    f"column {column.name!r}: {unfit.reason}",
+                    f"column {shown(column.name)}: {unfit.reason}",
                     column=column.name,
                     hint="Read the row as Arrow, which has no such limit",
                 ) from unfit

@@ -35,6 +35,7 @@ from neve.model.row_layout import (
 )
 from neve.model.scalar_values import FromRaw, Raw, ToRaw, Unfit, scalar_form
 from neve.model.schema import Column
+from neve.model.shown_value import shown
 
 
 class Domain(Enum):
@@ -107,7 +108,7 @@ def initial_value(column: Column) -> object:
     """Give what a column is in a row that was written before it existed; raises Corruption."""
     if column.initial_default is None and not column.nullable:
         raise Corruption(
-            f"row has no column {column.name!r}, which is never NULL and has no initial default",
+            f"row has no column {shown(column.name)}, which is never NULL and has no initial default",
             hint="The row belongs to another schema, or its bytes were changed",
         )
     return column.initial_default
@@ -155,7 +156,7 @@ def _struct_writer(fields: Sequence[ArrowField], domain: Domain) -> ToRaw:
             raise Unfit(f"expected a dict, got {type(value).__name__}")
         if not value.keys() <= names:
             unknown = next(name for name in value if name not in names)
-            raise Unfit(f"field {unknown!r}, which the column does not have")
+            raise Unfit(f"field {shown(unknown)}, which the column does not have")
         return layout.pack(
             [_write_member(member, value.get(each.name), each) for each, member in members]
         )
@@ -223,7 +224,7 @@ def _nested_reader(stored: pa.DataType, wanted: pa.DataType, domain: Domain) -> 
 def _read_member(read: FromRaw | None, raw: MaybeRaw, field: ArrowField) -> object:
     if raw is None:
         if not field.nullable:
-            raise Corruption(f"row has NULL in {field.name!r}, which is never NULL")
+            raise Corruption(f"row has NULL in {shown(field.name)}, which is never NULL")
         return None
     return raw if read is None else read(raw)
 

@@ -21,6 +21,7 @@ from neve.model.row_layout import LENGTH_BYTES, BodyLayout, StoredField, parse_h
 from neve.model.row_values import Domain, initial_value, storage_type, value_reader, value_writer
 from neve.model.scalar_values import ToRaw, scalar_form
 from neve.model.schema import Column, TableSchema, constant_array
+from neve.model.shown_value import shown
 
 _Bytes: TypeAlias = npt.NDArray[np.uint8]
 _Flags: TypeAlias = npt.NDArray[np.bool_]
@@ -224,7 +225,7 @@ class _ColumnReader:
         start, width = self._places.span[at]
         entries = head[:, start : start + width]
         if not column.nullable and nulls.any():
-            raise _damage(nulls, f"has NULL in column {column.name!r}, which is never NULL")
+            raise _damage(nulls, f"has NULL in column {shown(column.name)}, which is never NULL")
         nth = self._places.piece_of.get(at)
         if nth is None:
             return _checked(_fixed_array(stored, entries, nulls), column)
@@ -289,5 +290,7 @@ def _checked(array: ArrowArray, column: Column) -> ArrowArray:
     try:
         array.validate(full=True)
     except pa.ArrowInvalid as error:
-        raise Corruption(f"rows have damaged values in column {column.name!r}: {error}") from error
+        raise Corruption(
+            f"rows have damaged values in column {shown(column.name)}: {error}"
+        ) from error
     return array if array.type == column.type else array.cast(column.type)

@@ -72,6 +72,7 @@ from neve.model.schema_json import (
     type_from_json,
     type_to_json,
 )
+from neve.model.shown_value import shown, shown_type
 
 # Similar names are looked for among this many columns, so that an error stays cheap.
 _SUGGESTION_COLUMNS_MAX: Final = 1_000
@@ -99,12 +100,12 @@ class Column:
         normal = normalize_type(self.type, column=self.name)
         if not self.type.equals(normal, check_metadata=True):
             raise SchemaMismatch(
-                f"column {self.name!r} has type {self.type}, which a table holds as {normal}",
+                f"column {shown(self.name)} has type {shown_type(self.type)}, which a table holds as {shown_type(normal)}",
                 column=self.name,
                 hint="Pass the type through normalize_type, or use TableSchema.from_arrow",
             )
         if self.doc is not None:
-            check_text(self.doc, what=f"doc of column {self.name!r}")
+            check_text(self.doc, what=f"doc of column {shown(self.name)}")
         for name in ("initial_default", "write_default"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, self._canonical_default(getattr(self, name)))
@@ -112,18 +113,18 @@ class Column:
     def _canonical_default(self, value: object) -> object:
         if kind_of(self.type) in NESTED_KINDS:
             raise InvalidArgument(
-                f"column {self.name!r} is {kind_of(self.type)} and cannot have a default",
+                f"column {shown(self.name)} is {kind_of(self.type)} and cannot have a default",
                 hint="Make it nullable instead",
             )
         try:
             canonical = canonical_scalar(self.type, value)
         except Unfit as unfit:
             raise SchemaMismatch(
-                f"default of column {self.name!r}: {unfit.reason}", column=self.name
+                f"default of column {shown(self.name)}: {unfit.reason}", column=self.name
             ) from unfit
         if not is_json_default(canonical):
             raise InvalidArgument(
-                f"default of column {self.name!r} is {canonical}, which JSON cannot say",
+                f"default of column {shown(self.name)} is {canonical}, which JSON cannot say",
                 hint="Use a finite number",
             )
         return canonical
@@ -293,12 +294,12 @@ def normalize_batch(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatc
     for at, name in enumerate(batch.schema.names):
         if name not in schema:
             raise SchemaMismatch(
-                f"column {name!r} of the batch is not in the table",
+                f"column {shown(name)} of the batch is not in the table",
                 column=name,
                 hint=similar_name_hint(name, schema.arrow_schema.names),
             )
         if name in positions:
-            raise SchemaMismatch(f"column {name!r} is in the batch twice", column=name)
+            raise SchemaMismatch(f"column {shown(name)} is in the batch twice", column=name)
         positions[name] = at
     arrays = [
         fit_column(batch.column(positions[column.name]), arrow_field)
@@ -326,7 +327,7 @@ def constant_array(column: Column, value: object, *, length: int) -> ArrowArray:
 def _left_out(column: Column, *, length: int) -> ArrowArray:
     if column.write_default is None and not column.nullable:
         raise SchemaMismatch(
-            f"column {column.name!r} is missing from the batch and has no default",
+            f"column {shown(column.name)} is missing from the batch and has no default",
             column=column.name,
             hint="Add the column: it is never NULL",
         )
@@ -334,7 +335,7 @@ def _left_out(column: Column, *, length: int) -> ArrowArray:
 
 
 def _no_such_column(name: str, names: Sequence[str]) -> NotFound:
-    return NotFound(f"no column is named {name!r}", hint=similar_name_hint(name, names))
+    return NotFound(f"no column is named {shown(name)}", hint=similar_name_hint(name, names))
 
 
 def _normal_field(arrow_field: ArrowField) -> ArrowField:
@@ -362,12 +363,12 @@ def _column_of(arrow_field: ArrowField, *, required: bool) -> Column:
 def _check_key_names(primary_key: Sequence[str], names: Sequence[str]) -> None:
     if isinstance(primary_key, str):
         raise InvalidArgument(
-            f"S4: the primary key is the text {primary_key!r}, not a list of column names",
-            hint=f"Pass [{primary_key!r}]",
+            f"S4: the primary key is the text {shown(primary_key)}, not a list of column names",
+            hint=f"Pass [{shown(primary_key)}]",
         )
     for name in primary_key:
         if not isinstance(name, str):
-            raise InvalidArgument(f"S4: {name!r} in the primary key is no column name")
+            raise InvalidArgument(f"S4: {shown(name)} in the primary key is no column name")
         if name not in names:
             raise _no_such_column(name, names)
 
@@ -383,11 +384,11 @@ def _check_key(primary_key: tuple[int, ...], by_id: dict[int, Column]) -> None:
             raise InvalidArgument(f"S4: no column has field id {field_id} of the primary key")
         if kind_of(column.type) in NESTED_KINDS:
             raise InvalidArgument(
-                f"S4: key column {column.name!r} is a {kind_of(column.type)}",
+                f"S4: key column {shown(column.name)} is a {kind_of(column.type)}",
                 hint="Use a primitive column as key",
             )
         if column.nullable:
-            raise InvalidArgument(f"S4: key column {column.name!r} may be NULL")
+            raise InvalidArgument(f"S4: key column {shown(column.name)} may be NULL")
 
 
 def _column_to_json(column: Column, *, docs: bool) -> Json:

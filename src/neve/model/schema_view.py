@@ -6,6 +6,7 @@ from typing import Any, Protocol, TypeAlias
 import pyarrow as pa
 
 from neve.errors import SchemaMismatch
+from neve.model.shown_value import shown, shown_type
 
 # pyarrow's classes are generic to the type checker only, so the names are spelled as text. The
 # kernels' stubs take arrays of certain types; which type an array has is known at run time.
@@ -54,14 +55,14 @@ def read_column(batch: pa.RecordBatch, column: ColumnView) -> ArrowArray:
     position = batch.schema.get_field_index(column.name)
     if position < 0:
         raise SchemaMismatch(
-            f"the batch has no column {column.name!r}, or has it twice",
+            f"the batch has no column {shown(column.name)}, or has it twice",
             column=column.name,
             hint="Read this column too, under the name it has in the table",
         )
     array = batch.column(position)
     if array.type != column.type:
         raise SchemaMismatch(
-            f"column {column.name!r} is {array.type} in the batch and {column.type} in the table",
+            f"column {shown(column.name)} is {shown_type(array.type)} in the batch and {shown_type(column.type)} in the table",
             column=column.name,
             hint="Cast the batch to the table's schema first",
         )

@@ -35,6 +35,7 @@ from neve.model.bucket_hash import hash_column, hash_value
 from neve.model.column_words import decimal_halves, decimals_of_halves, integers, with_nulls_of
 from neve.model.plain_values import PlainValue, decimal_of, is_float, to_plain, unscaled_of
 from neve.model.schema_view import ArrowArray
+from neve.model.shown_value import shown, shown_type
 
 PARAMETER_MAX: Final = (1 << 31) - 1
 
@@ -97,7 +98,7 @@ class Transform(ABC):
             return
         others = [name for name, sample in _SAMPLES.items() if sample.accepts(source)]
         raise InvalidArgument(
-            f"{self} cannot be applied to column {column!r} of type {source}",
+            f"{self} cannot be applied to column {shown(column)} of type {shown_type(source)}",
             hint=f"It takes {', '.join(others)}"
             if others
             else "Partition by a column of a primitive type",
@@ -299,7 +300,7 @@ class Truncate(Transform):
 
     def _too_low(self, source: pa.DataType, *, column: str, row: int | None) -> SchemaMismatch:
         return SchemaMismatch(
-            f"a value of column {column!r} lies below the lowest multiple of {self.width} that "
+            f"a value of column {shown(column)} lies below the lowest multiple of {self.width} that "
             f"{source} holds{_at(row)}",
             column=column,
             row=row,
@@ -326,7 +327,7 @@ def parse_transform(text: str) -> Transform:
 def _check_parameter(value: object, *, what: str, example: str) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= PARAMETER_MAX:
         raise InvalidArgument(
-            f"{what} is {value!r}", hint=f"Use 1 to {PARAMETER_MAX}, as in {example}"
+            f"{what} is {shown(value)}", hint=f"Use 1 to {PARAMETER_MAX}, as in {example}"
         )
 
 
@@ -337,7 +338,7 @@ def _at(row: int | None) -> str:
 def _too_far(*, column: str, row: int | None) -> SchemaMismatch:
     # Hours of microseconds leave 32 bits about 245,000 years from 1970; nothing else does.
     return SchemaMismatch(
-        f"a value of column {column!r} is too far from 1970 to count its hours{_at(row)}",
+        f"a value of column {shown(column)} is too far from 1970 to count its hours{_at(row)}",
         column=column,
         row=row,
         hint="Correct the value, or partition by day",

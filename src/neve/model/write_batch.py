@@ -15,6 +15,7 @@ SequenceNumber = NewType("SequenceNumber", int)
 
 # The internal key keeps 56 bits for the sequence; the last value is the seek sentinel.
 SEQUENCE_MAX = SequenceNumber((1 << 56) - 2)
+SCHEMA_VERSION_MAX = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +91,8 @@ class WriteBatch:
     schema_version: int = 0
 
     def __post_init__(self) -> None:
-        if self.schema_version < 0:
-            raise InvalidArgument(f"schema version {self.schema_version} is negative")
+        if not 0 <= self.schema_version <= SCHEMA_VERSION_MAX:
+            raise InvalidArgument(f"schema version {self.schema_version} is out of range")
 
     @property
     def row_count(self) -> int:

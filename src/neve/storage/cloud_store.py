@@ -1,4 +1,7 @@
-"""CloudStore: an ObjectStore on S3, Google Cloud Storage or Azure, through obstore.
+"""CloudStore: an ObjectStore on S3, through obstore.
+
+Tested are S3 servers and obstore's store in memory. Stores of Google Cloud Storage and Azure are
+accepted, as obstore gives them the same calls; no test has run against either.
 
 An answer can be lost after its write was applied, and S3 refuses a create that it lost track of.
 So of the answers to a conditional write only "written" is believed; after any other the object is
@@ -71,7 +74,7 @@ class CloudStore:
         object_bytes_max: int = OBJECT_BYTES_MAX,
         listing: Listing = Listing.ORDERED,
     ) -> None:
-        """Keep objects in an S3Store, GCSStore, AzureStore or MemoryStore of obstore.
+        """Keep objects in a store of obstore: S3Store, MemoryStore, or GCSStore and AzureStore.
 
         `patience_seconds` bounds how long a call goes on trying; the time-out in the bucket's
         client options bounds each try. `put` sends what is larger than `part_bytes` in parts. An

@@ -9,12 +9,18 @@ Steps of an append:
 
 Q1  At most one group, or one lone action, is being committed at any time.
 Q2  Groups and lone actions are committed in the order in which they joined.
-Q3  Every thread that joined is woken exactly once, also when its leader fails.
+Q3  Every thread that joined is woken exactly once, also when its leader fails. One whose wait is
+    interrupted leaves the queue, and passes the lead on if it was to have it.
+Q4  A queue belongs to the process that made it: in a forked child, whose other threads are gone,
+    it refuses.
 """
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from os import getpid
 from typing import Generic, Protocol, TypeVar
+
+from neve.errors import Closed
 
 Work = TypeVar("Work", bound="Sized")
 
@@ -43,13 +49,14 @@ class Latch(Protocol):
 class _Seat(Generic[Work]):
     """One thread's place in the queue."""
 
-    __slots__ = ("alone", "committed", "failure", "latch", "work")
+    __slots__ = ("alone", "committed", "failure", "latch", "leads", "work")
 
     def __init__(self, work: Work | None, alone: Callable[[], None] | None) -> None:
         self.work = work
         self.alone = alone
         self.latch: Latch | None = None
         self.committed = False
+        self.leads = False
         self.failure: BaseException | None = None
 
 
@@ -68,12 +75,15 @@ class CommitQueue(Generic[Work]):
         self._group_bytes_max = group_bytes_max
         self._make_latch = make_latch
         self._lock = make_latch()
+        self._process_id = getpid()
         # guarded by _lock
         self._waiting: deque[_Seat[Work]] = deque()
         self._led = False
 
     def submit(self, work: Work) -> None:
         """Commit the work, perhaps with others'; raises what its group's commit raised."""
+        if getpid() != self._process_id:
+            raise _forked()
         self._lock.acquire()
         if self._led:
             self._follow_locked(_Seat(work, None))
@@ -87,6 +97,8 @@ class CommitQueue(Generic[Work]):
 
     def run_alone(self, action: Callable[[], None]) -> None:
         """Run an action while nothing else is committed; raises what it raises."""
+        if getpid() != self._process_id:
+            raise _forked()
         self._lock.acquire()
         if self._led:
             self._follow_locked(_Seat(None, action))
@@ -104,11 +116,24 @@ class CommitQueue(Generic[Work]):
         seat.latch.acquire()
         self._waiting.append(seat)
         self._lock.release()
-        seat.latch.acquire()
+        try:
+            seat.latch.acquire()
+        except BaseException:
+            self._give_up(seat)
+            raise
         if not seat.committed:
             self._lead()
         if seat.failure is not None:
             raise seat.failure
+
+    def _give_up(self, seat: _Seat[Work]) -> None:
+        """Leave the queue because the wait was interrupted; what is being committed stays so."""
+        self._lock.acquire()
+        if seat in self._waiting:
+            self._waiting.remove(seat)
+        self._lock.release()
+        if seat.leads and not seat.committed:
+            self._pass_on()
 
     def _lead(self) -> None:
         self._lock.acquire()
@@ -136,9 +161,10 @@ class CommitQueue(Generic[Work]):
         """Let the first of those waiting lead next."""
         self._lock.acquire()
         if self._waiting:
-            latch = self._waiting[0].latch
-            assert latch is not None
-            latch.release()
+            seat = self._waiting[0]
+            assert seat.latch is not None
+            seat.leads = True
+            seat.latch.release()
         else:
             self._led = False
         self._lock.release()
@@ -156,3 +182,10 @@ class CommitQueue(Generic[Work]):
             byte_count += work.byte_count
             group.append(self._waiting.popleft())
         return group
+
+
+def _forked() -> Closed:
+    return Closed(
+        "this handle belongs to the process that opened it",
+        hint="open it again in the forked child",
+    )

@@ -19,7 +19,7 @@ L4  A failure before link or rename leaves nothing visible, removes the temporar
 
 New directories, links and locks are the business of `neve.storage.local_tree`. Two names are the
 store's own, never an object's: `.tmp-…` and `.lock`. A file named `LOCK` is a lock that a caller
-asked for. Listings show none of them.
+asked for, and nothing but `lock` takes its name. Listings show none of them.
 """
 
 import errno
@@ -39,17 +39,15 @@ from neve.errors import (
 )
 from neve.storage.clock import Clock, IdSource, SystemClock, SystemIds
 from neve.storage.disk import Disk, FileKind, error_from_disk, read_fully
+from neve.storage.file_checks import check_lock_path, check_object_path, check_preallocation
 from neve.storage.local_append_file import LocalAppendFile, LocalLock
 from neve.storage.local_tree import LocalTree, link_found
 from neve.storage.object_store import ObjectInfo, StoredObject
 from neve.storage.posix_disk import PosixDisk
 from neve.storage.table_paths import (
-    LOCK_NAME,
     TEMPORARY_PREFIX,
-    check_path,
     check_prefix,
     is_object_name,
-    join_path,
     split_path,
 )
 
@@ -121,7 +119,7 @@ class LocalStore:
 
     def size(self, path: str) -> int:
         """Bytes in the object; raises NotFound."""
-        check_path(path)
+        check_object_path(path)
         try:
             self._tree.refuse_links(path)
             status = self._disk.stat(self._tree.on_disk(path))
@@ -198,8 +196,7 @@ class LocalStore:
 
     def delete(self, path: str) -> None:
         """Remove an object; one that is not there is no error."""
-        check_path(path)
-        directory, _ = split_path(path)
+        directory = check_object_path(path)
         place = self._tree.on_disk(path)
         try:
             self._tree.refuse_links(path)
@@ -234,7 +231,8 @@ class LocalStore:
 
     def create(self, path: str, *, preallocate_bytes: int = 0) -> LocalAppendFile:
         """Open a new file for appending; raises AlreadyExists."""
-        directory = self._check_append_file(path, preallocate_bytes)
+        directory = check_object_path(path)
+        check_preallocation(path, preallocate_bytes)
         with self._writing("create a file", path):
             self._tree.refuse_links(path)
             self._tree.ensure_directory(directory)
@@ -258,9 +256,9 @@ class LocalStore:
         A taken `new_path` is AlreadyExists. Two writers must not do this in one directory at once:
         a log directory has one writer, who holds its lock.
         """
-        check_path(path)
-        new_directory = self._check_append_file(new_path, preallocate_bytes)
-        directory, _ = split_path(path)
+        directory = check_object_path(path)
+        new_directory = check_object_path(new_path)
+        check_preallocation(path, preallocate_bytes)
         try:
             self._tree.refuse_links(path)
             handle = self._disk.open_file(self._tree.on_disk(path), writable=True)
@@ -282,7 +280,7 @@ class LocalStore:
 
     def make_durable(self, path: str) -> None:
         """Sync a file that another writer left behind; raises NotFound."""
-        check_path(path)
+        check_object_path(path)
         try:
             self._tree.refuse_links(path)
             handle = self._disk.open_file(self._tree.on_disk(path), writable=True)
@@ -297,14 +295,7 @@ class LocalStore:
 
     def lock(self, path: str) -> LocalLock:
         """Take the exclusive lock at `path`, a file named LOCK; raises Fenced when it is held."""
-        check_path(path)
-        directory, name = split_path(path)
-        if name != LOCK_NAME:
-            raise InvalidArgument(
-                "a lock has to be in a file of its own",
-                path=path,
-                hint=f"Name it {join_path(directory, LOCK_NAME)}",
-            )
+        directory = check_lock_path(path)
         with self._writing("take a lock", path):
             self._tree.refuse_links(path)
             self._tree.ensure_directory(directory)
@@ -326,7 +317,7 @@ class LocalStore:
 
     def _read(self, path: str, *, start: int, length: int | None) -> bytes:
         """Read from `start`, to the end when there is no length."""
-        check_path(path)
+        check_object_path(path)
         disk = self._disk
         try:
             self._tree.refuse_links(path)
@@ -418,17 +409,10 @@ class LocalStore:
 
     def _check_object(self, path: str, payload: bytes) -> str:
         """Refuse what cannot be stored; gives the object's directory."""
-        directory = _check_file_name(path)
+        directory = check_object_path(path)
         if len(payload) > self._object_bytes_max:
             raise self._too_large(path, len(payload))
         return directory
-
-    def _check_append_file(self, path: str, preallocate_bytes: int) -> str:
-        if preallocate_bytes < 0:
-            raise InvalidArgument(
-                f"cannot preallocate {preallocate_bytes} bytes", path=path, hint="Give 0 or more"
-            )
-        return _check_file_name(path)
 
     def _too_large(self, path: str, actual: int) -> LimitExceeded:
         return LimitExceeded(
@@ -453,16 +437,6 @@ class LocalStore:
             ) from error
         except OSError as error:
             raise error_from_disk(error, doing=doing, path=path) from error
-
-
-def _check_file_name(path: str) -> str:
-    check_path(path)
-    directory, name = split_path(path)
-    if not is_object_name(name):
-        raise InvalidArgument(
-            f"the name {name} is kept for locks", path=path, hint="Choose another name"
-        )
-    return directory
 
 
 def _failed_read(error: OSError, path: str) -> Exception:

@@ -57,7 +57,7 @@ class LocalTree:
         create: bool,
         lock_wait_seconds: float,
     ) -> None:
-        if not root or "\0" in root:
+        if not root or "\0" in root or not _has_bytes(root):
             raise InvalidArgument(
                 f"{root!a} is not a directory name", hint="Give the path of a directory"
             )
@@ -298,6 +298,15 @@ def link_found(path: str) -> Corruption:
         path=path,
         hint="neve makes none, and one could lead out of the store: remove it, or move the store",
     )
+
+
+def _has_bytes(root: str) -> bool:
+    """Whether the name can be given to the kernel; bytes that are no UTF-8 are all right."""
+    try:
+        root.encode(errors="surrogateescape")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _is_plain(entry: DirectoryEntry) -> bool:

@@ -15,8 +15,9 @@ from typing import Final
 from urllib.parse import quote
 
 from neve.errors import AlreadyExists, Closed, Fenced, InvalidArgument, NotFound
+from neve.storage.file_checks import check_lock_path, check_object_path, check_preallocation
 from neve.storage.object_store import ObjectInfo, StoredObject
-from neve.storage.table_paths import check_path, check_prefix
+from neve.storage.table_paths import check_prefix
 
 
 @dataclass(slots=True)
@@ -67,14 +68,14 @@ class MemoryStore:
 
     def get(self, path: str) -> StoredObject:
         """Read a whole object; raises NotFound."""
-        check_path(path)
+        check_object_path(path)
         with self._contents.lock:
             entry = self._contents.entry_locked(path)
             return StoredObject(payload=bytes(entry.payload), tag=entry.tag)
 
     def get_if_changed(self, path: str, *, tag: str) -> StoredObject | None:
         """Read a whole object unless it still has `tag`; raises NotFound."""
-        check_path(path)
+        check_object_path(path)
         with self._contents.lock:
             entry = self._contents.entry_locked(path)
             if entry.tag == tag:
@@ -83,7 +84,7 @@ class MemoryStore:
 
     def get_range(self, path: str, *, start: int, length: int) -> bytes:
         """Read up to `length` bytes from `start`; short only at the end; raises NotFound."""
-        check_path(path)
+        check_object_path(path)
         if start < 0 or length < 0:
             raise InvalidArgument(
                 f"a byte range starts at {start} with length {length}",
@@ -97,19 +98,19 @@ class MemoryStore:
 
     def size(self, path: str) -> int:
         """Bytes in the object; raises NotFound."""
-        check_path(path)
+        check_object_path(path)
         with self._contents.lock:
             return len(self._contents.entry_locked(path).payload)
 
     def put(self, path: str, payload: bytes) -> str:
         """Write or replace an object; gives its tag."""
-        check_path(path)
+        check_object_path(path)
         with self._contents.lock:
             return self._write_locked(path, payload)
 
     def put_if_absent(self, path: str, payload: bytes) -> str | None:
         """Create an object; gives its tag, or None when another one is already there."""
-        check_path(path)
+        check_object_path(path)
         with self._contents.lock:
             if path in self._contents.entries:
                 return None
@@ -117,7 +118,7 @@ class MemoryStore:
 
     def put_if_match(self, path: str, payload: bytes, *, tag: str) -> str | None:
         """Replace the object that has `tag`; gives the new tag, or None when it has another."""
-        check_path(path)
+        check_object_path(path)
         with self._contents.lock:
             entry = self._contents.entries.get(path)
             if entry is None or entry.tag != tag:
@@ -139,7 +140,7 @@ class MemoryStore:
 
     def delete(self, path: str) -> None:
         """Remove an object; one that is not there is no error."""
-        check_path(path)
+        check_object_path(path)
         with self._contents.lock:
             self._contents.entries.pop(path, None)
 
@@ -147,8 +148,8 @@ class MemoryStore:
 
     def create(self, path: str, *, preallocate_bytes: int = 0) -> "MemoryAppendFile":
         """Open a new file; raises AlreadyExists."""
-        check_path(path)
-        _check_preallocation(path, preallocate_bytes)
+        check_object_path(path)
+        check_preallocation(path, preallocate_bytes)
         with self._contents.lock:
             self._refuse_taken_locked(path)
             return self._open_locked(path, bytearray(preallocate_bytes))
@@ -157,9 +158,9 @@ class MemoryStore:
         self, path: str, *, new_path: str, preallocate_bytes: int = 0
     ) -> "MemoryAppendFile":
         """Rename an old file and append over its bytes from the start; raises NotFound."""
-        check_path(path)
-        check_path(new_path)
-        _check_preallocation(path, preallocate_bytes)
+        check_object_path(path)
+        check_object_path(new_path)
+        check_preallocation(path, preallocate_bytes)
         with self._contents.lock:
             old = bytearray(self._contents.entry_locked(path).payload)
             self._refuse_taken_locked(new_path)
@@ -169,13 +170,13 @@ class MemoryStore:
 
     def make_durable(self, path: str) -> None:
         """Check that the file is there; raises NotFound. Memory has nothing to sync."""
-        check_path(path)
+        check_object_path(path)
         with self._contents.lock:
             self._contents.entry_locked(path)
 
     def lock(self, path: str) -> "MemoryLock":
-        """Take the exclusive lock at `path`; raises Fenced while another handle holds it."""
-        check_path(path)
+        """Take the exclusive lock at `path`, a file named LOCK; raises Fenced when it is held."""
+        check_lock_path(path)
         with self._contents.lock:
             if path in self._contents.locked_paths:
                 raise Fenced(
@@ -277,12 +278,3 @@ def named_memory_store(name: str) -> MemoryStore:
     """Give the one store of this name; it lives as long as the process."""
     with _NAMED_LOCK:
         return _NAMED.setdefault(name, MemoryStore(name))
-
-
-def _check_preallocation(path: str, preallocate_bytes: int) -> None:
-    if preallocate_bytes < 0:
-        raise InvalidArgument(
-            f"a file cannot be preallocated with {preallocate_bytes} bytes",
-            path=path,
-            hint="Give 0 to preallocate nothing",
-        )

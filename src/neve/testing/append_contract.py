@@ -19,7 +19,14 @@ from typing import Final
 
 import pytest
 
-from neve.errors import AlreadyExists, Closed, Fenced, InvalidArgument, NotFound
+from neve.errors import (
+    AlreadyExists,
+    Closed,
+    Fenced,
+    InvalidArgument,
+    LimitExceeded,
+    NotFound,
+)
 from neve.storage.append_file import AppendFile, AppendFiles, LockHandle
 from neve.storage.object_store import ObjectStore
 
@@ -192,6 +199,19 @@ class AppendFilesContract:
 
         assert [info.path for info in store.list("")] == ["old"]
 
+    @pytest.mark.parametrize("size", [(5 << 30) + 1, 1 << 63, 1 << 70])
+    def test_a_preallocation_beyond_any_file_is_refused(self, files: Files, size: int) -> None:
+        appending, store = files
+        store.put("old", b"old")
+
+        with pytest.raises(LimitExceeded) as refusal:
+            appending.create("log", preallocate_bytes=size)
+        with pytest.raises(LimitExceeded):
+            appending.recycle("old", new_path="log", preallocate_bytes=size)
+
+        assert refusal.value.actual == size
+        assert [info.path for info in store.list("")] == ["old"]
+
     def test_what_another_writer_left_can_be_made_durable(self, files: Files) -> None:
         appending, store = files
         left = appending.create("wal/log")
@@ -303,6 +323,37 @@ class AppendFilesContract:
         assert list(store.list("")) == []
         held.release()
         assert list(store.list("")) == []
+
+    def test_the_name_of_a_lock_is_good_for_nothing_else(self, files: Files) -> None:
+        appending, store = files
+        store.put("witness", b"unchanged")
+        held = appending.lock("wal/LOCK")
+
+        calls: list[Callable[[], object]] = [
+            lambda: appending.create("wal/LOCK"),
+            lambda: appending.recycle("wal/LOCK", new_path="new"),
+            lambda: appending.recycle("witness", new_path="wal/LOCK"),
+            lambda: appending.make_durable("wal/LOCK"),
+            lambda: store.put("wal/LOCK", b"x"),
+            lambda: store.delete("wal/LOCK"),
+        ]
+        for call in calls:
+            with pytest.raises(InvalidArgument):
+                call()
+
+        assert [info.path for info in store.list("")] == ["witness"]
+        with pytest.raises(Fenced):
+            appending.lock("wal/LOCK")
+        held.release()
+
+    def test_a_lock_of_another_name_is_refused(self, files: Files) -> None:
+        appending, _ = files
+
+        for path in ("lock", "wal/lock", "wal/LOCK2"):
+            with pytest.raises(InvalidArgument) as refusal:
+                appending.lock(path)
+
+            assert refusal.value.hint
 
     # Names
 

@@ -394,6 +394,19 @@ class ObjectStoreContract:
         with pytest.raises(InvalidArgument):
             list(store.list(hostile))
 
+    @pytest.mark.parametrize("path", ["LOCK", "a/LOCK"])
+    def test_a_store_that_has_locks_keeps_their_name(self, store: ObjectStore, path: str) -> None:
+        if not hasattr(store, "lock"):
+            pytest.skip("this store has no locks, and so no name to keep for them")
+        tag = store.put("witness", b"unchanged")
+
+        for call in [*_reads(store, path), *_writes(store, path, tag)]:
+            with pytest.raises(InvalidArgument):
+                call()
+
+        assert [info.path for info in store.list("")] == ["witness"]
+        assert [info.path for info in store.list(path)] == []
+
     # Where it is
 
     def test_the_location_is_a_uri(self, store: ObjectStore) -> None:

@@ -33,9 +33,9 @@ def read_rows(stream: memoryview, *, row_count: int) -> pa.RecordBatch:
     """Read the one batch of a stream; raises Corruption when it is not exactly that."""
     source = pa.BufferReader(pa.py_buffer(stream))
     try:
-        schema = pa.ipc.read_schema(pa.ipc.read_message(source))
+        schema = pa.ipc.read_schema(_typed(pa.ipc.read_message(source), "schema"))
         _ = schema.names  # raises for names that are no text
-        message = pa.ipc.read_message(source)
+        message = _typed(pa.ipc.read_message(source), "record batch")
         if _is_compressed(message):
             raise Corruption("an Arrow batch in the log is compressed, which neve never writes")
         rows = pa.ipc.read_record_batch(message, schema)
@@ -49,6 +49,13 @@ def read_rows(stream: memoryview, *, row_count: int) -> pa.RecordBatch:
             f"an Arrow batch of {rows.num_rows:,} rows is announced as {row_count:,} rows"
         )
     return rows
+
+
+def _typed(message: pa.Message, kind: str) -> pa.Message:
+    """Refuse a message of another kind: Arrow takes it for what was asked, and crashes."""
+    if message.type != kind:
+        raise Corruption(f"an Arrow {message.type} stands in the log where a {kind} belongs")
+    return message
 
 
 def _is_compressed(message: pa.Message) -> bool:

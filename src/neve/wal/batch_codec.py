@@ -12,7 +12,8 @@ The frame is LevelDB's and RocksDB's; entries 00 and 01 are theirs, the others a
     11 ArrowDelete     the same, key columns only
     12 ArrowPartial    varint n, n × varint field id, then as 10
     20 SchemaVersion   varint version         schema the rows of this batch were written with
-    21 DurableThrough  u64 sequence           every row up to here was synced before this batch
+    21 DurableThrough  u64 sequence, u64 nonce     every row up to here was synced before this
+                       batch; the nonce is the log's own
     22 LogStart        u8 format, u64 log number    first record of a neve log
     23 LogEnd          (nothing)              last record of a log that was closed in good order
 
@@ -20,7 +21,9 @@ B1  `sequence` is that of the first row; entries 00 and 01 take one number, 10-1
     20-23 none.
 B2  Every neve batch begins with 20 and 21; the rocksdb and merutable dialects have only 00 and 01.
 B3  merutable's deletes carry a value, the row before: written empty, read and dropped.
-B4  Nothing is allocated by a length or count that the bytes at hand do not bear out; Arrow bodies
+B4  A log draws its nonce when it begins, and every batch of it carries the same. Bytes of a row
+    that look like a record, here or left over in a recycled file, do not know it.
+B5  Nothing is allocated by a length or count that the bytes at hand do not bear out; Arrow bodies
     are uncompressed and validated before they are used.
 """
 
@@ -34,6 +37,7 @@ import pyarrow as pa
 
 from neve.errors import Corruption, InvalidArgument, LimitExceeded, NeveError
 from neve.model.write_batch import (
+    SCHEMA_VERSION_MAX,
     SEQUENCE_MAX,
     Change,
     DeleteRow,
@@ -51,8 +55,8 @@ from neve.wal.varint import encode_varint, read_varint
 LOG_FORMAT: Final = 1  # on disk: never change, only add
 
 _FRAME: Final = struct.Struct("<QI")
-_STAMPED_FRAME: Final = struct.Struct("<QIBBBQ")
-_U64: Final = struct.Struct("<Q")
+_STAMPED_FRAME: Final = struct.Struct("<QIBBBQQ")
+_STAMP: Final = struct.Struct("<QQ")
 _LOG_START: Final = struct.Struct("<BBQ")
 FRAME_BYTES: Final = 12  # on disk: never change
 assert _FRAME.size == FRAME_BYTES
@@ -97,12 +101,15 @@ class LoggedBatch(NamedTuple):
     """Sequence number of the row after this batch."""
     batch: WriteBatch
     durable_through: SequenceNumber
+    nonce: int
     log_start: int | None
     log_end: bool
 
 
 def encode_put(key: bytes, value: bytes, *, schema_version: int) -> EncodedChanges:
     """Encode one row; the short way for the most frequent batch."""
+    if not 0 <= schema_version <= SCHEMA_VERSION_MAX:
+        raise InvalidArgument(f"schema version {schema_version} is out of range")
     key_bytes = len(key)
     value_bytes = len(value)
     if key_bytes < _VARINT_ONE_BYTE and value_bytes < _VARINT_ONE_BYTE:
@@ -116,6 +123,11 @@ def encode_changes(batch: WriteBatch, *, dialect: Dialect = Dialect.CRC32C) -> E
     """Encode the entries of a batch, as the log's dialect wants them."""
     pieces: list[bytes | memoryview] = []
     for change in batch.changes:
+        if dialect is not Dialect.CRC32C and not isinstance(change, PutRow | DeleteRow):
+            raise InvalidArgument(
+                f"a log in the {dialect} dialect holds single rows, not {type(change).__name__}",
+                hint="give it PutRow and DeleteRow: other systems know no Arrow batches",
+            )
         pieces.extend(_encode_change(change))
         if dialect is Dialect.MERUTABLE and isinstance(change, DeleteRow):
             pieces.append(_NO_ROW_BEFORE)
@@ -141,18 +153,19 @@ def frame_batch(
     *,
     sequence: int,
     durable_through: int,
-    stamped: bool,
+    nonce: int | None,
 ) -> tuple[bytes | memoryview, ...]:
     """Put the frame before encoded entries: the payload of one log record, in pieces.
 
-    Stamps are for neve's own dialect; other systems do not know them.
+    The nonce is that of a log in neve's own dialect; without one the batch gets no stamps, as
+    other systems do not know them.
     """
-    if not stamped:
+    if nonce is None:
         return (_FRAME.pack(sequence, changes.entry_count), *changes.pieces)
     version = changes.schema_version
     count = changes.entry_count + _STAMPS
     if version < _VARINT_ONE_BYTE:
-        frame = _STAMPED_FRAME.pack(sequence, count, 0x20, version, 0x21, durable_through)
+        frame = _STAMPED_FRAME.pack(sequence, count, 0x20, version, 0x21, durable_through, nonce)
     else:
         frame = b"".join(
             (
@@ -160,7 +173,7 @@ def frame_batch(
                 bytes((Op.SCHEMA_VERSION,)),
                 encode_varint(version),
                 bytes((Op.DURABLE_THROUGH,)),
-                _U64.pack(durable_through),
+                _STAMP.pack(durable_through, nonce),
             )
         )
     return (frame, *changes.pieces)
@@ -190,17 +203,24 @@ def decode_batch(
         raise
 
 
-def read_durable_through(prefix: bytes) -> int | None:
-    """Sequence a batch's DurableThrough states, from the first bytes of its payload."""
+class Stamp(NamedTuple):
+    """What a batch's DurableThrough says."""
+
+    durable_through: int
+    nonce: int
+
+
+def read_stamp(prefix: bytes) -> Stamp | None:
+    """Give a batch's DurableThrough, from the first bytes of its payload; None without one."""
     try:
         if len(prefix) <= FRAME_BYTES or prefix[FRAME_BYTES] != Op.SCHEMA_VERSION:
             return None
         _, position = read_varint(prefix, FRAME_BYTES + 1)
     except Corruption:
         return None
-    if len(prefix) < position + 9 or prefix[position] != Op.DURABLE_THROUGH:
+    if len(prefix) < position + 17 or prefix[position] != Op.DURABLE_THROUGH:
         return None
-    return int.from_bytes(prefix[position + 1 : position + 9], "little")
+    return Stamp(*_STAMP.unpack_from(prefix, position + 1))
 
 
 def _encode_change(change: Change) -> Sequence[bytes | memoryview]:
@@ -242,7 +262,9 @@ def _decode_single_put(payload: bytes) -> LoggedBatch | None:
     length = len(payload)
     if length < _STAMPED_FRAME.size + 3:
         return None
-    sequence, count, first, version, second, durable_through = _STAMPED_FRAME.unpack_from(payload)
+    sequence, count, first, version, second, durable_through, nonce = _STAMPED_FRAME.unpack_from(
+        payload
+    )
     key_at = _STAMPED_FRAME.size + 2
     if (
         count != _STAMPS + 1
@@ -259,7 +281,7 @@ def _decode_single_put(payload: bytes) -> LoggedBatch | None:
         return None
     change = PutRow(payload[key_at : value_at - 1], payload[value_at:])
     batch = WriteBatch((change,), version)
-    return LoggedBatch(sequence, sequence + 1, batch, durable_through, None, log_end=False)
+    return LoggedBatch(sequence, sequence + 1, batch, durable_through, nonce, None, log_end=False)
 
 
 def _decode(payload: bytes, *, deletes_carry_values: bool) -> LoggedBatch:
@@ -281,6 +303,7 @@ def _decode(payload: bytes, *, deletes_carry_values: bool) -> LoggedBatch:
         next_sequence,
         WriteBatch(tuple(entries.changes), entries.schema_version),
         SequenceNumber(entries.durable_through),
+        entries.nonce,
         entries.log_start,
         entries.log_end,
     )
@@ -299,14 +322,15 @@ class _EntryReader:
         if len(payload) >= _STAMPED_FRAME.size and _STAMPED_PREFIX(
             payload[FRAME_BYTES : FRAME_BYTES + 3]
         ):
-            _, _, _, self.schema_version, _, self.durable_through = _STAMPED_FRAME.unpack_from(
-                payload
+            _, _, _, self.schema_version, _, self.durable_through, self.nonce = (
+                _STAMPED_FRAME.unpack_from(payload)
             )
             self.position = _STAMPED_FRAME.size
             self.entry_count = _STAMPS
         else:
             self.schema_version = 0
             self.durable_through = 0
+            self.nonce = 0
             self.position = FRAME_BYTES
             self.entry_count = 0
 
@@ -334,7 +358,7 @@ class _EntryReader:
         elif op == Op.SCHEMA_VERSION:
             self.schema_version = self._take_varint()
         elif op == Op.DURABLE_THROUGH:
-            (self.durable_through,) = _U64.unpack(self._take(8))
+            self.durable_through, self.nonce = _STAMP.unpack(self._take(_STAMP.size))
         elif op == Op.LOG_START:
             self.log_start = self._take_log_start()
         elif op == Op.LOG_END:

@@ -9,11 +9,12 @@ Behind damage the chain of records is broken, so records are found by their head
 of a recyclable header is looked for at every byte, and what follows must have a right checksum.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Final
 
-from neve.wal.batch_codec import read_durable_through
+from neve.errors import LimitExceeded
+from neve.wal.batch_codec import read_stamp
 from neve.wal.record_format import (
     BLOCK_BYTES,
     HEADER_BYTES,
@@ -25,8 +26,8 @@ from neve.wal.record_format import (
 )
 from neve.wal.segment_reader import ReadAt
 
-# Bounds the work on bytes made to look like headers; real logs stay far below.
-_CHECKSUMS_MAX: Final = 100_000
+# Bounds the work on bytes made to look like headers: only those that turn out not to be count.
+_FORGERIES_MAX: Final = 100_000
 _READ_BYTES: Final = 32 * BLOCK_BYTES
 _ZEROS: Final = bytes(_READ_BYTES)
 _BATCH_BEGINS: Final = (RecordType.RECYCLABLE_FULL, RecordType.RECYCLABLE_FIRST)
@@ -39,24 +40,52 @@ class DurableClaim:
     offset: int
     sequence: int
     durable_through: int
+    nonce: int
 
 
-def claims_behind(read_at: ReadAt, *, from_offset: int, log_number: int) -> Iterator[DurableClaim]:
-    """Give the claims of every whole record of this log that begins at or behind `from_offset`."""
-    checksums = 0
+def claims_behind(
+    read_at: ReadAt, *, from_offset: int, log_number: int, nonce: int | None
+) -> Iterator[DurableClaim]:
+    """Give the claims of every whole record of this log that begins at or behind `from_offset`.
+
+    Only records with the log's nonce count; where the log's start cannot be read, any does.
+    Raises LimitExceeded when there is too much that only looks like records.
+    """
+    forgeries = 0
     for base, block in _written_blocks(read_at, from_offset - from_offset % BLOCK_BYTES):
         for position, payload_end in _candidates(block, log_number):
             if base + position < from_offset:
                 continue
-            checksums += 1
-            if checksums > _CHECKSUMS_MAX:
-                return
             claim = _claim_of(block, position, payload_end, log_number)
-            if claim is not None:
-                sequence, durable_through = claim
-                yield DurableClaim(
-                    offset=base + position, sequence=sequence, durable_through=durable_through
+            if claim is not None and nonce in (None, claim.nonce):
+                yield replace(claim, offset=base + position)
+                continue
+            forgeries += 1
+            if forgeries > _FORGERIES_MAX:
+                raise LimitExceeded(
+                    "too many bytes behind damage only look like records",
+                    limit=_FORGERIES_MAX,
+                    offset=base + position,
+                    hint="whether rows are lost cannot be told",
                 )
+
+
+def lost_rows(claims: Iterable[DurableClaim], *, due: int | None) -> str | None:
+    """Say which rows are lost when `due` is the first that could not be read; None if none is.
+
+    Where nothing could be read, the lowest row that any record holds is due.
+    """
+    first = due
+    for claim in claims:
+        first = claim.sequence if first is None else first
+        if due is None:
+            first = min(first, claim.sequence)
+        if claim.durable_through >= first:
+            return (
+                f"the record at byte {claim.offset:,} shows that rows up to "
+                f"{claim.durable_through:,} were durable, and rows from {first:,} cannot be read"
+            )
+    return None
 
 
 def _written_blocks(read_at: ReadAt, base: int) -> Iterator[tuple[int, bytes]]:
@@ -83,15 +112,20 @@ def _candidates(block: bytes, log_number: int) -> Iterator[tuple[int, int]]:
 
 def _claim_of(
     block: bytes, position: int, payload_end: int, log_number: int
-) -> tuple[int, int] | None:
+) -> DurableClaim | None:
     stored_crc, _, record_type, _ = RECYCLABLE_HEADER.unpack_from(block, position)
     payload = block[position + RECYCLABLE_HEADER_BYTES : payload_end]
-    durable_through = read_durable_through(payload)
-    if durable_through is None:
+    stamp = read_stamp(payload)
+    if stamp is None:
         return None
     actual = record_checksum(
         Dialect.CRC32C, record_type=record_type, log_number=log_number, payload=payload
     )
     if actual != stored_crc:
         return None
-    return int.from_bytes(payload[:8], "little"), durable_through
+    return DurableClaim(
+        offset=position,
+        sequence=int.from_bytes(payload[:8], "little"),
+        durable_through=stamp.durable_through,
+        nonce=stamp.nonce,
+    )

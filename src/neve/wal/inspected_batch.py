@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from neve.errors import NeveError
 from neve.model.write_batch import DeleteRow, DeleteRows, PartialRows, PutRow, UpsertRows
-from neve.wal.batch_codec import FRAME_BYTES, LoggedBatch, Op, decode_batch, read_durable_through
+from neve.wal.batch_codec import FRAME_BYTES, LoggedBatch, Op, decode_batch, read_stamp
 from neve.wal.foreign_batches import ENTRIES_MAX, Entry, NamedBytes, read_foreign_batch
 from neve.wal.record_format import Dialect
 
@@ -34,6 +34,7 @@ class Stamps:
 
     schema_version: int
     durable_through: int
+    nonce: int
     log_start: int | None
     log_end: bool
 
@@ -68,10 +69,11 @@ def inspect_batch(payload: bytes, dialect: Dialect) -> InspectedBatch:
     except NeveError as error:
         return _unreadable_batch(payload, error.message)
     stamps = None
-    if read_durable_through(payload) is not None:
+    if read_stamp(payload) is not None:
         stamps = Stamps(
             schema_version=logged.batch.schema_version,
             durable_through=logged.durable_through,
+            nonce=logged.nonce,
             log_start=logged.log_start,
             log_end=logged.log_end,
         )

@@ -112,8 +112,8 @@ class LogInspection:
         """Without a log number, the first readable record tells it."""
         self.identity = _identify(read_at, log_number)
         self.payload = payload
+        self.start_offset = start_offset
         self._read_at = read_at
-        self._start_offset = start_offset
 
     def looks_like_a_log(self) -> bool:
         """Whether any record is whole, or the first bytes could at least be a header."""
@@ -126,14 +126,31 @@ class LogInspection:
             return header.length == 0
         return header.type <= RecordType.RECYCLABLE_LAST and header.byte_count <= BLOCK_BYTES
 
+    def other_payload(self) -> PayloadKind | None:
+        """Give the kind that the first record holds when it is not the one looked for.
+
+        None where it is, or where nothing is certain.
+        """
+        if self.identity.is_own:
+            return PayloadKind.BATCH if self.payload is PayloadKind.EDIT else None
+        first = next((item for item in self.records() if isinstance(item, LogicalRecord)), None)
+        if first is None:
+            return None
+        holds = {
+            PayloadKind.BATCH: self._is_batch(first.payload),
+            PayloadKind.EDIT: _is_edit(first.payload),
+        }
+        (other,) = set(PayloadKind) - {self.payload}
+        return other if holds[other] and not holds[self.payload] else None
+
     def blocks(self) -> Iterator[Block | EmptyBlocks]:
         """Give the blocks in file order."""
-        return read_blocks(self._reader(), self._read_at, start_offset=self._start_offset)
+        return read_blocks(self._reader(), self._read_at, start_offset=self.start_offset)
 
     def records(self) -> Iterator[RecordItem]:
         """Give records and damage in file order; the last item is the Ending."""
         reader = self._reader()
-        judge = EndingJudge(self._read_at, self.identity, from_start=self._start_offset == 0)
+        judge = EndingJudge(self._read_at, self.identity, from_start=self.start_offset == 0)
         try:
             for event in reader:
                 match event:
@@ -159,16 +176,17 @@ class LogInspection:
     def _logical_record(
         self, record: Record, fragments: list[FragmentPlace], judge: EndingJudge
     ) -> LogicalRecord:
-        behind_end = judge.has_ended
         byte_count = len(record.payload)
         content: InspectedBatch | VersionEdit
         if self.payload is PayloadKind.EDIT:
             content = read_version_edit(record.payload)
-            judge.saw_edit(record.offset, content.problem, byte_count=byte_count)
+            behind_end = judge.saw_edit(record.offset, content.problem, byte_count=byte_count)
         else:
             content = inspect_batch(record.payload, self.identity.dialect or Dialect.CRC32C)
             end = fragments[-1].end_offset
-            judge.saw_batch(record.offset, content, end_offset=end, byte_count=byte_count)
+            behind_end = judge.saw_batch(
+                record.offset, content, end_offset=end, byte_count=byte_count
+            )
         return LogicalRecord(
             offset=record.offset,
             fragments=tuple(fragments),
@@ -177,14 +195,18 @@ class LogInspection:
             behind_end=behind_end,
         )
 
+    def _is_batch(self, payload: bytes) -> bool:
+        batch = inspect_batch(payload, self.identity.dialect or Dialect.CRC32C)
+        return batch.problem is None and batch.unknown_tag is None and bool(batch.entries)
+
     def _reader(self) -> "_NotingReader":
         reader = _NotingReader(
             self._read_at,
             dialect=self.identity.dialect,
             log_number=self.identity.log_number,
-            start_offset=self._start_offset,
+            start_offset=self.start_offset,
         )
-        if self._start_offset:
+        if self.start_offset:
             reader.recyclable = self.identity.recyclable
         return reader
 
@@ -192,6 +214,12 @@ class LogInspection:
 def payload_kind_of(file_name: str) -> PayloadKind:
     """Guess from its name what a log holds."""
     return PayloadKind.EDIT if _MANIFEST_NAME.fullmatch(file_name) else PayloadKind.BATCH
+
+
+def _is_edit(payload: bytes) -> bool:
+    edit = read_version_edit(payload)
+    is_known = all(field.name != "unknown" for field in edit.fields)
+    return edit.problem is None and is_known and bool(edit.fields)
 
 
 def _identify(read_at: ReadAt, log_number: int | None) -> LogIdentity:
@@ -216,8 +244,8 @@ def _identify_by_claims(read_at: ReadAt, log_number: int | None) -> LogIdentity 
         number = header.log_number if header is not None and log_number is None else log_number
         if number is None:
             return None
-        claim = next(claims_behind(read_at, from_offset=0, log_number=number), None)
-    except Unavailable:
+        claim = next(claims_behind(read_at, from_offset=0, log_number=number, nonce=None), None)
+    except (LimitExceeded, Unavailable):
         return None
     if claim is None:
         return None

@@ -8,7 +8,8 @@
     damage          rows that may have been acknowledged cannot be read: recovery refuses
 
 J1  A log of neve's own is judged as `Replay` in mode `tolerate_torn_tail` judges the last log of a
-    table: by what whole records behind the end say about how far the log was durable.
+    table: by what whole records behind the end say about how far the log was durable. Where replay
+    refuses, place and words are those of its Corruption.
 J2  Any other log is judged as `ForeignReplay` in the same mode.
 """
 
@@ -16,13 +17,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from neve.errors import NeveError, Unavailable
-from neve.wal.durable_claims import claims_behind
+from neve.errors import LimitExceeded, NeveError, Unavailable
+from neve.wal.durable_claims import claims_behind, lost_rows
 from neve.wal.inspected_batch import InspectedBatch
 from neve.wal.record_format import HEADER_BYTES, Dialect
 from neve.wal.segment_reader import TORN_TAIL, Damage, DamageKind, ReadAt, SegmentEnd, Stale
 
 _UNTRUSTED_IN_RECYCLED: Final = (DamageKind.BAD_LENGTH, DamageKind.CHECKSUM_MISMATCH)
+_LOG_NUMBER_BITS: Final = 0xFFFFFFFF
 _TORN: Final = "a writer that died leaves this; nobody was told of rows behind it"
 
 
@@ -61,8 +63,13 @@ class Ending:
     detail: str
     file_bytes: int
     record_count: int
+    """Whole records, behind the end too."""
+    records_behind_end: int
+    """Those of them that recovery does not come to."""
     row_count: int
     """Sequence numbers that batches before the end take."""
+    rows_behind_end: int
+    """Sequence numbers that readable batches behind it take."""
     damage_count: int
     """Places that are damaged; the remains of an earlier log behind the end are none."""
     dropped_bytes: int
@@ -75,6 +82,8 @@ class _Stop:
     offset: int
     reason: EndReason
     detail: str
+    is_final: bool = False
+    """Whether nothing that is found behind it can change it."""
 
 
 class EndingJudge:
@@ -86,8 +95,11 @@ class EndingJudge:
         self._from_start = from_start
         self._stop: _Stop | None = None
         self._expected: int | None = None
+        self._nonce: int | None = None
         self._record_count = 0
+        self._records_behind = 0
         self._row_count = 0
+        self._rows_behind = 0
         self._damage_count = 0
         self._dropped_bytes = 0
         self._file_bytes = 0
@@ -99,31 +111,34 @@ class EndingJudge:
 
     def saw_batch(
         self, offset: int, batch: InspectedBatch, *, end_offset: int, byte_count: int
-    ) -> None:
-        """Take note of a record that holds a batch."""
+    ) -> bool:
+        """Take note of a record that holds a batch; gives whether recovery stops before it."""
         self._record_count += 1
+        self._stop = self._stop or self._stop_before(offset, batch, byte_count)
+        row_count = 0
+        if batch.sequence is not None and batch.next_sequence is not None and not batch.problem:
+            row_count = batch.next_sequence - batch.sequence
         if self._stop is not None:
-            return
-        if batch.sequence is None or batch.next_sequence is None or batch.problem is not None:
-            self._count_damage(byte_count)
-            self._stop = _Stop(offset, EndReason.DAMAGE, batch.problem or "not a batch")
-            return
-        wrong = self._misplaced(offset, batch.sequence) if self._identity.is_own else None
-        if wrong is not None:
-            self._count_damage(0)
-            self._stop = _Stop(offset, EndReason.DAMAGE, wrong)
-            return
+            self._records_behind += 1
+            self._rows_behind += row_count
+            return True
         self._expected = batch.next_sequence
-        self._row_count += batch.next_sequence - batch.sequence
+        self._nonce = None if batch.stamps is None else batch.stamps.nonce
+        self._row_count += row_count
         if batch.stamps is not None and batch.stamps.log_end:
-            self._stop = _Stop(end_offset, EndReason.CLOSED, "the log was closed in good order")
+            detail = "the log was closed in good order"
+            self._stop = _Stop(end_offset, EndReason.CLOSED, detail, is_final=True)
+        return False
 
-    def saw_edit(self, offset: int, problem: str | None, *, byte_count: int) -> None:
-        """Take note of a record that holds a version edit."""
+    def saw_edit(self, offset: int, problem: str | None, *, byte_count: int) -> bool:
+        """Take note of a record that holds a version edit; gives whether it is behind the end."""
         self._record_count += 1
         if problem is not None:
             self._count_damage(byte_count)
             self._stop = self._stop or _Stop(offset, EndReason.DAMAGE, problem)
+        if self._stop is not None:
+            self._records_behind += 1
+        return self._stop is not None
 
     def saw_damage(self, damage: Damage, *, recyclable: bool | None) -> None:
         """Take note of bytes that are no record, in a log whose headers so far are recyclable."""
@@ -156,7 +171,7 @@ class EndingJudge:
         elif stop is None:
             detail = "zeros follow: space reserved ahead and never written"
             stop = _Stop(end.offset, EndReason.UNWRITTEN, detail)
-        if self._identity.is_own and stop.reason is not EndReason.CLOSED:
+        if self._identity.is_own and not stop.is_final:
             stop = self._judged_by_claims(stop)
         if stop.reason is EndReason.TORN_TAIL:
             stop = _Stop(stop.offset, stop.reason, f"{stop.detail}: {_TORN}")
@@ -169,7 +184,9 @@ class EndingJudge:
             detail=stop.detail,
             file_bytes=self._file_bytes,
             record_count=self._record_count,
+            records_behind_end=self._records_behind,
             row_count=self._row_count,
+            rows_behind_end=self._rows_behind,
             damage_count=self._damage_count,
             dropped_bytes=self._dropped_bytes,
         )
@@ -178,46 +195,75 @@ class EndingJudge:
         self._damage_count += 1
         self._dropped_bytes += dropped_bytes
 
-    def _misplaced(self, offset: int, sequence: int) -> str | None:
+    def _stop_before(self, offset: int, batch: InspectedBatch, byte_count: int) -> _Stop | None:
+        """Say why recovery does not read this batch; None when it does."""
+        is_first = self._identity.is_own and self._from_start and offset == 0
+        if batch.sequence is None or batch.next_sequence is None or batch.problem is not None:
+            self._count_damage(byte_count)
+            what = batch.problem or "not a batch"
+            return _Stop(offset, EndReason.DAMAGE, what, is_final=is_first)
+        if is_first and not self._begins_log(batch):
+            self._count_damage(0)
+            what = f"the file does not begin as log {self._identity.log_number}"
+            return _Stop(offset, EndReason.DAMAGE, what, is_final=True)
+        wrong = self._misplaced(offset, batch) if self._identity.is_own else None
+        if wrong is not None:
+            self._count_damage(0)
+            return _Stop(offset, EndReason.DAMAGE, wrong)
+        return None
+
+    def _begins_log(self, batch: InspectedBatch) -> bool:
+        number = self._identity.log_number
+        start = None if batch.stamps is None else batch.stamps.log_start
+        if start is None or number is None:
+            return False
+        return start & _LOG_NUMBER_BITS == number & _LOG_NUMBER_BITS
+
+    def _misplaced(self, offset: int, batch: InspectedBatch) -> str | None:
         """Say why this batch is not the one that is due."""
-        if self._expected is not None and sequence != self._expected:
-            return f"row {sequence:,} follows where row {self._expected:,} is due"
-        if self._expected is None and self._from_start and offset != 0:
-            return "the log has no record at its beginning"
+        if self._expected is None:
+            is_start_missing = self._from_start and offset != 0
+            return "the log has no record at its beginning" if is_start_missing else None
+        if batch.stamps is None or batch.stamps.nonce != self._nonce:
+            return "not a record of this log"
+        if batch.sequence != self._expected:
+            return f"row {batch.sequence:,} follows where row {self._expected:,} is due"
         return None
 
     def _judged_by_claims(self, stop: _Stop) -> _Stop:
         """Let the records behind the end say whether rows are missing that were durable."""
-        if self._expected is None and self._from_start:
+        has_no_start = self._expected is None and self._from_start
+        if has_no_start:
             # A log without its first record is not read at all.
             stop = _Stop(0, stop.reason, stop.detail)
+        is_problem = stop.reason in (EndReason.DAMAGE, EndReason.TORN_TAIL)
         try:
             lost = self._lost_rows(stop.offset)
         except Unavailable:
             return stop
         if lost is not None:
-            if stop.reason not in (EndReason.DAMAGE, EndReason.TORN_TAIL):
+            if not is_problem:
                 self._count_damage(0)
-            return _Stop(stop.offset, EndReason.DAMAGE, f"{stop.detail}; {lost}")
+            what = stop.detail if is_problem else "the log ends too early"
+            what = "damaged first record" if has_no_start else what
+            return _Stop(stop.offset, EndReason.DAMAGE, f"{what}: {lost}")
         if stop.reason is EndReason.DAMAGE:
             return _Stop(stop.offset, EndReason.TORN_TAIL, stop.detail)
         return stop
 
     def _lost_rows(self, from_offset: int) -> str | None:
+        """Say which rows were durable and cannot be read; None if there are none."""
         assert self._identity.log_number is not None, "an own log has its number in every header"
-        first = self._expected
-        last = at = -1
-        for claim in claims_behind(
-            self._read_at, from_offset=from_offset, log_number=self._identity.log_number
-        ):
-            if self._expected is None:
-                # Nothing was read, so the lowest row that any record holds is due.
-                first = claim.sequence if first is None else min(first, claim.sequence)
-            if claim.durable_through > last:
-                last, at = claim.durable_through, claim.offset
-        if first is None or last < first:
-            return None
-        return (
-            f"the record at byte {at:,} shows that rows up to {last:,} were durable, and rows "
-            f"from {first:,} cannot be read"
+        claims = claims_behind(
+            self._read_at,
+            from_offset=from_offset,
+            log_number=self._identity.log_number,
+            nonce=self._nonce,
         )
+        try:
+            lost = lost_rows(claims, due=self._expected)
+        except LimitExceeded as error:
+            return error.message
+        if lost is not None and self._expected is None and not self._from_start:
+            return "rows that were durable cannot be read; reading from the beginning tells which"
+        return lost

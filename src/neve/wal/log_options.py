@@ -2,9 +2,12 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final, TypeVar
 
 from neve.errors import InvalidArgument
 from neve.wal.record_format import BLOCK_BYTES, Dialect
+
+SEGMENT_BYTES_MAX: Final = 1 << 40
 
 
 class SyncPolicy(StrEnum):
@@ -15,7 +18,8 @@ class SyncPolicy(StrEnum):
     ALWAYS = "always"
     """When durable; every append has a sync of its own."""
     INTERVAL = "interval"
-    """When the operating system has it; synced at least every `sync_interval_seconds`."""
+    """When the operating system has it. No timer runs: the first append that comes
+    `sync_interval_seconds` after the last sync makes one, and `sync_once` does at any time."""
     NONE = "none"
     """When the operating system has it; synced only when a log is closed."""
 
@@ -31,7 +35,7 @@ class LogOptions:
 
     sync: SyncPolicy = SyncPolicy.GROUP
     sync_interval_seconds: float = 0.1
-    """With `interval`: longest time a row waits for its sync while rows arrive."""
+    """With `interval`: the next append this long after the last sync makes one."""
     segment_bytes: int = 64 << 20
     """A log this long is closed and the next one begun; space is reserved ahead."""
     preallocate: bool = True
@@ -44,15 +48,30 @@ class LogOptions:
     """Checksums to write; the foreign dialects hold plain rows only, for other systems to read."""
 
     def __post_init__(self) -> None:
-        if self.segment_bytes < BLOCK_BYTES:
+        # Callers may give the words themselves.
+        object.__setattr__(self, "sync", _one_of(SyncPolicy, self.sync, "sync"))
+        object.__setattr__(self, "dialect", _one_of(Dialect, self.dialect, "dialect"))
+        if not BLOCK_BYTES <= self.segment_bytes <= SEGMENT_BYTES_MAX:
             raise InvalidArgument(
-                f"segment_bytes={self.segment_bytes} is less than one block",
-                hint=f"use at least {BLOCK_BYTES}",
+                f"segment_bytes={self.segment_bytes} cannot be",
+                hint=f"use {BLOCK_BYTES} to {SEGMENT_BYTES_MAX}",
             )
-        if self.sync_interval_seconds <= 0:
+        if not 0 < self.sync_interval_seconds < float("inf"):
             raise InvalidArgument(
                 f"sync_interval_seconds={self.sync_interval_seconds} is not positive",
                 hint="use sync='always' to sync every append",
             )
         if self.recycle_count < 0 or self.group_bytes_max <= 0:
             raise InvalidArgument("recycle_count and group_bytes_max cannot be negative")
+
+
+Choice = TypeVar("Choice", bound=StrEnum)
+
+
+def _one_of(choices: type[Choice], given: str, name: str) -> Choice:
+    try:
+        return choices(given)
+    except ValueError as error:
+        raise InvalidArgument(
+            f"{name}={given!r} is not known", hint=f"use one of {', '.join(choices)}"
+        ) from error

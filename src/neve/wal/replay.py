@@ -2,8 +2,9 @@
 
 Steps, for each log in ascending number:
 
-1. Read its LogStart: the sequence it begins at says how far the logs before it count. A log without
-   one was never written to and counts as empty.
+1. Read its LogStart: the sequence it begins at says how far the logs before it count, and a log of
+   a lower number that begins there or behind does not count at all. A log without one was never
+   written to, unless a record in it says otherwise.
 2. Give its batches while each begins where the last one ended, up to the start of the next log.
    What lies behind that was dropped by an earlier recovery.
 3. At the end of the log, or at the first thing that is not the next batch, judge:
@@ -22,10 +23,10 @@ R3  Replaying twice gives the same.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from neve.errors import Corruption, NeveError, Unavailable
+from neve.errors import Corruption, LimitExceeded, NeveError, Unavailable
 from neve.storage.object_store import ObjectStore
 from neve.wal.batch_codec import LoggedBatch, decode_batch
-from neve.wal.durable_claims import claims_behind
+from neve.wal.durable_claims import claims_behind, lost_rows
 from neve.wal.record_format import Dialect
 from neve.wal.recovery_mode import Problem, RecoveryMode, ReplayReport
 from neve.wal.segment_reader import Damage, DamageKind, ReadAt, Record, SegmentReader, Stale
@@ -50,6 +51,7 @@ class _Start:
 
     log: LogFile
     sequence: int
+    nonce: int
 
 
 class Replay:
@@ -74,30 +76,36 @@ class Replay:
     def __iter__(self) -> Iterator[LoggedBatch]:
         """Give every batch in sequence order; raises Corruption as the mode says."""
         self.report.log_count = len(self._logs)
-        starts = self._read_starts()
-        for index, start in enumerate(starts):
-            if not self._joins(start):
-                return
-            limit = starts[index + 1].sequence if index + 1 < len(starts) else None
-            yield from self._replay_log(start, limit)
+        logs = self._live_logs()
+        for index, (log, start) in enumerate(logs):
+            begun_later = [later for _, later in logs[index + 1 :] if later is not None]
+            limit = begun_later[0].sequence if begun_later else None
+            if start is not None:
+                if not self._joins(start):
+                    return
+                yield from self._replay_log(start, limit)
+            elif limit is None and not self._skips:
+                # With another log behind it, that log's start says whether rows are missing.
+                self._judge_startless(log)
             if self.report.stopped_early:
                 return
 
-    def _read_starts(self) -> list[_Start]:
-        """Find the logs that begin properly; those that do not must never have held a row."""
-        starts: list[_Start] = []
-        for log in self._logs:
-            sequence = self._start_sequence(log)
-            if sequence is not None:
-                starts.append(_Start(log=log, sequence=sequence))
-                continue
-            lost = self._rows_without_start(log)
-            if lost is not None and not self._skips:
-                self._refuse(Problem(path=log.path, offset=0, what="damaged first record"), lost)
-                if self.report.stopped_early:
-                    break
-        self.report.stopped_early = False
-        return starts
+    def _live_logs(self) -> list[tuple[LogFile, _Start | None]]:
+        """Find where each log begins, and leave out those that a later one replaced.
+
+        A recovery that gave up logs goes on with a new one, which begins where it stopped: what
+        begins there or behind, in a log of a lower number, was dropped then.
+        """
+        live: list[tuple[LogFile, _Start | None]] = []
+        lowest: int | None = None
+        for log in reversed(self._logs):
+            start = self._read_start(log)
+            if start is not None:
+                if lowest is not None and start.sequence >= lowest:
+                    continue
+                lowest = start.sequence
+            live.append((log, start))
+        return live[::-1]
 
     def _joins(self, start: _Start) -> bool:
         """Check that a log begins where the ones before it ended."""
@@ -119,11 +127,9 @@ class Replay:
         log = start.log
         problem: Problem | None = None
         stopped_at = 0
-        for event in SegmentReader(
-            self._read_at(log), dialect=Dialect.CRC32C, log_number=log.number
-        ):
+        for event in self._reader(log):
             if isinstance(event, Record):
-                outcome = self._next_batch(log, event, limit)
+                outcome = self._next_batch(start, event, limit)
                 if outcome is None:
                     continue
                 if isinstance(outcome, LoggedBatch):
@@ -147,15 +153,18 @@ class Replay:
                 stopped_at = problem.offset
                 break
         if not self._skips:
-            self._judge(log, problem, stopped_at, limit)
+            self._judge(start, problem, stopped_at, limit)
 
     def _next_batch(
-        self, log: LogFile, record: Record, limit: int | None
+        self, start: _Start, record: Record, limit: int | None
     ) -> LoggedBatch | Problem | None:
         """Read the batch that is due; None for one that an earlier recovery dropped."""
+        log = start.log
         logged = self._read_batch(log, record)
         if isinstance(logged, Problem):
             return logged
+        if logged.nonce != start.nonce:
+            return Problem(path=log.path, offset=record.offset, what="not a record of this log")
         if limit is not None and logged.sequence >= limit and logged.batch.changes:
             return None
         if logged.sequence == self._expected:
@@ -177,41 +186,36 @@ class Replay:
         return bool(logged.batch.changes) and logged.next_sequence > self._first_needed
 
     def _judge(
-        self, log: LogFile, problem: Problem | None, stopped_at: int, limit: int | None
+        self, start: _Start, problem: Problem | None, stopped_at: int, limit: int | None
     ) -> None:
         """Decide what it means that a log stops without its LogEnd."""
         assert self._expected is not None
         if limit is None:
-            lost = self._lost_rows(log, stopped_at)
+            lost = self._lost_rows(start.log, stopped_at, nonce=start.nonce)
             self.report.torn_tail = problem is not None and lost is None
         elif limit <= max(self._expected, self._first_needed):
             lost = None
         else:
             lost = f"rows {self._expected:,} to {limit - 1:,} are missing"
         if lost is not None or (problem is not None and self._mode is RecoveryMode.ABSOLUTE):
-            ends = Problem(path=log.path, offset=stopped_at, what="the log ends too early")
+            ends = Problem(path=start.log.path, offset=stopped_at, what="the log ends too early")
             self._refuse(problem or ends, lost)
 
-    def _lost_rows(self, log: LogFile, from_offset: int) -> str | None:
+    def _lost_rows(self, log: LogFile, from_offset: int, *, nonce: int | None) -> str | None:
         """Say which acknowledged rows are missing, by the word of a record behind the damage."""
-        read_at = self._read_at(log)
-        for claim in claims_behind(read_at, from_offset=from_offset, log_number=log.number):
-            if claim.durable_through >= max(self._expected or 0, self._first_needed):
-                return (
-                    f"the record at byte {claim.offset} shows that rows up to "
-                    f"{claim.durable_through:,} were durable, and rows from {self._expected:,} "
-                    "cannot be read"
-                )
-        return None
+        claims = claims_behind(
+            self._read_at(log), from_offset=from_offset, log_number=log.number, nonce=nonce
+        )
+        try:
+            return lost_rows(claims, due=max(self._expected or 0, self._first_needed) or None)
+        except LimitExceeded as error:
+            return error.message
 
-    def _rows_without_start(self, log: LogFile) -> str | None:
-        """Say whether a log without a readable start held rows that were durable."""
-        claims = list(claims_behind(self._read_at(log), from_offset=0, log_number=log.number))
-        if not claims:
-            return None
-        first = max(min(claim.sequence for claim in claims), self._first_needed)
-        last = max(claim.durable_through for claim in claims)
-        return None if last < first else f"rows {first:,} to {last:,} were durable in it"
+    def _judge_startless(self, log: LogFile) -> None:
+        """Refuse a last log without a readable start if rows in it were durable."""
+        lost = self._lost_rows(log, 0, nonce=None)
+        if lost is not None:
+            self._refuse(Problem(path=log.path, offset=0, what="damaged first record"), lost)
 
     def _refuse(self, problem: Problem, lost: str | None) -> None:
         if problem not in self.report.problems:
@@ -236,10 +240,9 @@ class Replay:
                 hint="try again; nothing was changed",
             )
 
-    def _start_sequence(self, log: LogFile) -> int | None:
-        """Sequence a log begins at; None when it has no first record."""
-        reader = SegmentReader(self._read_at(log), dialect=Dialect.CRC32C, log_number=log.number)
-        first = next(iter(reader))
+    def _read_start(self, log: LogFile) -> _Start | None:
+        """Read how a log begins; None when it has no first record."""
+        first = next(iter(self._reader(log)))
         if isinstance(first, Damage):
             self._refuse_unread(first, log)
         if not isinstance(first, Record) or first.offset != 0:
@@ -254,7 +257,7 @@ class Replay:
                 offset=0,
                 hint="it was renamed, or written by another system: `neve inspect wal` shows it",
             )
-        return logged.sequence
+        return _Start(log=log, sequence=logged.sequence, nonce=logged.nonce)
 
     def _read_batch(self, log: LogFile, record: Record) -> LoggedBatch | Problem:
         try:
@@ -274,6 +277,14 @@ class Replay:
             path=log.path,
             offset=offset,
             what=f"row {sequence:,} follows where row {self._expected:,} is due",
+        )
+
+    def _reader(self, log: LogFile) -> SegmentReader:
+        return SegmentReader(
+            self._read_at(log),
+            dialect=Dialect.CRC32C,
+            log_number=log.number,
+            passes_unread=self._skips,
         )
 
     def _read_at(self, log: LogFile) -> ReadAt:

@@ -43,6 +43,8 @@ ReadAt = Callable[[int, int], bytes]
 """Give up to `length` bytes from `offset`: short only at the end of the file."""
 
 _READ_BYTES: Final = 32 * BLOCK_BYTES
+# So many in a row and the whole file is taken to be out of reach.
+_UNREAD_BLOCKS_MAX: Final = 64
 _U32: Final = 0xFFFFFFFF
 _ZERO: Final = int(RecordType.ZERO)
 _FULL: Final = int(RecordType.FULL)
@@ -144,13 +146,16 @@ class SegmentReader:
         dialect: Dialect | None = None,
         log_number: int | None = None,
         start_offset: int = 0,
+        passes_unread: bool = False,
     ) -> None:
+        """With `passes_unread`, blocks that storage cannot give are passed over as damage."""
         self.dialect = dialect
         self.log_number = log_number
         self.recyclable: bool | None = None
         """False once a record without a log number was read: the log has none of the others."""
         self._read_at = read_at
         self._start_offset = start_offset
+        self._passes_unread = passes_unread
         self._seeds: dict[int, int] = {}
         self._extend = checksum_extender(Dialect.CRC32C)
         self._end_offset = start_offset
@@ -175,17 +180,29 @@ class SegmentReader:
     def physical_records(self) -> Iterator[PhysicalEvent]:
         """Give every fragment and everything that is none; the last one is the SegmentEnd."""
         base = self._first_block()
-        try:
-            while True:
-                chunk = self._read_at(base, _READ_BYTES)
-                for start in range(0, len(chunk), BLOCK_BYTES):
-                    block = chunk[start : start + BLOCK_BYTES]
-                    yield from self._records_of_block(block, base + start)
-                base += len(chunk)
-                if len(chunk) < _READ_BYTES:
+        length = _READ_BYTES
+        unread_blocks = 0
+        while unread_blocks < _UNREAD_BLOCKS_MAX:
+            try:
+                chunk = self._read_at(base, length)
+            except Unavailable:
+                if self._passes_unread and length > BLOCK_BYTES:
+                    length = BLOCK_BYTES  # only some of the blocks may be out of reach
+                    continue
+                yield Damage(offset=base, dropped_bytes=BLOCK_BYTES, kind=DamageKind.READ_ERROR)
+                if not self._passes_unread:
                     break
-        except Unavailable:
-            yield Damage(offset=base, dropped_bytes=BLOCK_BYTES, kind=DamageKind.READ_ERROR)
+                base += BLOCK_BYTES
+                unread_blocks += 1
+                continue
+            for start in range(0, len(chunk), BLOCK_BYTES):
+                block = chunk[start : start + BLOCK_BYTES]
+                yield from self._records_of_block(block, base + start)
+            base += len(chunk)
+            if len(chunk) < length:
+                break
+            length = _READ_BYTES
+            unread_blocks = 0
         end = self._end_offset
         yield SegmentEnd(offset=end, resume_offset=end, file_bytes=base)
 
@@ -314,7 +331,8 @@ class _Assembly:
         elif not self.active:
             yield Damage(offset=offset, dropped_bytes=len(payload), kind=DamageKind.MISSING_START)
             return
-        self._parts.append(payload)
+        if payload:  # fragments of no bytes may be many: they cost nothing
+            self._parts.append(payload)
         self._byte_count += len(payload)
         if self._byte_count > RECORD_BYTES_MAX:
             raise LimitExceeded(

@@ -22,6 +22,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Lock
+from typing import Final
 
 from neve.errors import Closed, InvalidArgument, LimitExceeded, NeveError, NotFound, OutcomeUnknown
 from neve.model.write_batch import SEQUENCE_MAX
@@ -39,7 +40,7 @@ from neve.observability.metrics import (
     Recorder,
 )
 from neve.storage.append_file import AppendFile, AppendFiles
-from neve.storage.clock import Clock, SystemClock
+from neve.storage.clock import Clock, IdSource, SystemClock, SystemIds
 from neve.storage.commit_queue import CommitQueue, Latch
 from neve.storage.object_store import ObjectStore
 from neve.wal.batch_codec import (
@@ -55,6 +56,8 @@ from neve.wal.replay import LogFile
 from neve.wal.segment_writer import SegmentWriter
 
 logger = logging.getLogger(__name__)
+
+_U64_MAX: Final = (1 << 64) - 1
 
 Apply = Callable[[int], None]
 """Called with a batch's first sequence number, in sequence order, once the batch may be seen."""
@@ -96,6 +99,7 @@ class WriteAheadLog:
         older_logs: Sequence[LogFile] = (),
         options: LogOptions | None = None,
         clock: Clock | None = None,
+        ids: IdSource | None = None,
         recorder: Recorder | None = None,
         make_latch: Callable[[], Latch] = Lock,
     ) -> None:
@@ -108,6 +112,7 @@ class WriteAheadLog:
         self._store = store
         self._log_path = log_path
         self._clock = clock or SystemClock()
+        self._ids = ids or SystemIds()
         self._recorder = recorder or NoRecorder()
         self._stamped = self.options.dialect is Dialect.CRC32C
         self._waits = self.options.sync.waits
@@ -130,6 +135,7 @@ class WriteAheadLog:
         ]
         self._spare_paths: list[str] = []
         self._unusable: Closed | None = None
+        self._nonce: int | None = None
         self._synced_at = self._clock.monotonic()
         self._adopt(older_logs)
         self._active = self._begin_log(next_log_number)
@@ -196,10 +202,15 @@ class WriteAheadLog:
 
     def floor_for(self, flushed_sequence: int) -> int:
         """Lowest log number that still holds rows above `flushed_sequence`."""
-        for log in self._closed_logs:
-            if log.end_sequence > flushed_sequence + 1:
-                return log.number
-        return self._active.log_number
+        floor = 0
+
+        def find() -> None:
+            nonlocal floor
+            needed = [log for log in self._closed_logs if log.end_sequence > flushed_sequence + 1]
+            floor = needed[0].number if needed else self._active.log_number
+
+        self._queue.run_alone(find)
+        return floor
 
     def truncate_below(self, floor: int) -> int:
         """Let go of closed logs with a lower number; gives how many. They may be recycled."""
@@ -224,28 +235,23 @@ class WriteAheadLog:
         """Sync, write LogEnd and release the log; closing twice is no error."""
 
         def close() -> None:
-            if self._unusable is not None:
-                return
-            self._guard(self._end_active, self._active.file.path)
-            self._unusable = Closed("the log was closed", path=self._active.file.path)
+            if self._unusable is None:
+                self._guard(self._end_active, self._active.file.path)
+                self._unusable = Closed("the log was closed", path=self._active.file.path)
+            self._active.file.close()
 
         self._queue.run_alone(close)
 
     def _commit_group(self, group: Sequence[_Append]) -> None:
         """Frame, append, sync, apply; every batch of the group shares the outcome."""
         first_sequence = self._next_sequence
+        begun = False
         try:
             self._check_usable()
             if self._active.position >= self.options.segment_bytes:
                 self._rotate()
             payloads = self._frame_group(group)
-        except NeveError as error:
-            # Nothing of this group was written, also when closing the full log failed.
-            self._next_sequence = first_sequence
-            for work in group:
-                work.failure = self._unusable or error
-            return
-        try:
+            begun = True
             self._active.append(payloads)
             if self._waits or self._sync_is_due():
                 self._sync_active()
@@ -253,9 +259,16 @@ class WriteAheadLog:
                 if work.apply is not None:
                     work.apply(work.first_sequence)
         except BaseException as error:
-            self._poison(error, self._active.file.path)
-            for work in group:
-                work.failure = self._unknown(work, error)
+            if begun:
+                self._poison(error, self._active.file.path)
+                for work in group:
+                    work.failure = self._unknown(work, error)
+            else:
+                # Nothing of this group was written, also when closing the full log failed.
+                self._next_sequence = first_sequence
+                if isinstance(error, NeveError):
+                    for work in group:
+                        work.failure = self._unusable or error
             if not isinstance(error, NeveError):
                 raise
         else:
@@ -272,7 +285,7 @@ class WriteAheadLog:
                     work.changes,
                     sequence=sequence,
                     durable_through=self._durable_through,
-                    stamped=self._stamped,
+                    nonce=self._nonce,
                 )
             )
             self._next_sequence = sequence + work.changes.row_count
@@ -303,8 +316,17 @@ class WriteAheadLog:
     def _rotate(self) -> None:
         """Begin the next log; the full one stays as it is when no new file can be made."""
         full = self._active
-        file = self._make_file(full.log_number + 1)
-        self._guard(self._end_active, self._active.file.path)
+        try:
+            file = self._make_file(full.log_number + 1)
+        except OutcomeUnknown as error:
+            # The name may be taken by a file that is not certain to stay.
+            self._poison(error, self._log_path(full.log_number + 1))
+            raise
+        try:
+            self._guard(self._end_active, full.file.path)
+        except BaseException:
+            file.close()
+            raise
         self._closed_logs.append(
             ClosedLog(number=full.log_number, path=full.file.path, end_sequence=self._next_sequence)
         )
@@ -346,6 +368,9 @@ class WriteAheadLog:
                 )
             except NotFound:
                 continue
+            except NeveError:
+                self._spare_paths.append(spare)
+                raise
             self._recorder.add(WAL_RECYCLED, 1)
             return file
         return self._files.create(path, preallocate_bytes=preallocate_bytes)
@@ -355,6 +380,7 @@ class WriteAheadLog:
             file, log_number=number, dialect=self.options.dialect, recyclable=self._stamped
         )
         if self._stamped:
+            self._nonce = self._ids.uuid().int & _U64_MAX
             start = self._frame_stamp(encode_log_start(log_number=number))
             self._guard(lambda: segment.append([start]), file.path)
         return segment
@@ -364,7 +390,7 @@ class WriteAheadLog:
             changes,
             sequence=self._next_sequence,
             durable_through=self._durable_through,
-            stamped=self._stamped,
+            nonce=self._nonce,
         )
 
     def _guard(self, step: Callable[[], None], path: str) -> None:

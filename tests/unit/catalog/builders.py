@@ -15,14 +15,13 @@ from neve.storage.memory_store import MemoryStore
 from neve.storage.object_store import ObjectStore
 from neve.testing.simulated_clock import SeededIds, SimulatedClock
 
-ORDERS: Final = pa.schema(
-    [
-        pa.field("id", pa.int64(), nullable=False),
-        pa.field("customer", pa.string()),
-        pa.field("amount", pa.float32()),
-        pa.field("ts", pa.timestamp("us", tz="UTC")),
-    ]
-)
+_COLUMNS: Final[dict[str, pa.DataType]] = {
+    "id": pa.int64(),
+    "customer": pa.string(),
+    "amount": pa.float32(),
+    "ts": pa.timestamp("us", tz="UTC"),
+}
+ORDERS: Final = pa.schema(_COLUMNS)
 
 
 def orders_schema() -> TableSchema:

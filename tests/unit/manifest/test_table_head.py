@@ -127,9 +127,7 @@ def test_keys_sort_as_their_numbers() -> None:
 
 @pytest.mark.parametrize("key_of", [tag_key, transaction_key, job_key, intent_key])
 @pytest.mark.parametrize("name", ["", "a\nb", "\0", "\x7f", "\ud800", "x" * 256, "é" * 128])
-def test_a_name_that_cannot_be_kept_is_refused(
-    key_of: Callable[[str], str], name: str
-) -> None:
+def test_a_name_that_cannot_be_kept_is_refused(key_of: Callable[[str], str], name: str) -> None:
     with pytest.raises(InvalidArgument, match="cannot be the name of a") as caught:
         key_of(name)
 

@@ -679,3 +679,19 @@ def test_the_reserved_sequence_and_unknown_operations_are_refused() -> None:
 def test_damaged_internal_keys_are_reported(damaged: str) -> None:
     with pytest.raises(Corruption):
         split_internal_key(bytes.fromhex(damaged))
+
+
+def test_a_column_name_too_long_to_read_is_shown_in_short() -> None:
+    name = "k" * 2_000_000
+    encoder = KeyEncoder([pa.int64()], [name])
+    calls: list[Callable[[], object]] = [
+        lambda: encoder.encode(["text"]),
+        lambda: encoder.encode([1, 2]),
+        lambda: encoder.encode_arrays([pa.array([1.5])]),
+        lambda: encoder.decode(b"1"),
+        lambda: KeyEncoder([pa.list_(pa.int64())], [name]),
+    ]
+    for call in calls:
+        with pytest.raises(NeveError) as caught:
+            call()
+        assert len(str(caught.value)) < 600

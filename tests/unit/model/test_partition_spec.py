@@ -242,6 +242,13 @@ NO_SPECS = {
     "unknown transform": spec_json(transform="zorder"),
     "twice the same": spec_json(GOOD_FIELD, GOOD_FIELD),
     "too many": spec_json(*[GOOD_FIELD] * 1000),
+    "a member twice": '{"spec-id":0,"spec-id":0,"fields":[]}',
+    "a member of a field twice": spec_json().replace('"name"', '"name": "x", "name"'),
+    "a lone surrogate in a name": spec_json(name="a\ud800"),
+    "a NUL in a name": spec_json(name="../x\0"),
+    "a name without end": spec_json(name="x" * 2_000_000),
+    "digits of another script": spec_json(transform="bucket[١٦]"),
+    "a number that is none": '{"spec-id":NaN,"fields":[]}',
     "too long": " " * (1 << 21),
 }
 
@@ -251,6 +258,34 @@ def test_json_that_is_no_spec_is_corruption(text: str) -> None:
     with pytest.raises(Corruption) as caught:
         PartitionSpec.from_json(text)
     assert len(str(caught.value)) < 300
+
+
+def test_a_name_as_long_as_a_columns_can_be_partitioned_by() -> None:
+    name = "n" * 255
+    schema = TableSchema.from_arrow(pa.schema([(name, pa.int64())]), primary_key=[name])
+
+    spec = PartitionSpec.parse([f"bucket(4, {name})"], schema)
+
+    assert PartitionSpec.from_json(spec.to_json()) == spec
+
+
+@pytest.mark.parametrize("text", ["bucket(١٦, id)", "truncate(٤, name)"])
+def test_digits_of_another_script_are_no_parameter(text: str) -> None:
+    with pytest.raises(InvalidArgument, match="lacks its number"):
+        PartitionSpec.parse([text], SCHEMA)
+
+
+def test_a_field_too_long_to_read_is_shown_in_short() -> None:
+    calls: list[Callable[[], object]] = [
+        lambda: PartitionSpec.parse(["x" * 2_000_000], SCHEMA),
+        lambda: PartitionSpec.parse(["zorder(" + "x" * 2_000_000 + ")"], SCHEMA),
+        lambda: PartitionSpec(0, (field("x" * 2_000_000, Identity()),)),
+        lambda: Bucket(10**5_000),
+    ]
+    for call in calls:
+        with pytest.raises((InvalidArgument, NotFound)) as caught:
+            call()
+        assert len(str(caught.value)) < 600
 
 
 def test_members_that_neve_does_not_know_are_passed_over() -> None:

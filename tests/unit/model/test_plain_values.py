@@ -234,3 +234,17 @@ def test_what_arrow_holds_comes_out_plain(value: object, type_: pa.DataType) -> 
 def test_nested_scalars_have_no_plain_form() -> None:
     with pytest.raises(InvalidArgument, match="no plain form"):
         plain_of(pa.scalar([1], pa.list_(pa.int32())))
+
+
+@pytest.mark.parametrize(
+    "type_",
+    [pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.timestamp("ns"), pa.date32()],
+    ids=str,
+)
+def test_the_missing_moment_of_pandas_is_no_value(type_: pa.DataType) -> None:
+    pandas = pytest.importorskip("pandas")
+
+    with pytest.raises(SchemaMismatch) as caught:
+        to_plain(pandas.NaT, type_, column="t")
+    assert caught.value.column == "t"
+    assert caught.value.hint

@@ -116,6 +116,7 @@ REFUSED_LITERALS: dict[str, tuple[Callable[[], object], str]] = {
     "arrow scalar": (lambda: col("n") >= pa.scalar(1), "Use a number, text"),
     "text as a set": (lambda: col("name").is_in("abc"), "Pass a list"),
     "bytes as a set": (lambda: col("raw").not_in(b"abc"), "Pass a list"),
+    "number as a set": (lambda: col("n").is_in(5), "Pass a list"),  # type: ignore[arg-type]
     "predicate joined with a number": (lambda: (col("n") > 1) & 5, "in parentheses"),  # type: ignore[operator]
     "number joined with a predicate": (lambda: (col("n") > 1) | True, "in parentheses"),  # type: ignore[operator]
     "name no text": (lambda: col(5), 'Write col("name")'),  # type: ignore[arg-type]
@@ -182,15 +183,75 @@ def test_what_is_no_predicate_cannot_be_bound() -> None:
         Stranger().bind(SCHEMA)
 
 
-def test_nesting_beyond_the_limit_is_refused() -> None:
+def deepest_predicate() -> Predicate:
     predicate: Predicate = col("n") == 0
-    for depth in range(PREDICATE_DEPTH_MAX):
-        predicate.bind(SCHEMA)
+    for depth in range(PREDICATE_DEPTH_MAX - 1):
         predicate = predicate & ALWAYS_TRUE if depth % 2 else predicate | ALWAYS_FALSE
+    return predicate
 
-    with pytest.raises(LimitExceeded) as caught:
-        predicate.bind(SCHEMA)
-    assert caught.value.limit == PREDICATE_DEPTH_MAX
+
+def test_nesting_beyond_the_limit_is_refused_while_it_is_written() -> None:
+    deepest = deepest_predicate()
+
+    for build in (lambda: ~deepest, lambda: And((deepest,)), lambda: Or((deepest, ALWAYS_TRUE))):
+        with pytest.raises(LimitExceeded) as caught:
+            build()
+        assert caught.value.limit == PREDICATE_DEPTH_MAX
+
+
+def test_the_deepest_predicate_can_be_bound_shown_hashed_and_compared() -> None:
+    deepest = deepest_predicate()
+
+    assert deepest.bind(SCHEMA) == (col("n") == 0).bind(SCHEMA)
+    assert "n == 0" in str(deepest)
+    assert "n == 0" in repr(deepest)
+    assert hash(deepest) == hash(deepest_predicate())
+    assert deepest == deepest_predicate()
+    with pytest.raises(InvalidArgument, match="Join predicates"):
+        bool(deepest)
+
+
+def test_what_is_no_predicate_cannot_be_joined() -> None:
+    for build in (lambda: And((5,)), lambda: Or(("n",)), lambda: Not(None)):  # type: ignore[arg-type]
+        with pytest.raises(InvalidArgument, match="no predicate"):
+            build()
+
+
+@pytest.mark.parametrize(
+    "literal",
+    [10**5_000, -(10**5_000), "x" * 2_000_000, b"x" * 2_000_000, Decimal("1" * 100_000)],
+    ids=["great int", "small int", "text", "bytes", "decimal"],
+)
+def test_a_literal_too_long_to_read_is_shown_in_short(literal: object) -> None:
+    predicate = ~(col("n") < literal)
+
+    assert len(str(predicate)) < 300
+    assert len(repr(predicate)) < 300
+    with pytest.raises(InvalidArgument) as caught:
+        bool(predicate)
+    assert len(str(caught.value)) < 600
+
+
+def test_an_int_of_thousands_of_digits_keeps_its_meaning() -> None:
+    assert (col("n") < 10**5_000).bind(SCHEMA) == col("n").not_null().bind(SCHEMA) or chosen(
+        col("n") < 10**5_000
+    ) == chosen(col("n").not_null())
+
+
+def test_a_name_too_long_to_read_is_shown_in_short() -> None:
+    name = "n" * 2_000_000
+    calls: list[Callable[[], object]] = [
+        lambda: col(name) == None,  # noqa: E711 - that is the mistake
+        lambda: col(name).is_in("abc"),
+        lambda: bool(col(name) > 5),
+        lambda: (col(name) > 5).bind(SCHEMA),
+    ]
+    for call in calls:
+        with pytest.raises((InvalidArgument, NotFound)) as caught:
+            call()
+        assert len(str(caught.value)) < 600
+    assert len(repr(col(name))) < 300
+    assert len(str(col(name) > 5)) < 300
 
 
 def test_long_chains_are_not_deep() -> None:

@@ -460,3 +460,39 @@ def test_an_empty_batch_may_come_without_memory() -> None:
     nothing = pa.Array.from_buffers(pa.int64(), 0, [None, None])
 
     assert codec().encode_batch(pa.record_batch([nothing], names=["id"])) == []
+
+
+@pytest.mark.parametrize(
+    "arrow_type",
+    [
+        pa.timestamp("us"),
+        pa.timestamp("us", "UTC"),
+        pa.timestamp("ns"),
+        pa.timestamp("ns", "UTC"),
+        pa.date32(),
+        pa.time64("us"),
+        pa.list_(pa.timestamp("us")),
+    ],
+    ids=str,
+)
+def test_the_missing_moment_of_pandas_is_refused(arrow_type: pa.DataType) -> None:
+    columns = pa.schema([pa.field("id", pa.int64()), pa.field("t", arrow_type)])
+    codec = RowCodec(TableSchema.from_arrow(columns, primary_key=["id"]))
+    value = [pd.NaT] if pa.types.is_list(arrow_type) else pd.NaT
+
+    with pytest.raises(SchemaMismatch) as caught:
+        codec.encode({"id": 1, "t": value})
+
+    assert caught.value.column in {"t", "t.element"}
+
+
+def test_an_unknown_column_too_long_to_read_is_shown_in_short() -> None:
+    columns = pa.schema(
+        [pa.field("id", pa.int64()), pa.field("s", pa.struct([pa.field("a", pa.int64())]))]
+    )
+    codec = RowCodec(TableSchema.from_arrow(columns, primary_key=["id"]))
+
+    for row in ({"id": 1, "x" * 2_000_000: 1}, {"id": 1, "s": {"x" * 2_000_000: 1}}):
+        with pytest.raises(SchemaMismatch) as caught:
+            codec.encode(row)
+        assert len(str(caught.value)) < 600

@@ -474,3 +474,28 @@ def test_json_without_any_key_is_corruption() -> None:
 
     with pytest.raises(Corruption, match="identifier-field-ids"):
         TableSchema.from_json(json.dumps(members))
+
+
+def test_a_name_too_long_to_read_is_shown_in_short() -> None:
+    long = "x" * 2_000_000
+    table = TableSchema.from_arrow(pa.schema([("id", pa.int64())]), primary_key=["id"])
+    nested = pa.struct([pa.field(long, pa.uint64())])
+    calls: list[Callable[[], object]] = [
+        lambda: table.column(long),
+        lambda: TableSchema.from_arrow(table.arrow_schema, primary_key=[long]),
+        lambda: TableSchema.from_arrow(table.arrow_schema, primary_key=long),
+        lambda: TableSchema.from_arrow(table.arrow_schema, primary_key=[[long] * 10]),  # type: ignore[list-item]
+        lambda: TableSchema.from_arrow(pa.schema([(long, pa.int64())]), primary_key=[long]),
+        lambda: TableSchema.from_arrow(
+            pa.schema([("id", pa.int64()), (f"{long}\ud800", pa.int64())]), primary_key=["id"]
+        ),
+        lambda: TableSchema.from_arrow(
+            pa.schema([("id", pa.int64()), ("n", nested)]), primary_key=["id"]
+        ),
+        lambda: normalize_batch(pa.record_batch({long: pa.array([1])}), table),
+        lambda: normalize_batch(pa.record_batch({"id": pa.array([{long: 1}])}), table),
+    ]
+    for call in calls:
+        with pytest.raises(NeveError) as caught:
+            call()
+        assert len(str(caught.value)) < 1_000

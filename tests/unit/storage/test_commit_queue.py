@@ -1,12 +1,12 @@
 """Leaders and followers: order, grouping, and nobody left asleep."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pytest
 
-from neve.storage.commit_queue import CommitQueue
+from neve.storage.commit_queue import CommitQueue, Latch
 
 
 @dataclass(frozen=True)
@@ -154,3 +154,41 @@ def test_an_interrupted_leader_leaves_the_queue_usable() -> None:
     commit.fail_with = None
     queue.submit(Parcel("later"))
     assert commit.groups[-1] == ["later"]
+
+
+class InterruptedLatch:
+    """A lock whose holder is interrupted the second time it waits."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waits = 0
+
+    def acquire(self) -> bool:
+        self._waits += 1
+        if self._waits == 2:
+            raise KeyboardInterrupt
+        return self._lock.acquire()
+
+    def release(self) -> None:
+        self._lock.release()
+
+
+def test_an_interrupted_wait_leaves_the_queue_to_the_others() -> None:
+    commit = Recording()
+    # The queue's own lock comes first, then one for each that waits.
+    latches: Iterator[Latch] = iter([threading.Lock(), InterruptedLatch(), threading.Lock()])
+
+    queue: CommitQueue[Parcel] = CommitQueue(
+        commit, group_bytes_max=10, make_latch=lambda: next(latches)
+    )
+    leader = threading.Thread(target=queue.submit, args=(Parcel("first"),))
+    leader.start()
+    commit.entered.wait()
+
+    with pytest.raises(KeyboardInterrupt):
+        queue.submit(Parcel("interrupted"))
+    commit.leave.set()
+    leader.join(timeout=10)
+    queue.submit(Parcel("later"))
+
+    assert commit.groups == [["first"], ["later"]]

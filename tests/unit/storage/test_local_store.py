@@ -91,7 +91,7 @@ def names_in(directory: Path) -> set[str]:
 # Opening
 
 
-@pytest.mark.parametrize("root", ["", "a\0b"])
+@pytest.mark.parametrize("root", ["", "a\0b", "a\ud800b"], ids=ascii)
 def test_a_root_that_is_no_name_is_refused(root: str) -> None:
     with pytest.raises(InvalidArgument):
         LocalStore(root)
@@ -195,7 +195,7 @@ def test_the_store_keeps_its_own_names_to_itself(store: LocalStore) -> None:
         lambda: store.put_if_absent("a/LOCK", b""),
         lambda: store.put_if_match("LOCK", b"", tag=content_tag(b"")),
         lambda: store.create("LOCK"),
-        lambda: store.recycle("LOCK", new_path="a/LOCK"),
+        lambda: store.recycle("LOCK", new_path="a/log"),
         lambda: store.lock("a/lock"),
     ]
     for call in calls:

@@ -103,7 +103,7 @@ def segment(
 def batch(sequence: int, *changes: Change) -> bytes:
     """Give the payload of one batch without neve's stamps."""
     encoded = encode_changes(WriteBatch(changes))
-    return b"".join(frame_batch(encoded, sequence=sequence, durable_through=0, stamped=False))
+    return b"".join(frame_batch(encoded, sequence=sequence, durable_through=0, nonce=None))
 
 
 def physical_record(

@@ -20,24 +20,27 @@ from neve.wal.batch_codec import (
     encode_log_start,
     encode_put,
     frame_batch,
-    read_durable_through,
+    read_stamp,
 )
 from neve.wal.record_format import Dialect
+from neve.wal.varint import encode_varint
 
 ROWS = pa.record_batch({"id": pa.array([1, 2, 3]), "name": pa.array(["a", None, "c"])})
 KEYS = pa.record_batch({"id": pa.array([7, 8])})
 
 
-def encode(batch: WriteBatch, *, stamped: bool = True) -> bytes:
-    return b"".join(
-        frame_batch(encode_changes(batch), sequence=42, durable_through=41, stamped=stamped)
-    )
+NONCE = 0x1122334455667788
+
+
+def encode(batch: WriteBatch, *, nonce: int | None = NONCE) -> bytes:
+    changes = encode_changes(batch)
+    return b"".join(frame_batch(changes, sequence=42, durable_through=41, nonce=nonce))
 
 
 def test_a_plain_batch_has_leveldbs_bytes() -> None:
     batch = WriteBatch((PutRow(b"key1", b"value1"), DeleteRow(b"key2"), PutRow(b"key3", b"\0\xff")))
 
-    payload = encode(batch, stamped=False)
+    payload = encode(batch, nonce=None)
 
     assert payload.hex(" ") == (
         "2a 00 00 00 00 00 00 00 03 00 00 00 "
@@ -51,13 +54,14 @@ def test_a_neve_batch_begins_with_its_stamps() -> None:
     payload = encode(WriteBatch((PutRow(b"k", b"v"),), schema_version=5))
 
     assert payload.hex(" ") == (
-        "2a 00 00 00 00 00 00 00 03 00 00 00 20 05 21 29 00 00 00 00 00 00 00 01 01 6b 01 76"
+        "2a 00 00 00 00 00 00 00 03 00 00 00 20 05 "
+        "21 29 00 00 00 00 00 00 00 88 77 66 55 44 33 22 11 01 01 6b 01 76"
     )
 
 
 def test_the_log_start_names_format_and_log() -> None:
     payload = b"".join(
-        frame_batch(encode_log_start(log_number=7), sequence=1, durable_through=0, stamped=True)
+        frame_batch(encode_log_start(log_number=7), sequence=1, durable_through=0, nonce=NONCE)
     )
 
     assert payload.hex(" ").endswith("22 01 07 00 00 00 00 00 00 00")
@@ -81,7 +85,7 @@ def test_every_change_comes_back_as_it_went_in(schema_version: int) -> None:
     logged = decode_batch(encode(batch), dialect=Dialect.CRC32C)
 
     assert logged.batch == batch
-    assert logged.durable_through == 41
+    assert (logged.durable_through, logged.nonce) == (41, NONCE)
     assert logged.next_sequence == 42 + 3 + 3 + 2 + 3
 
 
@@ -113,10 +117,10 @@ def test_a_merutable_delete_may_carry_the_row_before() -> None:
 def test_the_durable_sequence_is_read_from_the_first_bytes() -> None:
     payload = encode(WriteBatch((UpsertRows(ROWS),), schema_version=300))
 
-    assert read_durable_through(payload[:32]) == 41
-    assert read_durable_through(payload[:20]) is None
-    assert read_durable_through(b"") is None
-    assert read_durable_through(encode(WriteBatch((DeleteRow(b"k"),)), stamped=False)) is None
+    assert read_stamp(payload[:40]) == (41, NONCE)
+    assert read_stamp(payload[:24]) is None
+    assert read_stamp(b"") is None
+    assert read_stamp(encode(WriteBatch((DeleteRow(b"k"),)), nonce=None)) is None
 
 
 def test_a_count_of_four_billion_costs_nothing() -> None:
@@ -136,7 +140,7 @@ def test_a_count_of_four_billion_costs_nothing() -> None:
         ("0100000000000000 01000000 01 05 6b", "wants 5 bytes"),
         ("0100000000000000 01000000 00 ffffffffffffffffffff01", "64 bits"),
         ("0100000000000000 01000000 00 80", "cut off"),
-        ("0100000000000000 02000000 20 05 21 0100", "wants 8 bytes"),
+        ("0100000000000000 02000000 20 05 21 0100", "wants 16 bytes"),
         ("0100000000000000 01000000 12 00 00 00", "names 0 columns"),
         ("0100000000000000 01000000 12 ff7f 00 00", "columns"),
         ("0100000000000000 01000000 10 01 7f 00", "is cut off"),
@@ -155,7 +159,7 @@ def test_damage_inside_a_batch_is_named_with_its_place(payload: str, reason: str
 
 def test_an_arrow_batch_is_as_long_as_announced() -> None:
     payload = bytearray(encode(WriteBatch((UpsertRows(ROWS),))))
-    payload[24] = 9  # the announced row count
+    payload[32] = 9  # the announced row count
 
     with pytest.raises(Corruption, match="announced as 9 rows"):
         decode_batch(bytes(payload), dialect=Dialect.CRC32C)
@@ -192,13 +196,13 @@ def test_a_partial_write_names_its_columns() -> None:
 
 def test_a_sequence_may_reach_the_last_possible_one() -> None:
     batch = encode_changes(WriteBatch((DeleteRow(b"k"),)))
-    payload = b"".join(frame_batch(batch, sequence=SEQUENCE_MAX, durable_through=0, stamped=True))
+    payload = b"".join(frame_batch(batch, sequence=SEQUENCE_MAX, durable_through=0, nonce=NONCE))
 
     assert decode_batch(payload, dialect=Dialect.CRC32C).sequence == SEQUENCE_MAX
 
 
 def test_the_log_end_is_read_back() -> None:
-    payload = b"".join(frame_batch(encode_log_end(), sequence=9, durable_through=8, stamped=True))
+    payload = b"".join(frame_batch(encode_log_end(), sequence=9, durable_through=8, nonce=NONCE))
 
     logged = decode_batch(payload, dialect=Dialect.CRC32C)
 
@@ -211,3 +215,26 @@ def test_a_column_name_that_is_no_text_is_corruption() -> None:
 
     with pytest.raises(Corruption, match="cannot be read"):
         decode_batch(payload.replace(b"naam", b"n\xff\xfem"), dialect=Dialect.CRC32C)
+
+
+@pytest.mark.parametrize("schema_version", [-1, 1 << 31, 10**23])
+def test_a_schema_version_that_no_batch_can_hold_is_refused(schema_version: int) -> None:
+    with pytest.raises(InvalidArgument, match="schema version"):
+        encode_put(b"k", b"v", schema_version=schema_version)
+    with pytest.raises(InvalidArgument, match="schema version"):
+        WriteBatch((), schema_version=schema_version)
+
+
+@pytest.mark.parametrize("dialect", [Dialect.ROCKSDB, Dialect.MERUTABLE])
+def test_an_arrow_batch_is_refused_in_a_dialect_that_has_none(dialect: Dialect) -> None:
+    with pytest.raises(InvalidArgument, match="single rows"):
+        encode_changes(WriteBatch((UpsertRows(ROWS),)), dialect=dialect)
+
+
+def test_an_arrow_message_of_another_kind_is_corruption_and_no_crash() -> None:
+    batch_message = ROWS.serialize().to_pybytes()
+    schema_message = ROWS.schema.serialize().to_pybytes()
+    for stream in (batch_message + batch_message, schema_message + schema_message):
+        payload = bytes.fromhex("0100000000000000 01000000 10 03") + encode_varint(len(stream))
+        with pytest.raises(Corruption, match="belongs"):
+            decode_batch(payload + stream, dialect=Dialect.CRC32C)

@@ -5,10 +5,13 @@ import pytest
 from neve.errors import Corruption, Unavailable
 from neve.model.write_batch import PutRow
 from neve.storage.memory_store import MemoryStore
+from neve.wal import durable_claims, segment_reader
 from neve.wal.batch_codec import LoggedBatch
 from neve.wal.log_options import LogOptions, SyncPolicy
+from neve.wal.record_format import RECYCLABLE_HEADER, RecordType
 from neve.wal.recovery_mode import RecoveryMode
 from neve.wal.replay import Replay
+from neve.wal.segment_reader import Fragment
 from tests.unit.wal.builders import (
     SMALL,
     log_path,
@@ -335,3 +338,120 @@ def test_a_read_that_fails_is_reported_and_never_taken_for_the_end(
 
     with pytest.raises(Unavailable):
         replay(store, mode)
+
+
+def test_many_sound_records_behind_damage_do_not_hide_the_one_that_speaks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(durable_claims, "_FORGERIES_MAX", 10)
+    store = MemoryStore()
+    log = open_log(store, options=LogOptions(sync=SyncPolicy.NONE, preallocate=False))
+    for index in range(100):
+        log.append(put(f"key{index:03}"))
+    log.sync_once()
+    log.append(put("last"))
+    rewrite(store, flip(offset_of(store, b"key003")))
+
+    with pytest.raises(Corruption, match="were durable"):
+        replay(store)
+
+
+@pytest.mark.parametrize("from_sequence", [1, 20])
+def test_one_whole_record_is_enough_to_speak_for_a_log_that_lost_its_start(
+    from_sequence: int,
+) -> None:
+    store = MemoryStore()
+    log = open_log(store)
+    for index in range(50):
+        log.append(put(f"key{index:03}"))
+    end = offset_of(store, b"key049") - 44  # header, frame, stamps, entry
+
+    def lose_all_but_the_last(content: bytearray) -> None:
+        content[:end] = bytes(end)
+
+    rewrite(store, lose_all_but_the_last)
+
+    with pytest.raises(Corruption, match="damaged first record"):
+        list(Replay(store, logs_in(store), from_sequence=from_sequence))
+
+
+def test_a_table_that_was_salvaged_opens_by_default_afterwards() -> None:
+    store = MemoryStore()
+    log = open_log(store)
+    for key in "abcdefghi":
+        log.append(put(key * 4))
+        if key in "cf":
+            log.rotate()
+    log.close()
+    rewrite(store, flip(store.get(log_path(2)).payload.index(b"eeee")), number=2)
+    salvaged, replaying = replay(store, RecoveryMode.POINT_IN_TIME)
+    assert replaying.report.stopped_early
+    assert keys(salvaged) == ["aaaa", "bbbb", "cccc", "dddd"]
+
+    again = open_log(store, number=4, sequence=5)
+    again.append(put("new"))
+    again.close()
+
+    for mode in (RecoveryMode.TOLERATE_TORN_TAIL, RecoveryMode.POINT_IN_TIME):
+        batches, replaying = replay(store, mode)
+        assert keys(batches) == ["aaaa", "bbbb", "cccc", "dddd", "new"]
+        assert replaying.report.next_sequence == 6
+
+
+def test_a_row_that_looks_like_a_record_of_its_log_is_not_believed() -> None:
+    """Its sender knows the log's number and the checksum, but not its nonce."""
+    forged = MemoryStore()
+    forger = open_log(forged, sequence=1)
+    for index in range(5):
+        forger.append(put(f"forged{index}"))
+    store = MemoryStore()
+    log = open_log(store)
+    log.append(put("true"))
+    log.append(put("carrier", forged.get(log_path(1)).payload))
+    rewrite(store, flip(offset_of(store, b"carrier")))
+
+    batches, replaying = replay(store)
+
+    assert keys(batches) == ["true"]
+    assert replaying.report.torn_tail
+
+
+def test_bytes_made_to_look_like_records_cannot_keep_recovery_busy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(durable_claims, "_FORGERIES_MAX", 100)
+    header = RECYCLABLE_HEADER.pack(0, 0, RecordType.RECYCLABLE_FULL, 1)
+    store = written_log("a", close=False)
+    rewrite(store, lambda content: content.extend(b"\xff" * 16 + header * 1_000))
+
+    with pytest.raises(Corruption, match="only look like records"):
+        replay(store)
+
+
+def test_skipping_goes_on_behind_a_block_that_cannot_be_read() -> None:
+    class BadBlock(MemoryStore):
+        def get_range(self, path: str, *, start: int, length: int) -> bytes:
+            if start <= 40_000 < start + length:
+                raise Unavailable("bad sector", path=path)
+            return super().get_range(path, start=start, length=length)
+
+    store = BadBlock()
+    log = open_log(store, options=LogOptions(sync=SyncPolicy.ALWAYS, preallocate=False))
+    for index in range(300):
+        log.append(put(f"key{index:03}", bytes(1_000)))
+    log.close()
+
+    batches, replaying = replay(store, RecoveryMode.SKIP_CORRUPT)
+
+    assert len(batches) > 230
+    assert 32_768 <= replaying.report.dropped_bytes < 3 * 32_768
+
+
+def test_fragments_of_no_bytes_take_no_memory() -> None:
+    assembly = segment_reader._Assembly()
+    list(assembly.add(Fragment(RecordType.FIRST, 0, b"x", recyclable=True)))
+
+    for offset in range(1_000):
+        list(assembly.add(Fragment(RecordType.MIDDLE, offset, b"", recyclable=True)))
+
+    assert assembly._parts == [b"x"]

@@ -1,5 +1,7 @@
 """The live log: numbers, policies, rotation, recycling, truncation, closing."""
 
+import os
+import struct
 import threading
 
 import pyarrow as pa
@@ -241,12 +243,14 @@ def test_a_foreign_dialect_holds_only_plain_rows() -> None:
     ("name", "value"),
     [
         ("segment_bytes", 100),
+        ("segment_bytes", 2**70),
+        ("sync_interval_seconds", float("nan")),
         ("sync_interval_seconds", 0),
         ("recycle_count", -1),
         ("group_bytes_max", 0),
     ],
 )
-def test_an_option_that_cannot_work_is_refused(name: str, value: int) -> None:
+def test_an_option_that_cannot_work_is_refused(name: str, value: float) -> None:
     with pytest.raises(InvalidArgument, match=name):
         LogOptions(**{name: value})  # type: ignore[arg-type]
 
@@ -296,3 +300,45 @@ def test_sixteen_threads_get_contiguous_numbers_and_lose_nothing() -> None:
 
     assert sorted(firsts) == list(range(1, 801))
     assert len(replay(store)[0]) == 800
+
+
+def test_a_batch_that_cannot_be_framed_leaves_no_hole_in_the_numbers() -> None:
+    store = MemoryStore()
+    log = open_log(store)
+    broken = put("broken")._replace(entry_count=-5)
+
+    with pytest.raises(struct.error):
+        log.append(broken)
+
+    assert log.append(put("a")) == 1
+    log.close()
+    assert len(replay(store)[0]) == 1
+
+
+def test_a_forked_child_is_told_that_the_log_is_not_its_own() -> None:
+    log = open_log(MemoryStore())
+    child = os.fork()
+    if child == 0:
+        try:
+            log.append(put("a"))
+        except Closed:
+            os._exit(7)
+        os._exit(1)
+
+    _, status = os.waitpid(child, 0)
+
+    assert os.waitstatus_to_exitcode(status) == 7
+    assert log.append(put("b")) == 1
+
+
+@pytest.mark.parametrize("value", ["never", "", "GROUP"])
+def test_a_sync_policy_that_is_none_is_refused(value: str) -> None:
+    with pytest.raises(InvalidArgument, match="use one of"):
+        LogOptions(sync=value)  # type: ignore[arg-type]
+
+
+def test_a_sync_policy_may_be_given_as_its_word() -> None:
+    options = LogOptions(sync="always", dialect="rocksdb")  # type: ignore[arg-type]
+
+    assert options.sync is SyncPolicy.ALWAYS
+    assert options.dialect is Dialect.ROCKSDB

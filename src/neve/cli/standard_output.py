@@ -1,0 +1,68 @@
+"""Standard output as a stream that says itself what went wrong with it.
+
+    the kernel says              the stream raises
+    ─────────────────────────────────────────────────────────────────────────────────
+    EPIPE                        OutputClosed: whoever read the output stopped reading
+    ENOSPC, EIO, anything else   OutputFailed, with the kernel's words
+
+Raised where the bytes leave, so that a full disk under the output is never taken for one under the
+command's own files, nor the other way round.
+"""
+
+import io
+import os
+import sys
+from pathlib import Path
+
+
+class OutputClosed(Exception):
+    """Whoever read the output stopped reading."""
+
+
+class OutputFailed(Exception):
+    """The output could not be written; the text says why."""
+
+
+class _Output(io.FileIO):
+    """A file whose failures are those of the output."""
+
+    def write(self, content: bytes, /) -> int:  # type: ignore[override]
+        """Write some of the bytes; gives how many."""
+        try:
+            return super().write(content)
+        except BrokenPipeError as error:
+            raise OutputClosed from error
+        except OSError as error:
+            raise OutputFailed(error.strerror) from error
+
+
+def watch_standard_output() -> None:
+    """Exchange standard output for one that tells its failures.
+
+    Raises OutputFailed when the process was started without any.
+    """
+    stream = sys.stdout
+    if stream is None:
+        # Takes the place of the missing one, so that no file of a table is ever opened there.
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
+        raise OutputFailed("standard output is closed")
+    if not isinstance(stream, io.TextIOWrapper):
+        return
+    stream.flush()
+    sys.stdout = io.TextIOWrapper(
+        io.BufferedWriter(_Output(stream.fileno(), "w", closefd=False)),
+        encoding=stream.encoding,
+        # A terminal that lacks a character shows a question mark instead of a traceback.
+        errors="replace",
+        line_buffering=stream.line_buffering or stream.write_through,
+    )
+
+
+def finish_standard_output() -> None:
+    """Write what is left; what cannot be written is let go, so that the last flush is quiet."""
+    try:
+        sys.stdout.flush()
+    except (OutputClosed, OutputFailed):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)

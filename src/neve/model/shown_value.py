@@ -1,0 +1,38 @@
+"""Names, values and types as error messages show them: in short and on one line.
+
+Whatever a caller passes may end up in a message: a text of megabytes, an int that Python refuses to
+print, a type of thousands of fields. Facts stay whole in the attributes of an error.
+"""
+
+import reprlib
+from typing import Final
+
+_TEXT_MAX: Final = 80
+_TYPE_MAX: Final = 200
+# Python refuses to print an int of thousands of digits; long before that nobody can read one.
+_INT_BITS_MAX: Final = 256
+
+_reader: Final = reprlib.Repr()
+_reader.maxother = _TEXT_MAX
+_reader.maxlong = _TEXT_MAX
+
+
+def shown(value: object) -> str:
+    """Quote a name or a value as `repr` does, cut where it grows too long to read."""
+    if isinstance(value, str | bytes | bytearray | memoryview):
+        start = value[:_TEXT_MAX]
+        text = repr(bytes(start) if isinstance(start, memoryview) else start)
+        return text if len(value) <= _TEXT_MAX else f"{text}…"
+    if isinstance(value, int) and value.bit_length() > _INT_BITS_MAX:
+        return f"an int of {value.bit_length():,} bits"
+    try:
+        return " ".join(_reader.repr(value).split("\n"))
+    except ValueError:
+        # An int too long to print, inside of something else.
+        return f"a {type(value).__name__} too long to show"
+
+
+def shown_type(arrow_type: object) -> str:
+    """Give the text of an Arrow type, cut where it grows too long to read."""
+    text = str(arrow_type)
+    return text if len(text) <= _TYPE_MAX else f"{text[:_TYPE_MAX]}…"

@@ -1,0 +1,73 @@
+"""Batches damaged behind a right checksum: a typed error or a batch, never a crash."""
+
+from collections.abc import Callable
+from random import Random
+
+import pyarrow as pa
+
+from neve.errors import NeveError
+from neve.model.write_batch import (
+    DeleteRow,
+    DeleteRows,
+    PartialRows,
+    PutRow,
+    UpsertRows,
+    WriteBatch,
+)
+from neve.wal.batch_codec import decode_batch, encode_changes, frame_batch
+from neve.wal.record_format import Dialect
+from tests.gates import Gate
+
+Record = Callable[[str], None]
+
+ROWS = pa.record_batch(
+    {
+        "id": pa.array([1, 2, 3]),
+        "name": pa.array(["a", None, "c"]),
+        "tags": pa.array([["x"], [], None]),
+        "point": pa.array([{"x": 1.0}, None, {"x": 2.0}]),
+    }
+)
+BATCHES = (
+    WriteBatch((PutRow(b"key", b"value"), DeleteRow(b"gone"))),
+    WriteBatch((UpsertRows(ROWS),), schema_version=300),
+    WriteBatch((DeleteRows(ROWS.select(["id"])), PartialRows(ROWS, (1, 2)))),
+)
+
+
+def mutated(payload: bytes, rng: Random) -> bytes:
+    content = bytearray(payload)
+    for _ in range(rng.choice((1, 1, 2, 5))):
+        at = rng.randrange(len(content))
+        match rng.randrange(4):
+            case 0:
+                content[at] ^= 1 << rng.randrange(8)
+            case 1:
+                content[at] = rng.choice((0, 1, 0x7F, 0x80, 0xFF))
+            case 2:
+                del content[at : at + rng.randint(1, 8)]
+            case _:
+                content[at:at] = rng.randbytes(rng.randint(1, 8))
+        if not content:
+            return b""
+    return bytes(content)
+
+
+def test_a_damaged_batch_is_a_typed_error_or_a_batch(scoreboard: Record) -> None:
+    gate = Gate("R19 batch payloads, mutated: untyped errors", aim=200_000, full=10_000_000)
+    payloads = [
+        b"".join(frame_batch(encode_changes(batch), sequence=1, durable_through=0, nonce=5))
+        for batch in BATCHES
+    ]
+
+    for seed in gate.seeds():
+        rng = Random(seed)
+        for payload in payloads:
+            for _ in range(100):
+                try:
+                    decode_batch(mutated(payload, rng), dialect=rng.choice(tuple(Dialect)))
+                except NeveError:
+                    pass
+                gate.cases += 1
+
+    scoreboard(gate.line())

@@ -1,0 +1,558 @@
+"""The catalog in memory: names, definitions, and that a refused call changes nothing."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import pytest
+
+from neve.catalog.kv_catalog import KVCatalog
+from neve.errors import (
+    AlreadyExists,
+    CatalogConflict,
+    Closed,
+    Corruption,
+    InvalidArgument,
+    NeveError,
+    NotFound,
+    OutcomeUnknown,
+    Unavailable,
+)
+from neve.model.version import Operation
+from neve.storage.memory_store import MemoryStore
+from neve.storage.object_store import ObjectStore
+from neve.testing.faulty_store import Fault, FaultyStore, PlannedFault
+from neve.testing.faulty_store import Operation as Call
+from neve.testing.simulated_clock import SeededIds, SimulatedClock
+from tests.unit.catalog.builders import (
+    ORDERS,
+    a_catalog,
+    a_file,
+    a_table,
+    an_append,
+    orders_schema,
+    with_renamed,
+)
+
+
+def everything(objects: ObjectStore) -> dict[str, bytes]:
+    return {info.path: objects.get(info.path).payload for info in objects.list("")}
+
+
+# Namespaces
+
+
+def test_namespaces_are_made_with_those_they_lie_in() -> None:
+    catalog = a_catalog()
+
+    catalog.create_namespace("eu.berlin", {"owner": "anna"})
+
+    assert catalog.list_namespaces() == ["eu", "eu.berlin"]
+    assert catalog.list_namespaces("eu") == ["eu.berlin"]
+    assert catalog.namespace_properties("eu.berlin") == {"owner": "anna"}
+    assert catalog.namespace_properties("eu") == {}
+
+
+def test_an_empty_namespace_can_be_dropped_and_another_one_cannot() -> None:
+    catalog = a_catalog()
+    a_table(catalog)
+    catalog.create_namespace("empty")
+
+    catalog.drop_namespace("empty")
+
+    assert catalog.list_namespaces() == ["shop"]
+    with pytest.raises(InvalidArgument, match="not empty"):
+        catalog.drop_namespace("shop")
+
+
+# Tables
+
+
+def test_a_new_table_has_version_1_and_its_namespace() -> None:
+    catalog = a_catalog(MemoryStore("lake"))
+
+    table = a_table(catalog, "eu.shop.orders", partition_by=["day(ts)"], sort_by=["-amount"])
+
+    assert catalog.list_namespaces() == ["eu", "eu.shop"]
+    assert catalog.list_tables("eu.shop") == ["eu.shop.orders"]
+    assert catalog.list_tables("eu") == []
+    assert table.version == 1
+    assert table.current().operation is Operation.CREATE
+    assert table.primary_key == ("id",)
+    assert str(table.sort_order) == "-amount"
+    assert [field.name for field in table.spec.fields] == ["ts_day"]
+    assert table.location == f"memory://lake/tables/{table.table_id}"
+
+
+def test_a_taken_name_is_refused_also_for_an_identical_definition() -> None:
+    objects = MemoryStore()
+    catalog = a_catalog(objects)
+    a_table(catalog)
+    before = everything(objects)
+
+    with pytest.raises(AlreadyExists, match=r"shop\.orders"):
+        a_table(catalog)
+
+    assert everything(objects) == before
+
+
+def test_ids_are_never_given_out_again() -> None:
+    catalog = a_catalog()
+    seen = set()
+    for _ in range(3):
+        seen.add(a_table(catalog).table_id)
+        catalog.drop_table("shop.orders")
+
+    assert [table_id.partition("-")[0] for table_id in sorted(seen)] == [
+        "t000001",
+        "t000002",
+        "t000003",
+    ]
+
+
+def test_a_renamed_table_moves_no_file_and_stays_open() -> None:
+    objects = MemoryStore()
+    catalog = a_catalog(objects)
+    table = a_table(catalog)
+    table.commit([an_append(1, a_file())])
+    files = {path for path in everything(objects) if not path.startswith("manifest/catalog")}
+
+    catalog.rename_table("shop.orders", "archive.y2024.orders")
+
+    assert catalog.list_tables() == ["archive.y2024.orders"]
+    assert catalog.table("archive.y2024.orders").table_id == table.table_id
+    assert table.refresh().name == "archive.y2024.orders"
+    after = {path for path in everything(objects) if not path.startswith("manifest/catalog")}
+    assert after == files
+    with pytest.raises(NotFound, match=r"shop\.orders"):
+        catalog.table("shop.orders")
+    # The old name is free.
+    assert a_table(catalog).table_id != table.table_id
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda lake: lake.table("shop.ordes"),
+        lambda lake: lake.table_meta("shop.ordes"),
+        lambda lake: lake.drop_table("shop.ordes"),
+        lambda lake: lake.rename_table("shop.ordes", "shop.new"),
+        lambda lake: lake.list_tables("shopp"),
+        lambda lake: lake.drop_namespace("shopp"),
+        lambda lake: lake.namespace_properties("shopp"),
+        lambda lake: lake.list_namespaces("shopp"),
+        lambda lake: lake.system_table("__table"),
+    ],
+    ids=range(9),
+)
+def test_an_unknown_name_is_refused_with_the_most_similar_one(
+    call: Callable[[KVCatalog], object],
+) -> None:
+    objects = MemoryStore()
+    catalog = a_catalog(objects)
+    a_table(catalog)
+    before = everything(objects)
+
+    with pytest.raises(NotFound, match="Did you mean"):
+        call(catalog)
+
+    assert everything(objects) == before
+
+
+@pytest.mark.parametrize(
+    ("call", "error_type"),
+    [
+        (lambda lake: lake.rename_table("shop.orders", "shop.items"), AlreadyExists),
+        (lambda lake: lake.rename_table("shop.orders", "shop.orders"), AlreadyExists),
+        (lambda lake: lake.rename_table("shop.orders", "items"), InvalidArgument),
+        (lambda lake: lake.rename_table("shop.orders", "../x.y"), InvalidArgument),
+        (lambda lake: lake.create_namespace("shop"), AlreadyExists),
+        (lambda lake: lake.create_namespace("a/b"), InvalidArgument),
+        (lambda lake: lake.create_namespace("a", {"x": 1}), InvalidArgument),
+        (lambda lake: lake.drop_namespace("shop"), InvalidArgument),
+        (lambda lake: a_table(lake, "shop.new", properties={"neve.x": "1"}), InvalidArgument),
+        (lambda lake: a_table(lake, "shop.new", partition_by=["day(none)"]), NotFound),
+        (lambda lake: lake.table("orders"), InvalidArgument),
+        (lambda lake: lake.table_exists("a\0.b"), InvalidArgument),
+        (lambda lake: lake.drop_table("shop"), InvalidArgument),
+    ],
+    ids=range(13),
+)
+def test_a_refused_call_changes_nothing(
+    call: Callable[[KVCatalog], object], error_type: type[NeveError]
+) -> None:
+    objects = MemoryStore()
+    catalog = a_catalog(objects)
+    a_table(catalog)
+    a_table(catalog, "shop.items")
+    before = everything(objects)
+
+    with pytest.raises(error_type) as refusal:
+        call(catalog)
+
+    assert refusal.value.hint or refusal.value.message
+    assert everything(objects) == before
+
+
+def test_existence_follows_create_rename_and_drop() -> None:
+    catalog = a_catalog()
+    assert not catalog.table_exists("shop.orders")
+
+    a_table(catalog)
+    assert catalog.table_exists("shop.orders")
+
+    catalog.rename_table("shop.orders", "shop.sales")
+    assert not catalog.table_exists("shop.orders")
+    assert catalog.table_exists("shop.sales")
+
+    catalog.drop_table("shop.sales")
+    assert not catalog.table_exists("shop.sales")
+
+
+# Dropping
+
+
+def test_a_dropped_table_takes_no_commit_of_a_handle_that_was_open() -> None:
+    catalog = a_catalog()
+    table = a_table(catalog)
+
+    catalog.drop_table("shop.orders")
+
+    assert catalog.list_tables() == []
+    for change in (
+        lambda: table.commit([an_append(1, a_file())]),
+        lambda: table.set_properties({"a": "b"}),
+        lambda: table.update_sort_order(["amount"]),
+        table.refresh,
+    ):
+        with pytest.raises(NotFound, match="dropped"):
+            change()
+
+
+def test_dropping_leaves_files_and_purging_deletes_them() -> None:
+    objects = MemoryStore()
+    catalog = a_catalog(objects)
+    paths = []
+    for name in ("shop.kept", "shop.purged"):
+        stored = a_table(catalog, name).stored
+        paths.append(stored.paths.data_file("a"))
+        objects.put(paths[-1], b"rows")
+        objects.put(stored.paths.wal_file(1, 1), b"log")
+
+    catalog.drop_table("shop.kept")
+    catalog.drop_table("shop.purged", purge=True)
+
+    left = everything(objects)
+    assert paths[0] in left
+    purged_id = paths[1].split("/")[1]
+    assert not [path for path in left if path.startswith(f"tables/{purged_id}/")]
+    # The head stays: it tells a writer that slept that the table is gone.
+    remains = [path for path in left if path.startswith(f"manifest/version/{purged_id}/")]
+    assert [path.rpartition("/")[2][:5] for path in remains] == ["HEAD", "ckpt-"]
+
+
+def test_a_writer_that_slept_through_a_purge_cannot_commit() -> None:
+    objects = MemoryStore()
+    table = a_table(a_catalog(objects))
+    table.stored.versions.head()
+    other = a_catalog(objects, seed=1)
+
+    other.drop_table("shop.orders", purge=True)
+
+    with pytest.raises(NotFound, match="dropped"):
+        table.commit([an_append(1, a_file())])
+
+
+# Registering
+
+
+def register(catalog: KVCatalog, **changes: object) -> str:
+    arguments: dict[str, object] = {
+        "schema": ORDERS,
+        "primary_key": ["id"],
+        "partition_by": ["day(ts)"],
+        **changes,
+    }
+    return catalog.register_table("shop.orders", **arguments).table_id  # type: ignore[arg-type]
+
+
+def test_registering_the_same_definition_again_gives_the_same_table() -> None:
+    objects = MemoryStore()
+    catalog = a_catalog(objects)
+    first = register(catalog)
+    before = everything(objects)
+
+    assert register(catalog) == first
+    assert register(a_catalog(objects, seed=1)) == first
+    assert everything(objects) == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "different"),
+    [
+        ({"primary_key": ["id", "customer"]}, "key layout"),
+        (
+            {"schema": with_renamed(orders_schema(), "customer", "client")},
+            "schema fingerprint",
+        ),
+        ({"schema_version": 1}, "schema version"),
+        ({"properties": {"neve.retention.versions": "9"}}, "retention"),
+        ({"partition_by": ["hour(ts)"]}, "partition spec"),
+        ({"sort_by": ["amount"]}, "sort order"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_registering_another_definition_is_a_conflict_that_names_the_difference(
+    changes: dict[str, object], different: str
+) -> None:
+    objects = MemoryStore()
+    catalog = a_catalog(objects)
+    register(catalog)
+    before = everything(objects)
+
+    with pytest.raises(CatalogConflict, match=f"another {different}") as conflict:
+        register(catalog, **changes)
+
+    assert conflict.value.keys == (different,)
+    assert conflict.value.hint
+    assert everything(objects) == before
+
+
+def test_a_table_that_was_evolved_is_registered_by_its_new_definition() -> None:
+    catalog = a_catalog()
+    register(catalog)
+    table = catalog.table("shop.orders")
+    table.update_schema(with_renamed(table.schema, "customer", "client"))
+
+    with pytest.raises(CatalogConflict, match="schema fingerprint and schema version"):
+        register(catalog)
+    assert register(catalog, schema=table.schema, schema_version=1) == table.table_id
+
+
+# Opening and closing
+
+
+def test_a_closed_catalog_and_its_tables_take_no_calls() -> None:
+    with a_catalog() as catalog:
+        table = a_table(catalog)
+    catalog.close()
+
+    for call in (
+        catalog.list_tables,
+        catalog.list_namespaces,
+        catalog.recover,
+        lambda: catalog.table("shop.orders"),
+        lambda: catalog.table_exists("shop.orders"),
+        lambda: catalog.create_namespace("x"),
+        lambda: catalog.drop_table("shop.orders"),
+        lambda: catalog.system_table("__tables"),
+        table.history,
+        table.refresh,
+        lambda: table.commit([an_append(1, a_file())]),
+    ):
+        with pytest.raises(Closed, match=r"neve\.open"):
+            call()
+
+
+def test_without_create_a_missing_catalog_is_not_found_and_stays_missing() -> None:
+    objects = MemoryStore()
+
+    with pytest.raises(NotFound, match="no catalog"):
+        KVCatalog(objects, create=False)
+
+    assert everything(objects) == {}
+
+
+def test_opening_an_existing_catalog_writes_nothing() -> None:
+    objects = MemoryStore()
+    a_table(a_catalog(objects))
+    before = everything(objects)
+
+    with KVCatalog(objects, create=False) as catalog:
+        assert catalog.list_tables() == ["shop.orders"]
+
+    assert everything(objects) == before
+
+
+def test_foreign_objects_beside_a_catalog_are_passed_over() -> None:
+    objects = MemoryStore()
+    for path in (
+        "README.md",
+        "manifest/notes.txt",
+        "manifest/catalog/segments/notes",
+        "manifest/catalog/leases/x",
+        "manifest/version/t000001-xyz/HEAD",
+        "tables/t000001/data/x.parquet",
+    ):
+        objects.put(path, b"foreign")
+
+    catalog = a_catalog(objects)
+    a_table(catalog)
+
+    assert a_catalog(objects, seed=1).list_tables() == ["shop.orders"]
+    assert objects.get("README.md").payload == b"foreign"
+
+
+@pytest.mark.parametrize("payload", [b"", b"foreign", b"NEVE\x01\x01\xff\xff\xff\xff", b"\0" * 100])
+def test_a_head_that_is_none_is_corruption_and_stays_as_it_is(payload: bytes) -> None:
+    objects = MemoryStore()
+    objects.put("manifest/catalog/HEAD", payload)
+
+    with pytest.raises(Corruption) as damage:
+        a_catalog(objects)
+
+    assert damage.value.path == "manifest/catalog/HEAD"
+    assert everything(objects) == {"manifest/catalog/HEAD": payload}
+
+
+def test_a_version_store_of_another_table_is_corruption() -> None:
+    objects = MemoryStore()
+    catalog = a_catalog(objects)
+    mine, other = a_table(catalog, "shop.mine"), a_table(catalog, "shop.other")
+    for info in list(objects.list(f"{other.stored.paths.manifest}/")):
+        name = info.path.removeprefix(other.stored.paths.manifest)
+        objects.put(f"{mine.stored.paths.manifest}{name}", objects.get(info.path).payload)
+
+    with pytest.raises(Corruption, match="belongs to another table"):
+        a_catalog(objects, seed=1).table("shop.mine")
+
+
+# Failing stores
+
+
+def test_a_create_whose_second_commit_fails_says_so_and_is_finished_by_opening() -> None:
+    objects = MemoryStore()
+    a_catalog(objects)
+    faulty = FaultyStore(
+        objects,
+        [
+            PlannedFault(
+                fault=Fault.BEFORE,
+                operation=Call.PUT_IF_ABSENT,
+                path_prefix="manifest/version/",
+                times=10_000,
+            )
+        ],
+    )
+    catalog = a_catalog(faulty, seed=1)
+
+    with pytest.raises(OutcomeUnknown, match="first version may be missing"):
+        a_table(catalog)
+
+    reopened = a_catalog(objects, seed=2)
+    assert reopened.table("shop.orders").version == 1
+    with pytest.raises(AlreadyExists):
+        a_table(reopened)
+
+
+def test_a_drop_that_cannot_begin_leaves_the_table_alone() -> None:
+    objects = MemoryStore()
+    a_table(a_catalog(objects))
+    faulty = FaultyStore(
+        objects,
+        [
+            PlannedFault(
+                fault=Fault.BEFORE,
+                operation=Call.PUT_IF_ABSENT,
+                path_prefix="manifest/version/",
+                times=10_000,
+            )
+        ],
+    )
+
+    with pytest.raises(Unavailable):
+        a_catalog(faulty, seed=1).drop_table("shop.orders")
+
+    catalog = a_catalog(objects, seed=2)
+    assert catalog.table("shop.orders").version == 1
+    catalog.rename_table("shop.orders", "shop.sales")
+
+
+def test_a_drop_whose_name_cannot_be_removed_says_so_and_is_finished_later() -> None:
+    objects = MemoryStore()
+    clock = SimulatedClock()
+    a_table(a_catalog(objects, clock=clock))
+    segments = len([*objects.list("manifest/catalog/segments/")])
+    # The announcement gets through; what follows in the catalog does not.
+    blocked = FaultyStore(
+        objects,
+        [
+            PlannedFault(
+                fault=Fault.BEFORE,
+                operation=Call.PUT_IF_ABSENT,
+                path_prefix=f"manifest/catalog/segments/seg-{segments + 2:020}",
+                times=10_000,
+            )
+        ],
+    )
+
+    with pytest.raises(OutcomeUnknown, match="is dropped, but its name"):
+        a_catalog(blocked, clock=clock, seed=1).drop_table("shop.orders")
+
+    assert a_catalog(objects, clock=clock, seed=2).list_tables() == []
+
+
+# Many at once
+
+
+def test_eight_threads_creating_one_name_have_one_winner() -> None:
+    catalog = KVCatalog(MemoryStore())
+    barrier = Barrier(8)
+
+    def create(_: int) -> str | None:
+        barrier.wait()
+        try:
+            return a_table(catalog).table_id
+        except AlreadyExists:
+            return None
+
+    with ThreadPoolExecutor(8) as pool:
+        made = [table_id for table_id in pool.map(create, range(8)) if table_id is not None]
+
+    assert len(made) == 1
+    assert catalog.table("shop.orders").table_id == made[0]
+
+
+def test_eight_threads_registering_one_definition_get_one_table() -> None:
+    catalog = KVCatalog(MemoryStore())
+    barrier = Barrier(8)
+
+    def run(_: int) -> str:
+        barrier.wait()
+        return register(catalog)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert len(set(pool.map(run, range(8)))) == 1
+
+
+def test_eight_threads_dropping_one_table_have_one_winner() -> None:
+    objects = MemoryStore()
+    a_table(KVCatalog(objects))
+    barrier = Barrier(8)
+
+    def drop(seed: int) -> bool:
+        catalog = KVCatalog(objects, ids=SeededIds(seed))
+        barrier.wait()
+        try:
+            catalog.drop_table("shop.orders")
+        except NotFound:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(drop, range(8))) == 1
+
+
+def test_a_table_that_is_being_dropped_cannot_be_renamed_away() -> None:
+    objects, clock = MemoryStore(), SimulatedClock()
+    catalog = a_catalog(objects, clock=clock)
+    a_table(catalog)
+    catalog._entries.announce_drop("shop.orders")
+
+    with pytest.raises(CatalogConflict, match="somebody is dropping"):
+        catalog.rename_table("shop.orders", "shop.sales")
+
+    # Whoever announced it is long gone.
+    clock.advance(601)
+    catalog.rename_table("shop.orders", "shop.sales")
+    assert catalog.list_tables() == ["shop.sales"]

@@ -1,0 +1,106 @@
+"""`neve.open`: locations, options, and what it loads."""
+
+import subprocess
+import sys
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+import neve
+from neve.catalog.kv_catalog import KVCatalog
+from neve.errors import InvalidArgument, NotFound, Unavailable
+from neve.storage.memory_store import MemoryStore
+from neve.testing.simulated_clock import SeededIds, SimulatedClock
+from tests.unit.catalog.builders import ORDERS
+
+
+def test_a_directory_is_made_and_opened_again(tmp_path: Path) -> None:
+    place = tmp_path / "new" / "lake"
+    with neve.open(str(place)) as lake:
+        lake.create_table("shop.orders", schema=ORDERS, primary_key=["id"])
+        assert lake.location == place.as_uri()
+
+    with neve.open(place.as_uri(), create=False) as lake:
+        assert lake.list_tables() == ["shop.orders"]
+
+
+def test_one_name_in_memory_is_one_warehouse() -> None:
+    location = f"memory://{uuid4()}"
+    neve.open(location).create_namespace("shop")
+
+    assert neve.open(location).list_namespaces() == ["shop"]
+
+
+def test_clock_and_ids_are_those_that_were_given() -> None:
+    clock = SimulatedClock(now_ms=5)
+    lake = neve.open(f"memory://{uuid4()}", clock=clock, ids=SeededIds(7))
+
+    table = lake.create_table("shop.orders", schema=ORDERS, primary_key=["id"])
+
+    assert table.current().timestamp_ms == 5
+
+
+def test_without_create_nothing_is_made() -> None:
+    with pytest.raises(NotFound, match="no catalog"):
+        neve.open(f"memory://{uuid4()}", create=False)
+
+
+@pytest.mark.parametrize("location", ["", "ftp://x", "s3://", "memory://a/b", "s3://user:pw@b/x"])
+def test_a_location_that_names_no_store_is_refused(location: str) -> None:
+    with pytest.raises(InvalidArgument) as refusal:
+        neve.open(location)
+
+    assert refusal.value.hint
+
+
+class _IgnoresConditions(MemoryStore):
+    """A store elsewhere that takes every write, like servers that do not know `If-None-Match`."""
+
+    @property
+    def location(self) -> str:
+        return "s3://bucket/lake"
+
+    def put_if_absent(self, path: str, payload: bytes) -> str | None:
+        return self.put(path, payload)
+
+
+class _Elsewhere(MemoryStore):
+    """A store elsewhere that keeps its promises."""
+
+    @property
+    def location(self) -> str:
+        return "s3://bucket/lake"
+
+
+def test_a_store_that_ignores_conditions_is_refused_and_left_empty() -> None:
+    objects = _IgnoresConditions()
+
+    with pytest.raises(Unavailable, match="If-None-Match"):
+        KVCatalog(objects)
+
+    assert list(objects.list("")) == []
+
+
+def test_a_store_elsewhere_is_probed_before_its_first_catalog_and_not_again() -> None:
+    objects = _Elsewhere()
+    KVCatalog(objects)
+    assert {info.path.partition("/")[0] for info in objects.list("")} == {"manifest"}
+    before = [info.path for info in objects.list("")]
+
+    KVCatalog(objects)
+
+    assert [info.path for info in objects.list("")] == before
+
+
+def test_importing_neve_loads_no_arrow() -> None:
+    script = (
+        "import sys, neve; "
+        "print([m for m in ('pyarrow', 'numpy', 'google.protobuf') if m in sys.modules])"
+    )
+
+    loaded = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+
+    assert loaded.stdout.strip() == "[]"

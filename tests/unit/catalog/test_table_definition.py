@@ -1,0 +1,98 @@
+"""Definitions: checked before anything is written, and compared with a table that exists."""
+
+from collections.abc import Mapping, Sequence
+from uuid import UUID
+
+import pyarrow as pa
+import pytest
+
+from neve.catalog.table_definition import TableDefinition
+from neve.errors import InvalidArgument, NeveError, NotFound, SchemaMismatch
+from neve.model.schema import TableSchema
+from tests.unit.catalog.builders import ORDERS, orders_schema, with_renamed
+
+
+def defined(
+    *,
+    name: str = "shop.orders",
+    schema: pa.Schema | TableSchema = ORDERS,
+    key: Sequence[str] = ("id",),
+    partition_by: Sequence[str] = (),
+    sort_by: Sequence[str] = (),
+    properties: Mapping[str, str] | None = None,
+    schema_version: int = 0,
+) -> TableDefinition:
+    return TableDefinition.of(
+        name,
+        schema,
+        key,
+        partition_by=partition_by,
+        sort_by=sort_by,
+        properties=properties,
+        schema_version=schema_version,
+    )
+
+
+META = defined(partition_by=["day(ts)"]).as_meta(
+    table_id="t000001-9f86d081884c", table_uuid=UUID(int=1), now_ms=0
+)
+
+
+def test_everything_that_is_wrong_is_found_before_anything_is_written() -> None:
+    nanoseconds = pa.schema({"id": pa.int64(), "t": pa.timestamp("ns")})
+    refused: list[tuple[type[NeveError], dict[str, object]]] = [
+        (InvalidArgument, {"name": "orders"}),
+        (NotFound, {"key": ["idd"]}),
+        (InvalidArgument, {"key": []}),
+        (InvalidArgument, {"key": "id"}),
+        (NotFound, {"partition_by": ["day(tss)"]}),
+        (InvalidArgument, {"partition_by": ["dya(ts)"]}),
+        (InvalidArgument, {"partition_by": ["day(customer)"]}),
+        (NotFound, {"sort_by": ["amuont"]}),
+        (InvalidArgument, {"properties": {"format-version": "9"}}),
+        (SchemaMismatch, {"schema": nanoseconds, "properties": {"format-version": "2"}}),
+        (InvalidArgument, {"schema": {"id": "long"}}),
+        (InvalidArgument, {"schema": orders_schema(), "key": ["customer"]}),
+        (InvalidArgument, {"schema_version": -1}),
+        (InvalidArgument, {"schema_version": 1 << 31}),
+    ]
+    for error_type, arguments in refused:
+        with pytest.raises(error_type) as refusal:
+            defined(**arguments)  # type: ignore[arg-type]
+        assert refusal.value.hint
+
+
+@pytest.mark.parametrize(
+    ("other", "different"),
+    [
+        (defined(partition_by=["day(ts)"]), ()),
+        (defined(partition_by=["day(ts)"], properties={"owner": "ben"}), ()),
+        (defined(partition_by=["day(ts)"], schema=orders_schema()), ()),
+        (defined(partition_by=["day(ts)"], key=["id", "customer"]), ("key layout",)),
+        (
+            defined(
+                partition_by=["day(ts)"],
+                schema=with_renamed(orders_schema(), "customer", "client"),
+            ),
+            ("schema fingerprint",),
+        ),
+        (defined(partition_by=["day(ts)"], schema_version=1), ("schema version",)),
+        (defined(partition_by=["hour(ts)"]), ("partition spec",)),
+        (defined(partition_by=["day(ts)"], sort_by=["-amount"]), ("sort order",)),
+        (
+            defined(partition_by=["day(ts)"], properties={"neve.retention.versions": "9"}),
+            ("retention",),
+        ),
+        (
+            defined(key=["customer"], schema_version=3),
+            ("key layout", "schema version", "partition spec"),
+        ),
+    ],
+    ids=range(10),
+)
+def test_a_difference_is_named(other: TableDefinition, different: tuple[str, ...]) -> None:
+    assert other.differences(META) == different
+
+
+def test_an_arrow_schema_and_a_table_schema_define_the_same() -> None:
+    assert defined() == defined(schema=orders_schema())

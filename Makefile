@@ -12,7 +12,7 @@ SECONDS_EACH ?= 30
 export UV_LINK_MODE ?= copy
 export UV_SYSTEM_CERTS ?= 1
 
-.PHONY: help setup check lint types layers tidy format test gates demo bench torture docs lock clean
+.PHONY: help setup check lint types layers tidy format test demo bench torture docs lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*## "} {printf "  make %-9s %s\n", $$1, $$2}'
@@ -75,9 +75,11 @@ docs: setup ## build the site into site/, warnings are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "site/index.html is ready"
 
-lock: setup ## resolve requirements.lock anew
+lock: setup ## resolve the lock files anew
 	$(BIN)/uv pip compile pyproject.toml --all-extras --group quality --group test --group docs \
 	  --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet -o requirements.lock
+	$(BIN)/uv pip compile requirements-peers.in \
+	  --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet -o requirements-peers.lock
 
 clean: ## remove the environment and everything built
-	rm -rf $(VENV) site dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-peers site dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -220,7 +220,7 @@ class ManifestStore:
                     work.segment = slot
                 return
             moved = session.moved_keys(loaded.state)
-            self._pause_after_loss(moved, patience)
+            if moved: self._pause_after_loss(moved, patience)
             base = loaded
             if moved:
                 base = self._refresh(patience)

@@ -99,17 +99,20 @@ class TableWork:
         return self._store.transact(run)
 
     def is_to_be_purged(self) -> bool:
-        """Whether the table was dropped together with its files, and they may still be there."""
+        """Whether the table was dropped together with its files."""
         return self._store.read().get(PURGE_KEY) is not None
 
     def forget(self) -> None:
-        """Remove everything but the head of a dropped table whose files are deleted (N4)."""
+        """Remove everything but the head of a dropped table whose files are deleted (N4).
+
+        That they are to be deleted stays too: a store may bring some back after power loss.
+        """
 
         def run(session: WriteSession) -> None:
             head = self._versions.head_in(session)
             assert head.dropped, "only a dropped table is forgotten"
             for key, _ in session.scan(""):
-                if key != HEAD_KEY:
+                if key not in {HEAD_KEY, PURGE_KEY}:
                     session.delete(key)
 
         self._store.transact(run)

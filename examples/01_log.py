@@ -7,7 +7,7 @@ It prints:
     replayed 2 batches, 4 rows
       {'id': 7, 'name': 'Anna'}
       3 rows of Arrow
-    a flipped bit: checksum mismatch in 000001.wal at byte 44
+    a flipped bit: checksum mismatch at byte 52
 """
 
 import tempfile
@@ -21,6 +21,7 @@ from neve.model.schema import TableSchema, normalize_batch
 from neve.model.write_batch import PutRow, UpsertRows, WriteBatch
 from neve.storage.local_store import LocalStore
 from neve.wal.batch_codec import encode_changes
+from neve.wal.log_options import LogOptions
 from neve.wal.replay import LogFile, Replay
 from neve.wal.write_ahead_log import WriteAheadLog
 
@@ -29,31 +30,30 @@ schema = TableSchema.from_arrow(pa.schema(columns), primary_key=["id"])
 key_of = KeyEncoder([pa.int64()], ["id"])
 codec = RowCodec(schema)
 
-store = LocalStore(tempfile.mkdtemp())
-log = WriteAheadLog(
-    files=store, store=store, log_path="{:06}.wal".format, next_log_number=1, next_sequence=1
-)
+with tempfile.TemporaryDirectory() as directory:
+    store = LocalStore(directory)
+    path, small = "{:06}.wal".format, LogOptions(segment_bytes=1 << 16)
+    log = WriteAheadLog(
+        files=store, store=store, log_path=path, next_log_number=1, next_sequence=1, options=small
+    )
+    row = PutRow(key_of.encode((7,)), codec.encode({"id": 7, "name": "Anna"}))
+    print("row", log.append(encode_changes(WriteBatch((row,)))), "is durable")
+    arrow = pa.RecordBatch.from_pydict({"id": [8, 9, 10], "name": ["Ben", None, "Cleo"]})
+    first = log.append(encode_changes(WriteBatch((UpsertRows(normalize_batch(arrow, schema)),))))
+    print(f"rows {first} to {first + 2} are durable")
 
-row = PutRow(key_of.encode((7,)), codec.encode({"id": 7, "name": "Anna"}))
-print("row", log.append(encode_changes(WriteBatch((row,)))), "is durable")
+    # The log is never closed: this is what a killed process leaves behind.
+    replay = Replay(store, [LogFile(number=1, path="000001.wal")])
+    put, upsert = [change for logged in replay for change in logged.batch.changes]
+    print(f"replayed {replay.report.batch_count} batches, {replay.report.row_count} rows")
+    assert isinstance(put, PutRow)
+    print(" ", codec.decode(put.value))
+    print(" ", upsert.row_count, "rows of Arrow")
 
-arrow = pa.RecordBatch.from_pydict({"id": [8, 9, 10], "name": ["Ben", None, "Cleo"]})
-rows = UpsertRows(normalize_batch(arrow, schema))
-first = log.append(encode_changes(WriteBatch((rows,))))
-print(f"rows {first} to {first + 2} are durable")
-
-# The log is never closed: this is what a killed process leaves behind.
-replay = Replay(store, [LogFile(number=1, path="000001.wal")])
-put, upsert = [change for logged in replay for change in logged.batch.changes]
-print(f"replayed {replay.report.batch_count} batches, {replay.report.row_count} rows")
-assert isinstance(put, PutRow)
-print(" ", codec.decode(put.value))
-print(" ", upsert.row_count, "rows of Arrow")
-
-damaged = bytearray(store.get("000001.wal").payload)
-damaged[60] ^= 1
-store.put("000001.wal", bytes(damaged))
-try:
-    list(Replay(store, [LogFile(number=1, path="000001.wal")]))
-except Corruption as error:
-    print(f"a flipped bit: {error.message.split(':')[0]} in {error.path} at byte {error.offset}")
+    damaged = bytearray(store.get("000001.wal").payload)
+    damaged[80] ^= 1
+    store.put("000001.wal", bytes(damaged))
+    try:
+        list(Replay(store, [LogFile(number=1, path="000001.wal")]))
+    except Corruption as error:
+        print(f"a flipped bit: {error.message.split(':')[0]} at byte {error.offset}")

@@ -318,8 +318,8 @@ def test_who_builds_on_what_a_killed_process_left_makes_it_durable_first(
 class MovesHeadOverWhatItOnlyRead(ManifestLog):
     """Does not make a segment durable before HEAD needs it."""
 
-    def _advance(self, segment: Segment, head: Head | None, _patience: Patience) -> None:
-        self._move_head(segment, head)
+    def _advance(self, segment: Segment, head: Head | None, _patience: Patience) -> bool:
+        return self._move_head(segment, head) is not None
 
 
 class CollectsBehindAHeadItOnlyRead(ManifestLog):

@@ -5,6 +5,7 @@ import os
 import pty
 import re
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -51,7 +52,7 @@ try:
     cli.main({args!r})
 except SystemExit:
     pass
-heavy = {{"pyarrow", "numpy", "rich", "neve.wal", "neve.model", "neve.storage"}}
+heavy = {{"pyarrow", "numpy", "rich", "neve.wal", "neve.model", "neve.storage.local_store"}}
 sys.exit(",".join(heavy & set(sys.modules)) or 0)
 """
     finished = subprocess.run(
@@ -75,15 +76,38 @@ def test_the_shell_gets_its_completions() -> None:
     assert finished.stdout.splitlines() == ["plain,inspect"]
 
 
-def test_a_terminal_without_box_characters_gets_question_marks(tmp_path: Path) -> None:
+def test_a_terminal_without_box_characters_gets_a_drawing_in_ascii(tmp_path: Path) -> None:
     path = tmp_path / "000001.wal"
     path.write_bytes(neve_log([put(b"a")]))
 
     finished = neve("inspect", "wal", str(path), PYTHONIOENCODING="ascii")
 
     assert finished.returncode == 0, finished.stderr
+    assert "+- block 0 - bytes 0 to " in finished.stdout
     assert 'row 1  put "a" = "value"' in finished.stdout
     assert finished.stdout.isascii()
+    assert "?" not in finished.stdout
+
+
+LOGS_A_LINE: Final = """
+import logging, sys
+import click
+from neve.cli import demo_command, main
+@click.command()
+def logs() -> None:
+    logging.getLogger("neve.wal.write_ahead_log").error("poisoned log=x")
+demo_command.demo = logs
+main.main()
+"""
+
+
+def test_what_the_library_logs_is_shown_only_when_asked_for() -> None:
+    command = [sys.executable, "-c", LOGS_A_LINE]
+    quiet = subprocess.run([*command, "demo"], capture_output=True, text=True, check=True)
+    asked = subprocess.run([*command, "-v", "demo"], capture_output=True, text=True, check=True)
+
+    assert (quiet.stdout, quiet.stderr) == ("", "")
+    assert asked.stderr == "ERROR neve.wal.write_ahead_log: poisoned log=x\n"
 
 
 # Pipes
@@ -108,6 +132,78 @@ def test_a_reader_that_goes_away_ends_the_command_quietly(
     assert process.returncode == 141
 
 
+@pytest.mark.parametrize(
+    "args",
+    [["demo"], ["inspect", "wal"], ["inspect", "wal", "--json"], ["--help"], ["--version"]],
+    ids=" ".join,
+)
+def test_an_output_on_a_full_disk_is_one_line_and_exit_code_three(
+    tmp_path: Path, args: Sequence[str]
+) -> None:
+    path = tmp_path / "000001.wal"
+    path.write_bytes(neve_log([put(b"a")]))
+    files = [str(path)] if "wal" in args else []
+
+    with Path("/dev/full").open("w") as full:
+        finished = subprocess.run(
+            [*NEVE, *args, *files],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=os.environ | {"TMPDIR": str(tmp_path)},
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+
+    first, hint = finished.stderr.splitlines()
+    assert finished.returncode == 3
+    assert first == "neve: could not write the output: No space left on device"
+    assert hint.startswith("      Make room where it goes")
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
+
+
+def test_a_process_without_an_output_says_so() -> None:
+    command = f"{shlex.join([*NEVE, '--version'])} >&-"
+    finished = subprocess.run(
+        ["/bin/sh", "-c", command],
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+
+    assert finished.returncode == 3
+    assert finished.stderr.startswith("neve: could not write the output: it is closed\n")
+
+
+def test_an_error_comes_after_the_drawing_when_both_go_to_one_place(tmp_path: Path) -> None:
+    path = tmp_path / "000001.wal"
+    path.write_bytes(neve_log([put(b"a")])[:-1])
+
+    finished = subprocess.run(
+        [*NEVE, "inspect", "wal", "--strict", str(path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+
+    assert finished.returncode == 5
+    assert finished.stdout.splitlines()[-1].startswith("neve: the log is damaged in ")
+
+
+def test_a_log_can_come_out_of_a_pipe() -> None:
+    log = neve_log([put(b"a")])
+
+    finished = subprocess.run(
+        [*NEVE, "inspect", "wal", "-"], input=log, capture_output=True, timeout=SECONDS, check=False
+    )
+
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout.decode().startswith(f"standard input  {len(log):,} bytes\n")
+
+
 def test_help_into_a_closed_pipe_is_quiet() -> None:
     reader, writer = os.pipe()
     os.close(reader)
@@ -121,6 +217,25 @@ def test_help_into_a_closed_pipe_is_quiet() -> None:
 
 
 # The demo
+
+
+@pytest.mark.parametrize(
+    ("lake", "said"),
+    [
+        ("", "neve: --lake is given without a name\n      Name a directory"),
+        ("/proc/nothing", "neve: no directory can be made at /proc/nothing\n      Give --lake"),
+    ],
+)
+def test_a_lake_that_cannot_be_is_told_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lake: str, said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    finished = neve("demo", "--lake", lake)
+
+    assert finished.returncode == 2
+    assert finished.stderr.startswith(said)
+    assert [*tmp_path.iterdir()] == []
 
 
 def findings_of(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -150,6 +265,11 @@ def test_the_demo_measures_and_keeps_its_lake(tmp_path: Path) -> None:
     for act in ACTS:
         assert act.title in second.stdout
     assert "lost 0, torn 0" in second.stdout
+    assert max(len(line) for line in second.stdout.splitlines()) <= 100
+    assert "one bit costs " in second.stdout
+    closing = second.stdout.partition("Measured in this run\n")[2].splitlines()
+    assert 3 < len(closing) <= 10
+    assert not re.search(r"byte \d{4}", second.stdout), "numbers have commas"
     logs = sorted(lake.glob("tables/demo-*-orders/wal/0/*.wal"))
     assert len(logs) == found["logs"] * 2
     inspected = neve("inspect", "wal", "--strict", "--limit", "1", str(logs[0]))
@@ -185,11 +305,12 @@ def test_an_interrupted_demo_says_so_and_leaves_neither_files_nor_processes(
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=os.environ | {"TMPDIR": str(tmp_path), "PYTHONUNBUFFERED": "1"},
+        env=os.environ | {"TMPDIR": str(tmp_path)},
         text=True,
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
+        # Lines come one by one, also through a pipe: the acts that follow are not played yet.
         for line in process.stdout:
             if ACTS[2].title in line:
                 break

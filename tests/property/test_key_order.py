@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from neve.errors import Corruption, SchemaMismatch
 from neve.model.key_column import ArrowArray
 from neve.model.key_encoding import (
-    SEQUENCE_MAX,
     KeyEncoder,
     KeyOp,
     internal_key,
     split_internal_key,
 )
+from neve.model.write_batch import SEQUENCE_MAX
 from tests.conftest import Record
 from tests.gates import Gate
 

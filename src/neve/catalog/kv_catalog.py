@@ -283,7 +283,7 @@ class KVCatalog:
         meta, announcement = self._entries.add_table(definition, self._warehouse.ids.uuid())
         stored = self._warehouse.stored_table(meta.table_id)
         try:
-            stored.begin(meta)
+            state = stored.begin(meta)
         except (Unavailable, Conflict, OutcomeUnknown) as error:
             raise OutcomeUnknown(
                 f"the table {meta.name!a} has its name, but its first version may be missing",
@@ -292,7 +292,6 @@ class KVCatalog:
             ) from error
         # The catalog's copy is what the table was begun with: there is nothing to settle.
         self._settlement.withdraw_if_possible(announcement)
-        state = stored.load()
         return CatalogTable(self._warehouse, self._settlement, meta, state)
 
     def _find(self, name: str) -> tuple[TableMeta, TableState]:

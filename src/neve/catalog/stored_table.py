@@ -6,6 +6,7 @@ names are the business of `neve.catalog.catalog_entries`.
 
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from neve.catalog.sort_order import SortOrder
@@ -19,7 +20,7 @@ from neve.manifest.table_work import TableWork
 from neve.manifest.version_fold import fold_versions
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
-from neve.model.version import Operation, Version, VersionEdit, VersionFacts
+from neve.model.version import Operation, Version, VersionEdit, VersionFacts, apply_edit
 from neve.storage.clock import Clock, IdSource
 from neve.storage.object_store import ObjectStore
 from neve.storage.table_paths import TablePaths
@@ -109,8 +110,11 @@ class StoredTable:
             specs=specs,
         )
 
-    def begin(self, meta: TableMeta) -> None:
-        """Commit Version 1 of a table; one that is begun already is left as it is."""
+    def begin(self, meta: TableMeta) -> TableState:
+        """Commit Version 1 of a table; gives the table as it was begun.
+
+        One that is begun already is left as it is, even when it was dropped since.
+        """
         head = TableHead(
             table_id=meta.table_id,
             table_uuid=meta.table_uuid,
@@ -119,20 +123,29 @@ class StoredTable:
             schema_id=meta.schema_version,
             spec_id=meta.spec_id,
             sort_order=meta.sort_order,
-            last_transaction_ms=0,
+            last_transaction_ms=meta.updated_ms,
             retention=meta.retention,
         )
         facts = VersionFacts(
             operation=Operation.CREATE,
-            timestamp_ms=0,  # set by the commit
+            timestamp_ms=meta.updated_ms,  # until the commit sets it
             schema_id=meta.schema_version,
             spec_id=meta.spec_id,
         )
-        self.versions.create(
-            head,
-            schema=meta.schema.to_json(),
-            spec=meta.spec.to_json(),
-            edit=VersionEdit(base=0, facts=facts),
+        edit = VersionEdit(base=0, facts=facts)
+        version = apply_edit(None, edit)
+        # Whoever settles the table may have begun it, and others dropped and forgotten it since.
+        with suppress(NotFound):
+            snapshot = self.versions.create(
+                head, schema=meta.schema.to_json(), spec=meta.spec.to_json(), edit=edit
+            ).snapshot
+            head, version = snapshot.head, snapshot.version
+        return TableState(
+            session=self.store.read(),
+            head=head,
+            version=version,
+            schemas={meta.schema_version: meta.schema},
+            specs={meta.spec_id: meta.spec},
         )
 
     def purge(self) -> int:

@@ -23,7 +23,9 @@ from neve.observability.metrics import WAL_BATCHES, WAL_SYNCS, Counters
 from neve.storage.table_paths import TablePaths
 from neve.wal.batch_codec import encode_changes
 from neve.wal.inspection import LogInspection
+from neve.wal.log_ending import Ending
 from neve.wal.log_options import LogOptions
+from neve.wal.record_format import BLOCK_BYTES
 from neve.wal.recovery_mode import RecoveryMode
 from neve.wal.replay import LogFile, Replay
 from neve.wal.write_ahead_log import WriteAheadLog
@@ -67,8 +69,8 @@ def keys(stage: Stage) -> tuple[Finding, ...]:
         raise Corruption("keys do not sort as their values do")
     narrator.found(f"{_KEYS:,} keys encoded in {seconds * 1000:.0f} ms; bytes sort as values do")
     return (
-        Finding("keys", _KEYS, "keys encoded"),
-        Finding("keys_per_second", round(_KEYS / seconds), "keys encoded a second"),
+        Finding("keys", _KEYS),
+        Finding("keys_per_second", round(_KEYS / seconds), "keys encoded per second"),
     )
 
 
@@ -102,13 +104,21 @@ def write(stage: Stage) -> tuple[Finding, ...]:
         f"read back from {len(logs)} logs in {read_seconds:.2f} s, every row compared: equal"
     )
     return (
-        Finding("single_rows", len(written), "single rows written, durable one by one"),
-        Finding("single_rows_per_second", round(len(written) / row_seconds), "of them a second"),
-        Finding("syncs", round(syncs), "syncs that made them durable"),
-        Finding("rows_per_sync", round(shared, 2), "rows that shared a sync"),
-        Finding("batch_rows", batch_rows, "rows written as Arrow batches"),
-        Finding("batch_rows_per_second", round(batch_rows / batch_seconds), "of them a second"),
-        Finding("logs", len(logs), "log files"),
+        Finding("single_rows", len(written)),
+        Finding(
+            "single_rows_per_second",
+            round(len(written) / row_seconds),
+            "single rows written per second, each durable before its put returned",
+        ),
+        Finding("syncs", round(syncs)),
+        Finding("rows_per_sync", round(shared, 2), "of these rows shared one sync, on average"),
+        Finding("batch_rows", batch_rows),
+        Finding(
+            "batch_rows_per_second",
+            round(batch_rows / batch_seconds),
+            "rows written per second in Arrow batches",
+        ),
+        Finding("logs", len(logs)),
     )
 
 
@@ -122,26 +132,24 @@ def damage(stage: Stage) -> tuple[Finding, ...]:
     copy = LogFile(number=original.number, path=stage.paths("damaged").wal_file(0, original.number))
     stage.store.put(copy.path, bytes(content))
     narrator.say(f"one bit flipped at byte {flipped_at:,} of a copy; opening it says:")
-    try:
-        rows_read = sum(1 for _ in Replay(stage.store, [copy]))
-    except Corruption as error:
-        narrator.say(f"  Corruption: {error.message}")
-        narrator.say(f"  file {error.path}, byte {error.offset:,}")
-        found_at = error.offset or 0
-    else:
-        raise Corruption(f"a flipped bit went unnoticed, {rows_read} batches were read")
+    found_at = _refused_at(stage, copy)
     before = _rows_in_mode(stage, copy, RecoveryMode.POINT_IN_TIME)
     readable = _rows_in_mode(stage, copy, RecoveryMode.SKIP_CORRUPT)
     whole = _rows_in_mode(stage, original, RecoveryMode.ABSOLUTE)
-    narrator.found(
-        f"not one wrong row was given; on request, {before:,} rows before the damage, or the "
-        f"{readable:,} of {whole:,} that can still be read"
+    narrator.found("not one wrong row was given, and `neve inspect wal` says the same")
+    narrator.say(
+        f"on request there are the {before:,} rows before the damage, or the {readable:,} of "
+        f"{whole:,} that can still be read"
+    )
+    narrator.say(
+        f"one bit costs {whole - readable:,} rows: with the checksum wrong, the record's length is "
+        f"in doubt too, and with it everything behind it in its block of {BLOCK_BYTES:,} bytes"
     )
     return (
-        Finding("flipped_at", flipped_at, "byte in which a bit was flipped"),
-        Finding("reported_at", found_at, "byte the error names: the record that holds it"),
-        Finding("rows_before", before, "rows before it, mode point_in_time"),
-        Finding("rows_readable", readable, "rows that can be read, mode skip_corrupt"),
+        Finding("flipped_at", flipped_at),
+        Finding("reported_at", found_at),
+        Finding("rows_before", before),
+        Finding("rows_readable", readable),
     )
 
 
@@ -153,20 +161,23 @@ def drawing(stage: Stage) -> tuple[Finding, ...]:
     def read_at(offset: int, length: int) -> bytes:
         return stage.store.get_range(log.path, start=offset, length=length)
 
-    inspection = LogInspection(read_at, log_number=log.number)
-    picture = LogDrawing(
-        inspection, columns=stage.narrator.columns, limit=_RECORDS_DRAWN, hex_only=False
-    )
     file = LogFileOnDisk(
         name=log.path.rpartition("/")[2],
         byte_count=size,
         log_number=log.number,
         read_at=read_at,
     )
-    for line in picture.lines(file):
+    picture = LogDrawing(
+        file,
+        LogInspection(read_at, log_number=log.number),
+        columns=stage.narrator.columns,
+        limit=_RECORDS_DRAWN,
+        hex_only=False,
+    )
+    for line in picture.lines():
         stage.narrator.show(line)
     assert picture.ending is not None, "a drawing ends with the log's Ending"
-    return (Finding("records", picture.ending.record_count, "records in the log drawn"),)
+    return (Finding("records", picture.ending.record_count),)
 
 
 ACTS: Final = (
@@ -260,14 +271,35 @@ def _check_orders(stage: Stage, logs: list[LogFile], written: dict[int, int]) ->
     return seconds
 
 
+def _refused_at(stage: Stage, log: LogFile) -> int:
+    """Tell what opening a damaged log says; gives the byte, which inspection must name too."""
+    try:
+        batch_count = sum(1 for _ in Replay(stage.store, [log]))
+    except Corruption as error:
+        told_at = error.offset
+    else:
+        raise Corruption(f"a flipped bit went unnoticed, {batch_count} batches were read")
+    *_, ending = _inspected(stage, log).records()
+    if not isinstance(ending, Ending) or ending.offset != told_at:
+        raise Corruption("inspection names another place than recovery", path=log.path)
+    stage.narrator.say(f"  Corruption: {ending.detail}")
+    stage.narrator.say(
+        f"  in {log.path} at byte {ending.offset:,}, where the damaged record begins"
+    )
+    return ending.offset
+
+
 def _offset_of_row(stage: Stage, log: LogFile, *, number: int) -> int:
     """Give a byte in the middle of the log's record with this number."""
-    inspection = LogInspection(
+    item = next(islice(_inspected(stage, log).records(), number, None))
+    return item.offset + 40
+
+
+def _inspected(stage: Stage, log: LogFile) -> LogInspection:
+    return LogInspection(
         lambda offset, length: stage.store.get_range(log.path, start=offset, length=length),
         log_number=log.number,
     )
-    item = next(islice(inspection.records(), number, None))
-    return item.offset + 40
 
 
 def _rows_in_mode(stage: Stage, log: LogFile, mode: RecoveryMode) -> int:

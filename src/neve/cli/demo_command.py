@@ -4,6 +4,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 import click
 from rich.text import Text
@@ -11,19 +12,23 @@ from rich.text import Text
 from neve.cli.demo_acts import ACTS, Act
 from neve.cli.demo_stage import Finding, Narrator, Stage
 from neve.cli.demo_table import DemoTable
+from neve.cli.fitted_text import wrapped
 from neve.cli.output import JsonDocument, Page
+from neve.errors import InvalidArgument, NotFound
 from neve.storage.clock import SystemClock, SystemIds
 from neve.storage.local_store import LocalStore
+
+_NUMBER_COLUMNS: Final = 12
 
 
 @click.command()
 @click.option(
     "--lake",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=click.Path(path_type=str, file_okay=False),
     help="Work in this directory and leave the files there [default: one that is removed].",
 )
 @click.option("--json", "as_json", is_flag=True, help="Only the numbers, as one JSON document.")
-def demo(*, lake: Path | None, as_json: bool) -> None:
+def demo(*, lake: str | None, as_json: bool) -> None:
     """Show what neve does, with real files, real threads and a real crash.
 
     Every number is measured in this run, and every claim is checked: the demo fails if one of them
@@ -35,7 +40,7 @@ def demo(*, lake: Path | None, as_json: bool) -> None:
     with _lake(lake) as root:
         stage = Stage(
             root=root,
-            store=LocalStore(str(root)),
+            store=_opened(root),
             clock=clock,
             table=DemoTable(),
             run_id=SystemIds().uuid().hex[:8],
@@ -50,12 +55,26 @@ def demo(*, lake: Path | None, as_json: bool) -> None:
 
 
 @contextmanager
-def _lake(lake: Path | None) -> Iterator[Path]:
+def _lake(lake: str | None) -> Iterator[Path]:
+    if lake == "":
+        raise InvalidArgument(
+            "--lake is given without a name", hint="Name a directory, or leave --lake out"
+        )
     if lake is not None:
-        yield lake
+        yield Path(lake)
         return
     with tempfile.TemporaryDirectory(prefix="neve-demo-") as directory:
         yield Path(directory)
+
+
+def _opened(root: Path) -> LocalStore:
+    try:
+        return LocalStore(str(root))
+    except NotFound as error:
+        raise InvalidArgument(
+            f"no directory can be made at {root}",
+            hint="Give --lake a directory on a disk that this user can write to",
+        ) from error
 
 
 def _played(stage: Stage, number: int, act: Act) -> tuple[float, tuple[Finding, ...]]:
@@ -86,14 +105,18 @@ def _sum_up(
     page: Page,
     found: list[tuple[Act, float, tuple[Finding, ...]]],
     seconds: float,
-    lake: Path | None,
+    lake: str | None,
 ) -> None:
     page.line()
     page.line(Text("Measured in this run", "bold"))
-    for finding in (each for _, _, findings in found for each in findings):
-        value = finding.value
-        number = ("no", "yes")[value] if isinstance(value, bool) else f"{value:,}"
-        page.line(Text.assemble((f"{number:>14}", "bold cyan"), f"  {finding.words}"))
-    page.line(Text(f"{seconds:>14.1f}  seconds in all"))
+    for finding in (each for _, _, findings in found for each in findings if each.words):
+        _tell(page, f"{finding.value:,}", finding.words)
+    _tell(page, f"{seconds:.1f}", "seconds in all")
     if lake is not None:
-        page.line(Text(f"The files are in {lake}; try `neve inspect wal` on one of them"))
+        ending = Text(f"The files are in {lake}; try `neve inspect wal` on one of them")
+        page.lines(wrapped(ending, page.columns, indent=0))
+
+
+def _tell(page: Page, number: str, words: str) -> None:
+    line = Text.assemble((f"{number:>{_NUMBER_COLUMNS}}", "bold cyan"), f"  {words}")
+    page.lines(wrapped(line, page.columns, indent=_NUMBER_COLUMNS + 2))

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from neve.cli.demo_stage import Finding, Stage
+from neve.cli.shown_text import counted
 from neve.errors import Corruption, Unavailable
 from neve.model.write_batch import PutRow
 from neve.storage.table_paths import TablePaths
@@ -61,17 +62,17 @@ def crash(stage: Stage) -> tuple[Finding, ...]:
         f"all {len(acknowledged):,} acknowledged rows are there, bit for bit; lost 0, torn 0"
     )
     narrator.say(
-        f"{extra} more were durable when the writer died before it could say so; "
-        f"recovery took {recovered.seconds * 1000:.0f} ms"
+        f"{counted(extra, 'more row')} survived, durable but not yet acknowledged; recovery took "
+        f"{recovered.seconds * 1000:.0f} ms"
     )
     _write_on(stage, paths, recovered)
     narrator.found(f"{_ROWS_AFTERWARDS} more rows written behind them, and everything read again")
     return (
-        Finding("acknowledged", len(acknowledged), "rows acknowledged before kill -9"),
-        Finding("recovered", len(recovered.rows), "rows recovered"),
-        Finding("lost", len(lost), "acknowledged rows lost"),
-        Finding("torn", len(torn), "rows torn"),
-        Finding("recovery_seconds", round(recovered.seconds, 4), "seconds to recover"),
+        Finding("acknowledged", len(acknowledged)),
+        Finding("recovered", len(recovered.rows)),
+        Finding("lost", len(lost), f"of {len(acknowledged):,} acknowledged rows lost by kill -9"),
+        Finding("torn", len(torn)),
+        Finding("recovery_seconds", round(recovered.seconds, 4), "seconds to recover them"),
     )
 
 

@@ -26,7 +26,7 @@ def rocksdb(stage: Stage) -> tuple[Finding, ...]:
     narrator = stage.narrator
     if importlib.util.find_spec("rocksdict") is None:
         narrator.say("RocksDB is not installed here (`pip install rocksdict`), so this is left out")
-        return (Finding("rocksdb_is_installed", value=False, words="whether RocksDB was there"),)
+        return (Finding("rocksdb_is_installed", value=False),)
     paths = stage.paths("rocksdb")
     log = WriteAheadLog(
         files=stage.store,
@@ -46,8 +46,8 @@ def rocksdb(stage: Stage) -> tuple[Finding, ...]:
         raise Corruption(f"RocksDB recovered {len(recovered):,} rows, {len(due):,} are due")
     narrator.found(f"RocksDB recovered neve's log: {len(recovered):,} rows, every byte equal")
     return (
-        Finding("rocksdb_is_installed", value=True, words="whether RocksDB was there"),
-        Finding("rocksdb_rows", len(recovered), "rows that RocksDB recovered from neve's log"),
+        Finding("rocksdb_is_installed", value=True),
+        Finding("rocksdb_rows", len(recovered), "rows read by RocksDB from a log of neve"),
     )
 
 

@@ -10,22 +10,21 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
 from neve.cli.demo_table import DemoTable
-from neve.cli.output import Page
+from neve.cli.fitted_text import wrapped
+from neve.cli.output import PLAIN_COLUMNS, Page
 from neve.storage.clock import Clock
 from neve.storage.local_store import LocalStore
 from neve.storage.table_paths import TablePaths, log_number
 from neve.wal.replay import LogFile
 
-_COLUMNS_IN_SILENCE: Final = 100
-
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One number an act measured, and the words that tell it."""
+    """One number an act measured; with words, it is told once more at the end."""
 
     name: str
     value: int | float | bool
-    words: str
+    words: str = ""
 
 
 class Narrator:
@@ -33,26 +32,30 @@ class Narrator:
 
     def __init__(self, page: Page | None) -> None:
         self._page = page
-        self.columns: Final = _COLUMNS_IN_SILENCE if page is None else page.columns
+        self.columns: Final = PLAIN_COLUMNS if page is None else page.columns
 
     def act(self, number: int, title: str) -> None:
         """Announce an act."""
-        if self._page is not None:
-            self._page.line()
-            self._page.line(Text.assemble((f" {number} ", "bold reverse"), (f" {title}", "bold")))
+        self.show(Text())
+        self.show(Text.assemble((f" {number} ", "bold reverse"), (f" {title}", "bold")))
 
     def say(self, words: str) -> None:
-        """Tell one thing."""
-        self.show(Text(f"    {words}"))
+        """Tell one thing; what is indented stays so when it takes several lines."""
+        self._tell(Text(f"    {words}"), indent=4 + len(words) - len(words.lstrip()))
 
     def found(self, words: str) -> None:
         """Tell one thing that was checked and is as it should be."""
-        self.show(Text.assemble(("  ✔ ", "bold green"), words))
+        self._tell(Text.assemble(("  ✔ ", "bold green"), words), indent=4)
 
     def show(self, line: Text) -> None:
-        """Show one line as it is."""
+        """Show one line as it is, at once."""
         if self._page is not None:
             self._page.line(line)
+            self._page.flush()
+
+    def _tell(self, text: Text, *, indent: int) -> None:
+        for line in wrapped(text, self.columns, indent=indent):
+            self.show(line)
 
     @contextmanager
     def progress(self, what: str, *, total: int) -> Iterator[Callable[[int], None]]:

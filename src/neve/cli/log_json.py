@@ -26,7 +26,6 @@ and parts behind the last record shown; damage is told in any case, its first 10
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from itertools import islice
 from typing import Final, assert_never
 
@@ -113,16 +112,9 @@ class LogJson:
     def _blocks(self) -> Iterator[Json]:
         end_offset = self._shown_until()
         for block in self._inspection.blocks():
-            if end_offset is None:
-                yield _block(block)
-                continue
-            if block.offset >= end_offset:
+            if end_offset is not None and block.offset >= end_offset:
                 return
-            if isinstance(block, Block):
-                parts = tuple(part for part in block.parts if part.offset < end_offset)
-                yield _block(replace(block, parts=parts))
-            else:
-                yield _block(block)
+            yield _block(block, end_offset)
 
     def _shown_until(self) -> int | None:
         """Find where the last record that is shown ends; None when all of them are."""
@@ -184,6 +176,7 @@ class LogJson:
         if batch.stamps is not None:
             members["schema_version"] = batch.stamps.schema_version
             members["durable_through"] = batch.stamps.durable_through
+            members["nonce"] = f"{batch.stamps.nonce:016x}"
             members["log_start"] = batch.stamps.log_start
             members["log_end"] = batch.stamps.log_end
         members["entries"] = [self._entry(entry) for entry in batch.entries]
@@ -288,7 +281,8 @@ def completes_a_record(part: Part) -> bool:
     )
 
 
-def _block(block: Block | EmptyBlocks) -> Json:
+def _block(block: Block | EmptyBlocks, end_offset: int | None) -> Json:
+    """Give a block, and of its parts those before `end_offset`."""
     match block:
         case EmptyBlocks():
             zeros: Json = {
@@ -311,7 +305,11 @@ def _block(block: Block | EmptyBlocks) -> Json:
                 "offset": block.offset,
                 "bytes": block.byte_count,
                 "fill": round(block.fill, 4),
-                "parts": [_part(part) for part in block.parts],
+                "parts": [
+                    _part(part)
+                    for part in block.parts
+                    if end_offset is None or part.offset < end_offset
+                ],
             }
         case _:
             assert_never(block)

@@ -45,7 +45,7 @@ def watch_standard_output() -> None:
     if stream is None:
         # Takes the place of the missing one, so that no file of a table is ever opened there.
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
-        raise OutputFailed("standard output is closed")
+        raise OutputFailed("it is closed")
     if not isinstance(stream, io.TextIOWrapper):
         return
     stream.flush()

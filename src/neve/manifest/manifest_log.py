@@ -99,7 +99,7 @@ class ManifestLog:
 
         When committed, that is the state behind the slot, or still `base` if it took a second look:
         nothing is read any more that could fail. When lost, the state includes the winner of the
-        slot, and everything behind it so far.
+        slot, and what was published behind it.
         """
         slot = base.state.segment + 1
         transaction = self._ids.uuid().bytes
@@ -121,7 +121,10 @@ class ManifestLog:
         decision = self._resolve(segment, patience)
         if decision is Decision.COMMITTED:
             return decision, base
-        return decision, self.catch_up(base, patience)
+        loaded = self.load(base, patience)
+        if loaded.state.segment < slot:
+            loaded = self.catch_up(loaded, patience)
+        return decision, loaded
 
     def catch_up(self, known: Loaded, patience: Patience) -> Loaded:
         """Read the newest state after moving HEAD over every decided segment."""
@@ -335,11 +338,11 @@ class ManifestLog:
             epoch=segment.epoch,
         )
 
-    def _advance(self, segment: Segment, head: Head | None, patience: Patience) -> None:
+    def _advance(self, segment: Segment, head: Head | None, patience: Patience) -> bool:
         """Move HEAD over a decided segment that was read, not written (P4, P7)."""
         path = self.paths.segment(segment.number)
-        if self._settle(path, encode_segment(segment), patience):
-            self._move_head(segment, head)
+        is_settled = self._settle(path, encode_segment(segment), patience)
+        return is_settled and self._move_head(segment, head) is not None
 
     def _settle(self, path: str, payload: bytes, patience: Patience) -> bool:
         """Create an object, or make durable the one that is there; False when it is uncertain."""
@@ -428,8 +431,7 @@ class ManifestLog:
         elif is_reached:
             decision = Decision.COMMITTED
         else:
-            self._advance(slot, head, patience)
-            return None
+            return Decision.COMMITTED if self._advance(slot, head, patience) else None
         if decision is Decision.COMMITTED and head is not None:
             is_settled = self._settle(self.paths.head, self._encode_again(head), patience)
             return decision if is_settled else None

@@ -36,6 +36,8 @@ FoldEntries = Callable[[dict[str, bytes]], dict[str, bytes]]
 
 _GROUP_TRANSACTIONS_MAX: Final = 256
 _CHECKPOINT_BYTES_MIN: Final = 64 << 10
+# Losing a race says that the store works: a long pause would only starve the loser.
+_PAUSE_AFTER_LOSS_SECONDS_MAX: Final = 0.03
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,7 +222,7 @@ class ManifestStore:
                     work.segment = slot
                 return
             moved = session.moved_keys(loaded.state)
-            if moved: self._pause_after_loss(moved, patience)
+            self._pause_after_loss(moved, patience)
             base = loaded
             if moved:
                 base = self._refresh(patience)
@@ -229,12 +231,20 @@ class ManifestStore:
             work.segment = base.state.segment
 
     def _pause_after_loss(self, moved: tuple[str, ...], patience: Patience) -> None:
+        """Let others finish that change the same keys; raises Conflict at the deadline.
+
+        Without keys in common, waiting would only make this writer lose against newcomers again.
+        """
+        what, path = "other writers kept committing first", self.log.paths.head
         try:
-            patience.pause("other writers kept committing first", path=self.log.paths.head)
+            if moved:
+                patience.pause(what, path=path, seconds_max=_PAUSE_AFTER_LOSS_SECONDS_MAX)
+            else:
+                patience.check(what, path=path)
         except NeveError as error:
-            what = f"{', '.join(moved[:5])} kept changing" if moved else "other writers came first"
+            who = f"{', '.join(moved[:5])} kept changing" if moved else "other writers came first"
             raise Conflict(
-                f"{what} for {patience.seconds:g} s",
+                f"{who} for {patience.seconds:g} s",
                 keys=moved,
                 path=self.log.paths.prefix,
                 hint="try again, or let fewer writers change the same thing",

@@ -12,7 +12,7 @@ _LONGEST_PAUSE_SECONDS: Final = 1.0
 
 @dataclass(slots=True)
 class Patience:
-    """One caller's deadline; every pause is longer than the one before, and jittered."""
+    """One caller's deadline; pauses are jittered, and grow up to what each reason allows."""
 
     clock: Clock
     ids: IdSource
@@ -28,10 +28,10 @@ class Patience:
         """Remember why the last try failed, for the error at the end."""
         self._cause = cause
 
-    def pause(
+    def check(
         self, what: str, *, path: str, cause: NeveError | None = None, unknown: bool = False
     ) -> None:
-        """Wait a little; raises Unavailable, or OutcomeUnknown, once the deadline has passed."""
+        """Raise Unavailable, or OutcomeUnknown, once the deadline has passed."""
         self._cause = cause or self._cause
         if self.clock.monotonic() >= self._ends_at:
             error_type = OutcomeUnknown if unknown else Unavailable
@@ -40,5 +40,18 @@ class Patience:
                 path=path,
                 hint="read before writing again" if unknown else "try again later",
             ) from self._cause
-        self.clock.sleep(self._pause_seconds * (0.5 + self.ids.jitter()))
-        self._pause_seconds = min(2 * self._pause_seconds, _LONGEST_PAUSE_SECONDS)
+
+    def pause(
+        self,
+        what: str,
+        *,
+        path: str,
+        cause: NeveError | None = None,
+        unknown: bool = False,
+        seconds_max: float = _LONGEST_PAUSE_SECONDS,
+    ) -> None:
+        """Wait a little, at most about `seconds_max`; raises what `check` raises."""
+        self.check(what, path=path, cause=cause, unknown=unknown)
+        seconds = min(self._pause_seconds, seconds_max)
+        self.clock.sleep(seconds * (0.5 + self.ids.jitter()))
+        self._pause_seconds = min(2 * seconds, seconds_max)

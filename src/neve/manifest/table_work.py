@@ -99,20 +99,17 @@ class TableWork:
         return self._store.transact(run)
 
     def is_to_be_purged(self) -> bool:
-        """Whether the table was dropped together with its files."""
+        """Whether the table was dropped together with its files, and they may still be there."""
         return self._store.read().get(PURGE_KEY) is not None
 
     def forget(self) -> None:
-        """Remove everything but the head of a dropped table whose files are deleted (N4).
-
-        That they are to be deleted stays too: a store may bring some back after power loss.
-        """
+        """Remove everything but the head of a dropped table whose files are deleted (N4)."""
 
         def run(session: WriteSession) -> None:
             head = self._versions.head_in(session)
             assert head.dropped, "only a dropped table is forgotten"
             for key, _ in session.scan(""):
-                if key not in {HEAD_KEY, PURGE_KEY}:
+                if key != HEAD_KEY:
                     session.delete(key)
 
         self._store.transact(run)

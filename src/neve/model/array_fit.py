@@ -14,7 +14,7 @@ Findings are `Unfit`, with the path below the column. When a prefix of an array 
 longer one does: the first bad row is found by bisection, once something is known not to fit.
 """
 
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,11 +29,10 @@ from neve.model.arrow_types import (
     normalize_type,
     type_name,
 )
+from neve.model.bad_row import first_bad_row
 from neve.model.scalar_values import Unfit
-from neve.model.shown_value import shown
-
-# Arrow arrays of any type: the stubs make each kind of scalar a type argument of its own.
-ArrowArray: TypeAlias = "pa.Array[Any]"
+from neve.model.schema_view import ArrowArray
+from neve.model.shown_value import shown, shown_type
 
 _INTEGERS: Final = frozenset({TypeKind.INT, TypeKind.LONG})
 _FLOATS: Final = frozenset({TypeKind.FLOAT, TypeKind.DOUBLE})
@@ -102,7 +101,7 @@ def _fit_foreign(array: ArrowArray, field: ArrowField) -> ArrowArray:
         array.validate(full=True)
         return _fit(array, field)
     except _ARROW_REFUSALS as error:
-        raise Unfit(str(error)) from error
+        raise Unfit(shown_type(error)) from error
 
 
 def _first_bad_row(array: ArrowArray, field: ArrowField, unfit: Unfit) -> tuple[int | None, Unfit]:
@@ -120,14 +119,8 @@ def _first_bad_row(array: ArrowArray, field: ArrowField, unfit: Unfit) -> tuple[
 
     if (found := finding(0)) is not None:
         return None, found
-    good, bad = 0, len(array)
-    while bad - good > 1:
-        middle = (good + bad) // 2
-        if (found := finding(middle)) is None:
-            good = middle
-        else:
-            bad, unfit = middle, found
-    return bad - 1, unfit
+    row = first_bad_row(len(array), lambda length: finding(length) is None)
+    return row, finding(row + 1) or unfit
 
 
 def _fit(array: ArrowArray, field: ArrowField) -> ArrowArray:
@@ -138,7 +131,7 @@ def _fit(array: ArrowArray, field: ArrowField) -> ArrowArray:
         return nulls(len(array), field.type)
     source, target = _source_kind(array.type), kind_of(field.type)
     if source is not target and source not in _SOURCES.get(target, frozenset()):
-        raise Unfit(f"{array.type} where {type_name(field.type)} is expected")
+        raise Unfit(f"{shown_type(array.type)} where {type_name(field.type)} is expected")
     match target:
         case TypeKind.STRUCT:
             return _fit_struct(cast("pa.StructArray", array), field.type)
@@ -203,7 +196,7 @@ def _fit_struct(array: "pa.StructArray", wanted: pa.DataType) -> ArrowArray:
         raise Unfit("a struct with two fields of one name")
     unknown = set(names) - {field.name for field in fields}
     if unknown:
-        raise Unfit(f"field {min(unknown)!r}, which the column does not have")
+        raise Unfit(f"field {shown(min(unknown))}, which the column does not have")
     # Flattened, so that what lies under a NULL struct is NULL itself, whatever its memory holds.
     children = dict(zip(names, array.flatten(), strict=True))
     fitted = [_fit_child(array, children, field) for field in fields]
@@ -277,7 +270,7 @@ def _fit_below(array: ArrowArray, field: ArrowField, *, name: str) -> ArrowArray
     except Unfit as unfit:
         raise unfit.below(name) from None
     except _ARROW_REFUSALS as error:
-        raise Unfit(str(error), path=name) from error
+        raise Unfit(shown_type(error), path=name) from error
 
 
 def _flattened(array: "pa.ListArray[Any]") -> ArrowArray:

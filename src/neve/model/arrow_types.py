@@ -204,7 +204,7 @@ def field_metadata(*, field_id: int | None, doc: str | None) -> dict[bytes, byte
 def _normalize(arrow_type: pa.DataType, *, path: str, depth: int) -> pa.DataType:
     if depth > NESTING_MAX:
         raise LimitExceeded(
-            f"column {path.split('.', 1)[0]!r} nests deeper than {NESTING_MAX} levels",
+            f"column {shown(path.split('.', 1)[0])} nests deeper than {NESTING_MAX} levels",
             limit=NESTING_MAX,
             hint="Flatten the column, or store the inner part as JSON text in a string",
         )
@@ -241,7 +241,8 @@ def _normalize_decimal(arrow_type: pa.DataType, *, path: str) -> pa.DataType:
         )
     if not 0 <= scale <= precision:
         raise SchemaMismatch(
-            f"column {shown(path)} has decimal scale {scale} outside 0 to its precision {precision}",
+            f"column {shown(path)} has decimal scale {scale} outside 0 to its precision "
+            f"{precision}",
             column=path,
             hint="Use a precision that covers the scale, and a scale of at least 0",
         )
@@ -298,9 +299,10 @@ def _normalize_field(field: ArrowField, *, role: str | None, path: str, depth: i
 def _refusal(arrow_type: pa.DataType, *, path: str) -> SchemaMismatch:
     hint = next((text for applies, text in _REFUSALS if applies(arrow_type)), None)
     if hint is None and isinstance(arrow_type, pa.BaseExtensionType):
-        hint = f"Use its storage type, {arrow_type.storage_type}"
+        hint = f"Use its storage type, {shown_type(arrow_type.storage_type)}"
     return SchemaMismatch(
-        f"column {shown(path)} has type {shown_type(arrow_type)}, which an Iceberg table cannot hold",
+        f"column {shown(path)} has type {shown_type(arrow_type)}, which an Iceberg table cannot "
+        "hold",
         column=path,
         hint=hint or "Use one of the types listed in neve.model.arrow_types",
     )

@@ -99,7 +99,7 @@ def check_name(name: str, *, where: str) -> None:
     if not 1 <= size <= NAME_BYTES_MAX or "\0" in name:
         found = "holds a NUL" if "\0" in name else f"takes {size} bytes"
         raise InvalidArgument(
-            f"S2: the name of field {where[:80]!r} {found}",
+            f"S2: the name of field {shown(where)} {found}",
             hint=f"Use 1 to {NAME_BYTES_MAX} bytes of UTF-8 without NUL",
         )
 

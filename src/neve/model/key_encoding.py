@@ -39,9 +39,8 @@ from neve.model.key_column import KEY_BYTES_MAX, ArrowArray, ArrowColumn, KeyArr
 from neve.model.key_range import KeyRange
 from neve.model.key_values import EncodeValue, unescape, value_codec
 from neve.model.key_vectors import KeyVectors
-from neve.model.shown_value import shown
-
-SEQUENCE_MAX: Final = 2**56 - 2
+from neve.model.shown_value import listed, shown
+from neve.model.write_batch import SEQUENCE_MAX
 
 _TAG_BYTES: Final = 8  # on disk: never change
 _SEQUENCE_TOP: Final = 2**56 - 1  # on disk: never change
@@ -165,12 +164,12 @@ class KeyEncoder:
         if is_text or not isinstance(values, Sequence):
             raise InvalidArgument(
                 f"key values are given as {type(values).__name__}",
-                hint=f"Pass a tuple: ({', '.join(self.names)},)",
+                hint=f"Pass a tuple of {listed(self.names)}",
             )
         if not at_least <= len(values) <= len(self._encoders):
             raise InvalidArgument(
                 f"a key has {len(self._encoders)} columns, {len(values)} values were given",
-                hint=f"Pass {', '.join(self.names)}, in this order",
+                hint=f"Pass {listed(self.names)}, in this order",
             )
 
 

@@ -1,30 +1,28 @@
 """One value of a key column to its bytes and back; the byte rules are in `key_encoding`.
 
 `value_codec` picks the functions once per column, so that encoding a key does not look at types
-again. Values are those that pyarrow's `as_py` gives. Beyond that:
+again. Which Python values fit a type, and what they mean, is the same as in rows and said once, in
+`neve.model.scalar_values`; a key refuses NULL and NaN besides. What decoding gives, encoding takes,
+and makes the same bytes of it: a date or timestamp that Python cannot hold is an int both ways.
 
-- a float column takes an int that it can hold exactly; a decimal column takes an int;
-- a date or microsecond timestamp outside the years 1 to 9999, which Python's types cannot hold,
-  is an int: days, or microseconds, since 1970;
-- a nanosecond timestamp may be a datetime, and is always given back as an int, nanoseconds since
-  1970: Python's datetime stops at microseconds.
-
-What decoding gives, encoding takes, and makes the same bytes of it.
+A value of exactly the class that is expected takes the quick way here. All others are converted.
 """
 
 import math
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal, Inexact, InvalidOperation
-from typing import Final, TypeAlias, assert_never
+from typing import Final, TypeAlias, assert_never, cast
 from uuid import UUID
 
 import pyarrow as pa
 
-from neve.errors import Corruption, SchemaMismatch
+from neve.errors import Corruption
+from neve.model.arrow_types import type_name
 from neve.model.key_column import KeyColumn, KeyKind
+from neve.model.scalar_values import Raw, ToRaw, Unfit, scalar_form
 from neve.model.shown_value import shown, shown_type
 
 EncodeValue: TypeAlias = Callable[[object], bytes]
@@ -100,33 +98,30 @@ def unescape(key: bytes, start: int) -> tuple[bytes, int]:
         end += len(NUL_ESCAPED)
 
 
-def _wrong_type(column: KeyColumn, value: object, *, wanted: str) -> SchemaMismatch:
-    if value is None:
-        return column.refuses("is NULL", hint=f"A key column always has a value: pass {wanted}")
-    # Only the type is named: a value may be secret, or too large to print.
-    return column.refuses(f"was given {type(value).__name__}", hint=f"Pass {wanted}")
+def _converter(column: KeyColumn) -> ToRaw:
+    """Make the function that checks any value and gives its raw form; it raises SchemaMismatch."""
+    to_raw = scalar_form(column.type).to_raw
+
+    def convert(value: object) -> Raw:
+        if value is None:
+            raise column.refuses("is NULL", hint="A key column always has a value: pass one")
+        try:
+            return to_raw(value)
+        except Unfit as unfit:
+            # Only the reason is told: a value may be secret, or too large to print.
+            raise column.refuses(
+                f"cannot hold the value: {unfit.reason}",
+                hint=f"Pass a {type_name(column.type)} value",
+            ) from None
+
+    return convert
 
 
 def _signed_bytes(column: KeyColumn) -> Callable[[int], bytes]:
     assert column.width is not None
     width = column.width
     bias = 1 << (8 * width - 1)
-
-    def to_bytes(number: int) -> bytes:
-        try:
-            return (number + bias).to_bytes(width, "big")
-        except OverflowError:
-            raise _out_of_range(column) from None
-
-    return to_bytes
-
-
-def _out_of_range(column: KeyColumn) -> SchemaMismatch:
-    assert column.width is not None
-    bits = 8 * column.width - 1
-    return column.refuses(
-        "was given a value out of range", hint=f"It holds -2^{bits} to 2^{bits} - 1 of its unit"
-    )
+    return lambda number: (number + bias).to_bytes(width, "big")
 
 
 def _signed_number(piece: bytes) -> int:
@@ -134,12 +129,14 @@ def _signed_number(piece: bytes) -> int:
 
 
 def _bool_codec(column: KeyColumn) -> ValueCodec:
+    convert = _converter(column)
+
     def encode(value: object) -> bytes:
         if value is True:
             return b"\x01"
         if value is False:
             return b"\x00"
-        raise _wrong_type(column, value, wanted="True or False")
+        return b"\x01" if convert(value) else b"\x00"
 
     def decode(piece: bytes, at: int) -> object:
         if piece[0] > 1:
@@ -153,15 +150,16 @@ def _integer_codec(column: KeyColumn) -> ValueCodec:
     assert column.width is not None
     width = column.width
     bias = 1 << (8 * width - 1)
+    convert = _converter(column)
 
     # Written out instead of calling `_signed_bytes`: this is the most common key of all.
     def encode(value: object) -> bytes:
-        if type(value) is not int and (isinstance(value, bool) or not isinstance(value, int)):
-            raise _wrong_type(column, value, wanted="an int")
         try:
-            return (value + bias).to_bytes(width, "big")
+            if type(value) is int:
+                return (value + bias).to_bytes(width, "big")
         except OverflowError:
-            raise _out_of_range(column) from None
+            pass  # Converting says what is wrong.
+        return (cast("int", convert(value)) + bias).to_bytes(width, "big")
 
     def decode(piece: bytes, _at: int) -> object:
         return int.from_bytes(piece, "big") - bias
@@ -175,33 +173,19 @@ def _float_codec(column: KeyColumn) -> ValueCodec:
     layout = struct.Struct(">f" if column.type == pa.float32() else ">d")
     sign = 1 << (8 * width - 1)
     ones = (sign << 1) - 1
-
-    def exact(value: int) -> float:
-        try:
-            number = float(value)
-            (kept,) = layout.unpack(layout.pack(number))
-        except OverflowError:
-            raise column.refuses("was given an int out of range", hint="Pass a float") from None
-        if kept != value:
-            raise column.refuses(
-                "was given an int it cannot hold exactly",
-                hint="Pass a float where rounding is meant",
-            )
-        return number
+    convert = _converter(column)
 
     def encode(value: object) -> bytes:
-        if type(value) is not float:
-            if isinstance(value, bool) or not isinstance(value, (int, float)):
-                raise _wrong_type(column, value, wanted="a float")
-            value = exact(value) if isinstance(value, int) else float(value)
-        if math.isnan(value):
+        number = value if type(value) is float else cast("float", convert(value))
+        if math.isnan(number):
             raise column.refuses(
                 "is NaN", hint="A key has an order and NaN has none: pass a number"
             )
         try:
-            bits = int.from_bytes(layout.pack(value), "big")
+            piece = layout.pack(number)
         except OverflowError:
-            raise column.refuses("was given a float out of range", hint="Use float64") from None
+            piece = layout.pack(convert(value))
+        bits = int.from_bytes(piece, "big")
         # Zero is looked for in the stored width: a tiny double may round to the float32 -0.0.
         if bits & sign and bits != sign:
             return (bits ^ ones).to_bytes(width, "big")
@@ -221,40 +205,13 @@ def _float_codec(column: KeyColumn) -> ValueCodec:
 def _decimal_codec(column: KeyColumn) -> ValueCodec:
     assert isinstance(column.type, pa.Decimal128Type)
     scale = column.type.scale
-    unit = Decimal(1).scaleb(-scale)
     ceiling = 10**column.type.precision
-    to_bytes = _signed_bytes(column)
-
-    def too_large() -> SchemaMismatch:
-        return column.refuses(
-            "was given a value out of range", hint="Pass one with fewer digits before the point"
-        )
-
-    def unscaled(value: Decimal) -> int:
-        if not value.is_finite():
-            raise column.refuses("was given a Decimal without value", hint="Pass a finite one")
-        if not value:
-            return 0
-        try:
-            return int(value.quantize(unit, context=_EXACT).scaleb(scale, context=_EXACT))
-        except Inexact:
-            raise column.refuses(
-                "was given a Decimal it cannot hold exactly",
-                hint=f"Round it to {scale} decimal places",
-            ) from None
-        except InvalidOperation:
-            raise too_large() from None
+    convert = _converter(column)
 
     def encode(value: object) -> bytes:
-        if isinstance(value, Decimal):
-            number = unscaled(value)
-        elif isinstance(value, int) and not isinstance(value, bool):
-            number = value * 10**scale
-        else:
-            raise _wrong_type(column, value, wanted="a Decimal")
-        if not -ceiling < number < ceiling:
-            raise too_large()
-        return to_bytes(number)
+        # The same two's complement, in the other direction and with its sign flipped.
+        stored = cast("bytes", convert(value))
+        return bytes((stored[-1] ^ 0x80,)) + stored[-2::-1]
 
     def decode(piece: bytes, at: int) -> object:
         number = _signed_number(piece)
@@ -269,15 +226,14 @@ def _decimal_codec(column: KeyColumn) -> ValueCodec:
 
 def _date_codec(column: KeyColumn) -> ValueCodec:
     to_bytes = _signed_bytes(column)
+    convert = _converter(column)
     first = date.min.toordinal() - _EPOCH_ORDINAL
     last = date.max.toordinal() - _EPOCH_ORDINAL
 
     def encode(value: object) -> bytes:
-        if isinstance(value, date) and not isinstance(value, datetime):
+        if type(value) is date:
             return to_bytes(value.toordinal() - _EPOCH_ORDINAL)
-        if type(value) is int and not first <= value <= last:
-            return to_bytes(value)
-        raise _wrong_type(column, value, wanted="a datetime.date")
+        return to_bytes(cast("int", convert(value)))
 
     def decode(piece: bytes, _at: int) -> object:
         days = _signed_number(piece)
@@ -288,11 +244,10 @@ def _date_codec(column: KeyColumn) -> ValueCodec:
 
 def _time_codec(column: KeyColumn) -> ValueCodec:
     to_bytes = _signed_bytes(column)
+    convert = _converter(column)
 
     def encode(value: object) -> bytes:
-        if not isinstance(value, time) or value.tzinfo is not None:
-            raise _wrong_type(column, value, wanted="a datetime.time without time zone")
-        return to_bytes(_microseconds_of_day(value))
+        return to_bytes(cast("int", convert(value)))
 
     def decode(piece: bytes, at: int) -> object:
         number = _signed_number(piece)
@@ -308,35 +263,19 @@ def _timestamp_codec(column: KeyColumn) -> ValueCodec:
     zoned = column.type.tz is not None
     in_nanoseconds = column.type.unit == "ns"
     to_bytes = _signed_bytes(column)
+    convert = _converter(column)
+    # A datetime, or the number itself where the column counts nanoseconds.
+    expected, quick = scalar_form(column.type).python_type, scalar_form(column.type).quick
     first = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
     last = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
-    wanted = "a datetime with a time zone" if zoned else "a datetime without time zone"
 
     def encode(value: object) -> bytes:
-        if not isinstance(value, datetime):
-            if type(value) is int and (in_nanoseconds or not first <= value <= last):
-                return to_bytes(value)
-            raise _wrong_type(column, value, wanted=wanted)
         try:
-            offset = value.utcoffset()
-            days = value.toordinal() - _EPOCH_ORDINAL
-        except ValueError:  # pandas.NaT is a datetime that has no day
-            raise column.refuses("was given no moment in time", hint=f"Pass {wanted}") from None
-        if (offset is not None) != zoned:
-            state = "without" if offset is None else "with"
-            raise column.refuses(f"was given a datetime {state} time zone", hint=f"Pass {wanted}")
-        microseconds = days * _DAY_MICROSECONDS + _microseconds_of_day(value)
-        if offset is not None:
-            microseconds -= offset // _MICROSECOND
-        # pandas.Timestamp is a datetime that goes on below microseconds.
-        nanoseconds: int = getattr(value, "nanosecond", 0)
-        if in_nanoseconds:
-            return to_bytes(microseconds * 1000 + nanoseconds)
-        if nanoseconds:
-            raise column.refuses(
-                "was given nanoseconds", hint="Round it to microseconds, or use timestamp[ns]"
-            )
-        return to_bytes(microseconds)
+            if type(value) is expected:
+                return to_bytes(cast("int", value if quick is None else quick(value)))
+        except (ValueError, OverflowError):
+            pass  # Converting says what is wrong.
+        return to_bytes(cast("int", convert(value)))
 
     def decode(piece: bytes, _at: int) -> object:
         number = _signed_number(piece)
@@ -348,29 +287,23 @@ def _timestamp_codec(column: KeyColumn) -> ValueCodec:
     return ValueCodec(encode, decode)
 
 
-def _microseconds_of_day(value: time | datetime) -> int:
-    seconds = (value.hour * 60 + value.minute) * 60 + value.second
-    return seconds * 1_000_000 + value.microsecond
-
-
 def _fixed_codec(column: KeyColumn) -> ValueCodec:
     width = column.width
+    convert = _converter(column)
 
     def encode(value: object) -> bytes:
-        if not isinstance(value, bytes):
-            raise _wrong_type(column, value, wanted=f"{width} bytes")
-        if len(value) != width:
-            raise column.refuses(f"was given {len(value)} bytes", hint=f"Pass exactly {width}")
-        return bytes(value)
+        if type(value) is bytes and len(value) == width:
+            return value
+        return cast("bytes", convert(value))
 
     return ValueCodec(encode, _as_is)
 
 
 def _uuid_codec(column: KeyColumn) -> ValueCodec:
+    convert = _converter(column)
+
     def encode(value: object) -> bytes:
-        if not isinstance(value, UUID):
-            raise _wrong_type(column, value, wanted="a uuid.UUID")
-        return value.bytes
+        return value.bytes if type(value) is UUID else cast("bytes", convert(value))
 
     def decode(piece: bytes, _at: int) -> object:
         return UUID(bytes=piece)
@@ -379,17 +312,15 @@ def _uuid_codec(column: KeyColumn) -> ValueCodec:
 
 
 def _text_codec(column: KeyColumn) -> ValueCodec:
+    convert = _converter(column)
+
     def encode(value: object) -> bytes:
-        if not isinstance(value, str):
-            raise _wrong_type(column, value, wanted="a str")
         try:
-            raw = value.encode()
-        except UnicodeEncodeError as error:
-            raise column.refuses(
-                f"was given a lone surrogate at character {error.start}",
-                hint="Pass text that can be encoded as UTF-8, or use a binary column",
-            ) from None
-        return raw.replace(NUL, NUL_ESCAPED) + TERMINATOR
+            if type(value) is str:
+                return value.encode().replace(NUL, NUL_ESCAPED) + TERMINATOR
+        except UnicodeEncodeError:
+            pass  # Converting says what is wrong.
+        return cast("bytes", convert(value)).replace(NUL, NUL_ESCAPED) + TERMINATOR
 
     def decode(raw: bytes, at: int) -> object:
         try:
@@ -401,10 +332,11 @@ def _text_codec(column: KeyColumn) -> ValueCodec:
 
 
 def _binary_codec(column: KeyColumn) -> ValueCodec:
+    convert = _converter(column)
+
     def encode(value: object) -> bytes:
-        if not isinstance(value, bytes):
-            raise _wrong_type(column, value, wanted="bytes")
-        return value.replace(NUL, NUL_ESCAPED) + TERMINATOR
+        raw = value if type(value) is bytes else cast("bytes", convert(value))
+        return raw.replace(NUL, NUL_ESCAPED) + TERMINATOR
 
     return ValueCodec(encode, _as_is)
 

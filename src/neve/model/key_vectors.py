@@ -28,6 +28,8 @@ import pyarrow.compute as pc
 from numpy.lib.stride_tricks import sliding_window_view
 
 from neve.errors import Corruption, InvalidArgument, LimitExceeded
+from neve.model.bad_row import first_bad_row
+from neve.model.column_words import fixed_bytes
 from neve.model.key_column import (
     KEY_BYTES_MAX,
     ArrowArray,
@@ -37,7 +39,7 @@ from neve.model.key_column import (
     KeyKind,
 )
 from neve.model.key_values import NUL, NUL_ESCAPED, TERMINATOR
-from neve.model.shown_value import shown, shown_type
+from neve.model.shown_value import listed, shown, shown_type
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Flags: TypeAlias = npt.NDArray[np.bool_]
@@ -84,7 +86,7 @@ class KeyVectors:
         if len(arrays) != len(self._columns):
             raise InvalidArgument(
                 f"a key has {len(self._columns)} columns, {len(arrays)} arrays were given",
-                hint=f"Pass {', '.join(column.name for column in self._columns)}, in this order",
+                hint=f"Pass {listed([each.name for each in self._columns])}, in this order",
             )
         columns = [_checked(*pair) for pair in zip(self._columns, arrays, strict=True)]
         rows, *others = sorted({len(column) for column in columns})
@@ -155,15 +157,7 @@ def first_invalid_row(array: ArrowArray) -> int | None:
     """Give the first row whose value its Arrow type forbids, such as text that is not UTF-8."""
     if _is_valid(array):
         return None
-    # Arrow names no row for most faults; halving finds it with a few more validations.
-    good, bad = 0, len(array)
-    while bad - good > 1:
-        middle = (good + bad) // 2
-        if _is_valid(array.slice(0, middle)):
-            good = middle
-        else:
-            bad = middle
-    return good
+    return first_bad_row(len(array), lambda rows: _is_valid(array.slice(0, rows)))
 
 
 def _is_valid(array: ArrowArray) -> bool:
@@ -335,8 +329,7 @@ def _stored(
     array: ArrowArray, element: np.dtype[Element], *, per_row: int = 1
 ) -> npt.NDArray[Element]:
     """View the fixed-width values of an array, which may be a slice, without copying."""
-    first = array.offset * per_row
-    return _view(array.buffers()[1], element)[first : first + len(array) * per_row]
+    return fixed_bytes(array, width=element.itemsize * per_row).reshape(-1).view(element)
 
 
 def _view(buffer: pa.Buffer | None, element: np.dtype[Element]) -> npt.NDArray[Element]:

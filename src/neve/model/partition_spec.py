@@ -13,6 +13,7 @@ S1  Field ids begin at 1000 and mean one source column and transform for ever, i
 S2  Names, field ids and pairs of column and transform occur once in a spec. One column has at most
     one of year, month, day and hour: the finer one implies the coarser.
 S3  A field is named as no other column is, so that both can stand side by side in a listing.
+S4  A name is UTF-8 without NUL, no longer than a column's with the ending of its transform.
 """
 
 import difflib
@@ -20,11 +21,19 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final
 
 import pyarrow as pa
 
 from neve.errors import Corruption, InvalidArgument, LimitExceeded
+from neve.model.field_ids import NAME_BYTES_MAX, check_text
+from neve.model.schema_json import (
+    JsonObject,
+    number_member,
+    objects_member,
+    parse_object,
+    text_member,
+)
 from neve.model.schema_view import ArrowArray, SchemaView, read_column
 from neve.model.shown_value import shown
 from neve.model.transforms import (
@@ -41,9 +50,10 @@ FIRST_FIELD_ID: Final = 1_000
 PARTITION_FIELDS_MAX: Final = 100
 
 _ID_MAX: Final = (1 << 31) - 1
-_JSON_CHARACTERS_MAX: Final = 1 << 20
+# A column's name and the longest ending that a transform gives it.
+_NAME_BYTES_MAX: Final = NAME_BYTES_MAX + len("_bucket")
 _CALL: Final = re.compile(r"\s*(\w+)\s*\((.*)\)\s*", re.DOTALL)
-_PARAMETER: Final = re.compile(r"\s*(\d{1,10})\s*,(.*)", re.DOTALL)
+_PARAMETER: Final = re.compile(r"\s*([0-9]{1,10})\s*,(.*)", re.DOTALL)
 _WITH_PARAMETER: Final = ("bucket", "truncate")
 _NAMES: Final = ("identity", *TimeUnit, *_WITH_PARAMETER)
 
@@ -86,10 +96,7 @@ class PartitionSpec:
                     f"partition field {shown(field.name)} has field id {field.field_id}",
                     hint=f"Number partition fields from {FIRST_FIELD_ID}: below are columns",
                 )
-            if not field.name:
-                raise InvalidArgument(
-                    f"partition field {field.field_id} has no name", hint="Name it"
-                )
+            _check_name(field)
         self._refuse_repeats([field.field_id for field in self.fields], what="field id")
         self._refuse_repeats(
             [(field.source_id, _kind(field.transform)) for field in self.fields],
@@ -102,8 +109,8 @@ class PartitionSpec:
         for mark, field in zip(marks, self.fields, strict=True):
             if mark in first_with:
                 raise InvalidArgument(
-                    f"partition fields {shown(first_with[mark].name)} and {shown(field.name)} have the same "
-                    f"{what}",
+                    f"partition fields {shown(first_with[mark].name)} and {shown(field.name)} have "
+                    f"the same {what}",
                     hint="Leave one of them out; of year, month, day and hour keep the finest",
                 )
             first_with[mark] = field
@@ -145,7 +152,8 @@ class PartitionSpec:
                 )
             if field.name in {other.name for other in schema.columns} - {column.name}:
                 raise InvalidArgument(
-                    f"partition field {shown(text)} would be named {shown(field.name)}, as a column is",
+                    f"partition field {shown(text)} would be named {shown(field.name)}, as a "
+                    "column is",
                     hint="Rename the column, or partition by another",
                 )
             fields.append(field)
@@ -181,27 +189,16 @@ class PartitionSpec:
     @classmethod
     def from_json(cls, text: str) -> "PartitionSpec":
         """Read Iceberg's JSON form; raises Corruption."""
-        if len(text) > _JSON_CHARACTERS_MAX:
-            raise Corruption(f"a partition spec of {len(text)} characters")
-        try:
-            document: object = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise Corruption("a partition spec is no JSON") from error
-        listed = _member(document, "fields", list)
-        spec_id = _member(document, "spec-id", int)
+        document = parse_object(text, what="partition spec")
+        spec_id = number_member(document, "spec-id", where="spec")
+        listed = objects_member(document, "fields", where="spec")
         try:
             fields = tuple(
-                PartitionField(
-                    source_id=_member(item, "source-id", int),
-                    field_id=_member(item, "field-id", int),
-                    name=_member(item, "name", str),
-                    transform=parse_transform(_member(item, "transform", str)),
-                )
-                for item in listed
+                _field_from_json(item, where=f"spec.fields[{at}]") for at, item in enumerate(listed)
             )
             return cls(spec_id, fields)
         except (InvalidArgument, LimitExceeded) as error:
-            raise Corruption(f"a partition spec that cannot be: {error.message}") from error
+            raise Corruption(f"partition spec JSON describes no spec: {error.message}") from error
 
 
 def _parse_field(text: str) -> tuple[Transform, str]:
@@ -254,13 +251,22 @@ def _kind(transform: Transform) -> str:
     return "time" if isinstance(transform, TimePart) else str(transform)
 
 
-_Json = TypeVar("_Json", int, str, list[object])
+def _field_from_json(members: JsonObject, *, where: str) -> PartitionField:
+    return PartitionField(
+        source_id=number_member(members, "source-id", where=where),
+        field_id=number_member(members, "field-id", where=where),
+        name=text_member(members, "name", where=where),
+        transform=parse_transform(text_member(members, "transform", where=where)),
+    )
 
 
-def _member(document: object, key: str, kind: type[_Json]) -> _Json:
-    """Take a member of a JSON object; raises Corruption when it is absent or of another kind."""
-    value = document.get(key) if isinstance(document, dict) else None
-    # JSON's true is an int to Python.
-    if not isinstance(value, kind) or isinstance(value, bool):
-        raise Corruption(f"a partition spec has no {kind.__name__} {shown(key)}")
-    return value
+def _check_name(field: PartitionField) -> None:
+    """Refuse a name that no column, with what a transform adds to its name, could have."""
+    check_text(field.name, what=f"the name of partition field {field.field_id}")
+    size = len(field.name.encode())
+    if not 1 <= size <= _NAME_BYTES_MAX or "\0" in field.name:
+        found = "holds a NUL" if "\0" in field.name else f"takes {size} bytes"
+        raise InvalidArgument(
+            f"S4: the name of partition field {field.field_id} {found}",
+            hint=f"Use 1 to {_NAME_BYTES_MAX} bytes of UTF-8 without NUL",
+        )

@@ -15,14 +15,20 @@
 These are Iceberg's own values. Python's date and datetime end at the years 1 and 9999 and stop at
 microseconds; a column does neither. Plain values order as the column orders.
 
-`locate` turns what people write into a plain value. A number or moment that lies between two
-values of the column keeps its meaning: the greatest value below it stands in for it, and is marked
-as inexact. A float column takes the nearest float instead, as Iceberg does.
+`locate` turns what people write into a plain value. It takes what rows and keys take, see
+`neve.model.scalar_values`, and means the same by it. A literal is only compared, never stored, so
+more of them make sense:
+
+- a number of another kind, or outside the range: a number or moment between two values of the
+  column keeps its meaning, the greatest value below it stands in for it, and is marked as inexact;
+  a float column takes the nearest float instead, as Iceberg does;
+- text that spells a decimal, date, time, timestamp or uuid; the 16 bytes of a uuid;
+- any int as a count of days, microseconds or nanoseconds, as the column counts; a date for its
+  first moment.
 """
 
 import math
 import re
-import reprlib
 import struct
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
@@ -34,6 +40,7 @@ import numpy as np
 import pyarrow as pa
 
 from neve.errors import InvalidArgument, SchemaMismatch
+from neve.model.scalar_values import Unfit, int_of, since_epoch
 from neve.model.schema_view import ArrowArray, ArrowScalar
 from neve.model.shown_value import shown, shown_type
 
@@ -54,7 +61,7 @@ _UUID_BYTES: Final = 16
 _EXACT: Final = Context(prec=76)
 _DIGITS_MAX: Final = 38
 # Python reads six digits behind the second; the rest, nanoseconds and finer, are read apart.
-_LONG_FRACTION: Final = re.compile(r"(?<=[.,]\d{6})\d+")
+_LONG_FRACTION: Final = re.compile(r"(?<=[.,][0-9]{6})[0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +89,7 @@ def to_plain(value: object, type_: pa.DataType, *, column: str) -> PlainValue:
 
 def locate(value: object, type_: pa.DataType, *, column: str) -> Located:
     """Find where a literal lies among the column's values; raises SchemaMismatch."""
-    if isinstance(value, np.integer | np.floating | np.bool_):
-        value = value.item()
-    seen = _Literal(value=value, type_=type_, column=column)
+    seen = _Literal(value=_without_numpy(value), type_=type_, column=column)
     if pa.types.is_boolean(type_):
         return seen.as_bool()
     if pa.types.is_int32(type_):
@@ -310,16 +315,15 @@ class _Literal:
             except ValueError as error:
                 self.refuse(wanted, cause=error)
             nanos, exact = _behind_micros(str(self.value))
-        elif isinstance(moment, datetime):
-            # The datetimes of pandas carry nanoseconds.
-            nanos = getattr(moment, "nanosecond", 0)
-        elif isinstance(moment, date):
+        elif isinstance(moment, date) and not isinstance(moment, datetime):
             moment = datetime(moment.year, moment.month, moment.day)  # noqa: DTZ001 - naive like a date
         if not isinstance(moment, datetime):
             return self.as_count(wanted, limit=_INT64_MAX)
-        if (moment.utcoffset() is not None) != aware:
-            self.refuse(wanted)
-        count = ((moment if aware else moment.replace(tzinfo=UTC)) - _EPOCH) // _MICROSECOND
+        try:
+            count, more = since_epoch(moment, zoned=aware)
+        except Unfit as unfit:
+            self.refuse(wanted, cause=unfit)
+        nanos += more
         if not nanoseconds:
             return Located(count, exact=exact and nanos == 0)
         fine = self.of(count * _NANOS_PER_MICRO + nanos).as_count(wanted, limit=_INT64_MAX)
@@ -338,7 +342,8 @@ class _Literal:
             self.value.encode()
         except UnicodeEncodeError as error:
             self.refuse("text without lone surrogates", cause=error)
-        return Located(str(self.value))
+        # Of a text that is also something else, such as an enum, its letters.
+        return Located(str.__str__(self.value))
 
     def as_binary(self, *, width: int | None) -> Located:
         wanted = "bytes" if width is None else f"exactly {width} bytes"
@@ -359,6 +364,15 @@ class _Literal:
         if isinstance(value, UUID):
             return Located(value.bytes)
         return self.as_binary(width=_UUID_BYTES)
+
+
+def _without_numpy(value: object) -> object:
+    if isinstance(value, np.bool_):
+        return bool(value)
+    if isinstance(value, np.floating):
+        return float(value)
+    number = int_of(value)
+    return value if number is None else number
 
 
 def _floor_scaled(number: int | Decimal, scale: int) -> tuple[int, bool]:
@@ -383,12 +397,3 @@ def _behind_micros(text: str) -> tuple[int, bool]:
     found = _LONG_FRACTION.search(text)
     digits = "" if found is None else found.group()
     return int(digits[:3].ljust(3, "0")), not digits[3:].strip("0")
-
-
-def _shown(value: object) -> str:
-    """Give a short text of a value for a message."""
-    try:
-        return reprlib.repr(value)
-    except ValueError:
-        # Python refuses to print an int of thousands of digits.
-        return "too long to show"

@@ -21,7 +21,7 @@ P3  A literal keeps its meaning where the column cannot hold it: `x > 2.5` on in
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Final, NoReturn
@@ -45,7 +45,8 @@ from neve.model.plain_values import Located, PlainValue, is_float, is_nan, locat
 from neve.model.schema_view import SchemaView
 from neve.model.shown_value import shown, shown_type
 
-# Trees are walked recursively; "and" and "or" chains count once, however long.
+# Trees are walked recursively, so none deeper is ever made; "and" and "or" chains count once,
+# however long.
 PREDICATE_DEPTH_MAX: Final = 100
 
 _OPPOSITES: Final = {
@@ -69,6 +70,10 @@ _LITERALS: Final = (
 )  # fmt: skip
 
 
+# Iterable, but one value to whoever compares with them.
+_SINGLE: Final = (str, bytes, bytearray, memoryview)
+
+
 class Predicate:
     """A condition on rows, by column name; joined with `&`, `|` and `~`."""
 
@@ -83,6 +88,9 @@ class Predicate:
     def __invert__(self) -> "Predicate":
         return self.operand if isinstance(self, Not) else Not(self)
 
+    def __repr__(self) -> str:
+        return f"<predicate {self}>"
+
     def __bool__(self) -> NoReturn:
         raise InvalidArgument(
             f"a predicate is neither true nor false by itself: {str(self)[:_SHOWN_MAX]}",
@@ -92,10 +100,10 @@ class Predicate:
 
     def bind(self, schema: SchemaView) -> BoundPredicate:
         """Tie to the columns of a schema; raises NotFound, SchemaMismatch, InvalidArgument."""
-        return _bind(self, schema, negated=False, depth=1)
+        return _bind(self, schema, negated=False)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Constant(Predicate):
     """The same answer for every row."""
 
@@ -109,7 +117,7 @@ ALWAYS_TRUE: Final = Constant(answer=True)
 ALWAYS_FALSE: Final = Constant(answer=False)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Condition(Predicate):
     """What is asked of one column; made by `col`."""
 
@@ -118,37 +126,50 @@ class Condition(Predicate):
     literals: tuple[object, ...] = ()
 
     def __str__(self) -> str:
-        text = f"{self.column} {self.operator}"
+        name = self.column if len(self.column) <= _SHOWN_MAX else f"{self.column[:_SHOWN_MAX]}…"
+        text = f"{name} {self.operator}"
         if self.operator in SET_OPERATORS:
-            return f"{text} ({', '.join(map(repr, self.literals))})"
-        return f"{text} {self.literals[0]!r}" if self.literals else text
+            return f"{text} ({', '.join(map(shown, self.literals))})"
+        return f"{text} {shown(self.literals[0])}" if self.literals else text
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class And(Predicate):
     """Every operand is true."""
 
     operands: tuple[Predicate, ...]
+    depth: int = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "depth", _depth_above(self.operands))
 
     def __str__(self) -> str:
         return " and ".join(f"({operand})" for operand in self.operands)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Or(Predicate):
     """Some operand is true."""
 
     operands: tuple[Predicate, ...]
+    depth: int = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "depth", _depth_above(self.operands))
 
     def __str__(self) -> str:
         return " or ".join(f"({operand})" for operand in self.operands)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Not(Predicate):
     """The operand is false; what is unknown because of NULL stays unknown."""
 
     operand: Predicate
+    depth: int = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "depth", _depth_above((self.operand,)))
 
     def __str__(self) -> str:
         return f"not ({self.operand})"
@@ -219,12 +240,16 @@ class ColumnName:
         return self._condition(Operator.NOT_STARTS_WITH, prefix)
 
     def _members(self, values: Iterable[object]) -> tuple[object, ...]:
-        if isinstance(values, str | bytes | bytearray | memoryview):
+        try:
+            members = None if isinstance(values, _SINGLE) else iter(values)
+        except TypeError:
+            members = None
+        if members is None:
             raise InvalidArgument(
                 f"column {shown(self.name)} was looked for in one {type(values).__name__}",
                 hint="Pass a list of values",
             )
-        return tuple(values)
+        return tuple(members)
 
     def _condition(self, operator: Operator, *values: object) -> Condition:
         return Condition(self.name, operator, tuple(map(self._checked, values)))
@@ -274,22 +299,32 @@ def _operands(predicate: object, kind: type[And] | type[Or]) -> tuple[Predicate,
     )
 
 
-def _bind(predicate: Predicate, schema: SchemaView, *, negated: bool, depth: int) -> BoundPredicate:
-    if depth > PREDICATE_DEPTH_MAX:
+def _depth_above(operands: tuple[Predicate, ...]) -> int:
+    """Give the depth of what joins these operands; raises LimitExceeded, InvalidArgument."""
+    depth = 1
+    for operand in operands:
+        if not isinstance(operand, Predicate):
+            raise InvalidArgument(
+                f"{type(operand).__name__} is no predicate", hint="Build it with neve.col"
+            )
+        depth = max(depth, operand.depth if isinstance(operand, And | Or | Not) else 1)
+    if depth >= PREDICATE_DEPTH_MAX:
         raise LimitExceeded(
             "the predicate is nested too deeply",
             limit=PREDICATE_DEPTH_MAX,
             hint="Join conditions side by side, or use is_in",
         )
+    return depth + 1
+
+
+def _bind(predicate: Predicate, schema: SchemaView, *, negated: bool) -> BoundPredicate:
     match predicate:
         case Constant(answer):
             return Always(answer != negated)
         case Not(operand):
-            return _bind(operand, schema, negated=not negated, depth=depth + 1)
+            return _bind(operand, schema, negated=not negated)
         case And(operands) | Or(operands):
-            bound = [
-                _bind(operand, schema, negated=negated, depth=depth + 1) for operand in operands
-            ]
+            bound = [_bind(operand, schema, negated=negated) for operand in operands]
             return all_of(bound) if isinstance(predicate, And) != negated else any_of(bound)
         case Condition():
             return _bind_condition(predicate, schema, negated=negated)
@@ -325,7 +360,8 @@ def _check_operator(column: BoundColumn, operator: Operator) -> None:
     else:
         return
     raise InvalidArgument(
-        f"{operator.value!r} cannot be asked of column {shown(column.name)} of type {shown_type(column.type)}",
+        f"{operator.value!r} cannot be asked of column {shown(column.name)} of type "
+        f"{shown_type(column.type)}",
         hint=f"Use {wanted}",
     )
 

@@ -61,6 +61,7 @@ from neve.model.arrow_types import (
 )
 from neve.model.field_ids import FIELD_ID_MAX, FIELDS_MAX
 from neve.model.scalar_values import Raw, scalar_form
+from neve.model.varint import encode_varint, read_varint
 
 ROW_VERSION: Final = 1
 
@@ -90,7 +91,6 @@ _KINDS: Final = {code: kind for kind, code in KIND_CODES.items()}
 
 _COUNT: Final = struct.Struct("<I")
 LENGTH_BYTES: Final = 4
-_VARINT_BYTES_MAX: Final = 5
 
 MaybeRaw: TypeAlias = Raw | None
 
@@ -249,8 +249,8 @@ def unpack_count(value: bytes) -> int:
 
 def pack_header(fields: Sequence[StoredField]) -> bytes:
     """Write what precedes the body."""
-    described = (_pack_varint(each.field_id) + _pack_type(each.type) for each in fields)
-    return b"".join((bytes((ROW_VERSION,)), _pack_varint(len(fields)), *described))
+    described = (encode_varint(each.field_id) + _pack_type(each.type) for each in fields)
+    return b"".join((bytes((ROW_VERSION,)), encode_varint(len(fields)), *described))
 
 
 def parse_header(value: bytes) -> tuple[tuple[StoredField, ...], int]:
@@ -330,15 +330,14 @@ class _HeaderParser:
         return self._value[self.at - 1]
 
     def _varint(self) -> int:
-        number = 0
-        for at in range(_VARINT_BYTES_MAX):
-            byte = self._byte()
-            number |= (byte & 0x7F) << (7 * at)
-            if byte < 0x80:  # noqa: PLR2004 - the bit that says another byte follows
-                if at and not byte:
-                    break
-                return number
-        raise self._damage("a varint that is too long")
+        try:
+            number, end = read_varint(self._value, self.at)
+        except Corruption as error:
+            raise self._damage(error.message) from error
+        if end - self.at != len(encode_varint(number)):
+            raise self._damage("a number that is longer than it needs to be")
+        self.at = end
+        return number
 
     def _damage(self, found: str) -> Corruption:
         return Corruption(f"row describes its fields with {found}", offset=self.at)
@@ -361,23 +360,14 @@ def _pack_type(arrow_type: pa.DataType) -> bytes:
     if pa.types.is_decimal128(arrow_type):
         return code + bytes((arrow_type.precision, arrow_type.scale))
     if kind is TypeKind.FIXED:
-        return code + _pack_varint(cast("pa.FixedSizeBinaryType", arrow_type).byte_width)
+        return code + encode_varint(cast("pa.FixedSizeBinaryType", arrow_type).byte_width)
     inside = b"".join(_pack_field(each) for each in child_fields(arrow_type))
     if kind is TypeKind.STRUCT:
-        return code + _pack_varint(len(child_fields(arrow_type))) + inside
+        return code + encode_varint(len(child_fields(arrow_type))) + inside
     return code + inside
 
 
 def _pack_field(field: ArrowField) -> bytes:
     field_id = field_id_of(field)
     assert field_id is not None, "a schema gives every field an id"
-    return _pack_varint(field_id) + _pack_type(field.type)
-
-
-def _pack_varint(number: int) -> bytes:
-    groups = bytearray()
-    while number >= 0x80:  # noqa: PLR2004 - seven bits to a byte
-        groups.append(number & 0x7F | 0x80)
-        number >>= 7
-    groups.append(number)
-    return bytes(groups)
+    return encode_varint(field_id) + _pack_type(field.type)

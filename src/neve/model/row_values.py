@@ -108,7 +108,8 @@ def initial_value(column: Column) -> object:
     """Give what a column is in a row that was written before it existed; raises Corruption."""
     if column.initial_default is None and not column.nullable:
         raise Corruption(
-            f"row has no column {shown(column.name)}, which is never NULL and has no initial default",
+            f"row has no column {shown(column.name)}, which is never NULL and has no initial "
+            "default",
             hint="The row belongs to another schema, or its bytes were changed",
         )
     return column.initial_default

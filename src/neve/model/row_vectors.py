@@ -15,12 +15,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from neve.errors import Corruption, LimitExceeded
-from neve.model.array_fit import ArrowArray, fit_column
+from neve.model.array_fit import fit_column
 from neve.model.arrow_types import NESTED_KINDS, TypeKind, kind_of
+from neve.model.column_words import fixed_bytes
+from neve.model.plain_values import stored_array
 from neve.model.row_layout import LENGTH_BYTES, BodyLayout, StoredField, parse_header
 from neve.model.row_values import Domain, initial_value, storage_type, value_reader, value_writer
 from neve.model.scalar_values import ToRaw, scalar_form
 from neve.model.schema import Column, TableSchema, constant_array
+from neve.model.schema_view import ArrowArray
 from neve.model.shown_value import shown
 
 _Bytes: TypeAlias = npt.NDArray[np.uint8]
@@ -139,12 +142,7 @@ def _fixed_bytes(array: ArrowArray, *, width: int) -> _Bytes:
     if pa.types.is_boolean(array.type):
         flags = array.fill_null(False).to_numpy(zero_copy_only=False)
         return cast("_Bytes", flags.astype(np.uint8).reshape(len(array), 1))
-    stored = array.storage if isinstance(array, pa.ExtensionArray) else array
-    buffer = stored.buffers()[1]
-    if buffer is None:
-        return np.zeros((len(stored), width), np.uint8)
-    lines = np.frombuffer(memoryview(buffer), np.uint8)[stored.offset * width :]
-    return lines[: len(stored) * width].reshape(len(stored), width)
+    return fixed_bytes(stored_array(array), width=width)
 
 
 def _rows_by_header(values: Sequence[bytes]) -> dict[bytes, list[int]]:

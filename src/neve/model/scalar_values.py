@@ -13,16 +13,25 @@
     string, binary           str, bytes                  UTF-8 bytes, bytes
     fixed[n], uuid           bytes, uuid.UUID            n bytes, 16 bytes
 
-Accepted besides: NumPy numbers; an int for a float when it is exact; any datetime (also of pandas)
-for a nanosecond timestamp. A float is rounded to the nearest float32 where the column is `float`.
-Nanosecond timestamps come out as int, because no standard Python type holds them.
-Refused, never converted: bool for a number, text for anything but string, a zone where the column
-has none, no zone where it has one, digits that a decimal would drop.
+These are the rules for a value of a row, of a key and of a literal in a predicate alike. Taken
+besides the values above:
+
+- subclasses of them, by value; NumPy's bool, integers and floats; bytearray and memoryview;
+- an int for a float when some float equals it, and for a decimal; a float is rounded to the nearest
+  float32 where the column is `float`;
+- for a date or timestamp outside the years 1 to 9999, which no Python type holds, the int that is
+  stored; for a nanosecond timestamp of any year that int, or a datetime, also one of pandas.
+
+Refused, never converted: bool for a number, text for anything but string, bytes for a uuid, an int
+for a date or moment that Python can hold, a zone where the column has none, no zone where it has
+one, digits that a decimal would drop, what pandas writes for a missing value.
+
+A key has no NULL and no NaN on top of that. A literal may be more than the column can hold, see
+`neve.model.plain_values`.
 """
 
 import datetime as dt
 import decimal
-import operator
 import struct
 import uuid
 from collections.abc import Callable
@@ -47,6 +56,12 @@ _EPOCH_UTC: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _EPOCH_DAY: Final = _EPOCH.toordinal()
 _MICROSECOND: Final = dt.timedelta(microseconds=1)
 _DAY_MICROSECONDS: Final = 86_400_000_000
+# What Python's date and datetime can hold, in days and microseconds since 1970.
+_PYTHON_DAYS: Final = (dt.date.min.toordinal() - _EPOCH_DAY, dt.date.max.toordinal() - _EPOCH_DAY)
+_PYTHON_MICROSECONDS: Final = (
+    _PYTHON_DAYS[0] * _DAY_MICROSECONDS,
+    (_PYTHON_DAYS[1] + 1) * _DAY_MICROSECONDS - 1,
+)
 _INT64: Final = (-(1 << 63), (1 << 63) - 1)
 _FLOAT32: Final = struct.Struct("<f")
 # Wide enough for 38 digits and any shift between two scales; a dropped digit is an error.
@@ -121,13 +136,20 @@ def _boolean_value(raw: Raw) -> bool:
     return raw == 1
 
 
+def int_of(value: object) -> int | None:
+    """Give an integer of Python or NumPy as a plain int; None for everything else."""
+    if type(value) is int:
+        return value
+    # NumPy's timedelta is one of its integers, as Python's bool is one of Python's.
+    if isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.timedelta64)):
+        return int(value)
+    return None
+
+
 def _integer(value: object, *, lowest: int, highest: int) -> int:
-    if isinstance(value, (bool, np.bool_)) or not hasattr(value, "__index__"):
+    number = int_of(value)
+    if number is None:
         raise _wrong_type("an int", value)
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise _wrong_type("an int", value) from None
     if not lowest <= number <= highest:
         raise Unfit(f"integer outside {lowest} to {highest}")
     return number
@@ -144,9 +166,10 @@ def _long_raw(value: object) -> int:
 def _double_raw(value: object) -> float:
     if isinstance(value, (float, np.floating)):
         return float(value)
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
+    number = int_of(value)
+    if number is None:
         raise _wrong_type("a float", value)
-    return _exact_float(int(value), float)
+    return _exact_float(number, float)
 
 
 def _float_raw(value: object) -> float:
@@ -173,16 +196,26 @@ def _exact_float(number: int, rounded: Callable[[int], float]) -> float:
 
 
 def _decimal_form(*, precision: int, scale: int) -> ScalarForm:
-    limit = 10**precision
+    limit: int = 10**precision
+    whole_limit: int = 10 ** (precision - scale)
+    unit: int = 10**scale
+
+    def too_large() -> Unfit:
+        return Unfit(f"decimal with more than {precision - scale} digits before the point")
 
     def to_raw(value: object) -> bytes:
         if not isinstance(value, decimal.Decimal):
-            raise _wrong_type("a Decimal", value)
+            number = int_of(value)
+            if number is None:
+                raise _wrong_type("a Decimal", value)
+            if not -whole_limit < number < whole_limit:
+                raise too_large()
+            return (number * unit).to_bytes(DECIMAL_BYTES, "little", signed=True)
         if not value.is_finite():
             raise Unfit("decimal that is not a finite number")
         # Looked at before any arithmetic: 1E+999999999 would take a gigabyte as an integer.
         if value and value.adjusted() >= precision - scale:
-            raise Unfit(f"decimal with more than {precision - scale} digits before the point")
+            raise too_large()
         try:
             unscaled = int(_EXACT.to_integral_exact(_EXACT.scaleb(value, scale))) if value else 0
         except decimal.DecimalException:
@@ -206,9 +239,12 @@ def _decimal_form(*, precision: int, scale: int) -> ScalarForm:
 
 
 def _date_raw(value: object) -> int:
-    if not isinstance(value, dt.date) or isinstance(value, dt.datetime):
+    if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
+        return value.toordinal() - _EPOCH_DAY
+    days = int_of(value)
+    if days is None or _PYTHON_DAYS[0] <= days <= _PYTHON_DAYS[1]:
         raise _wrong_type("a date", value)
-    return value.toordinal() - _EPOCH_DAY
+    return _int_raw(days)
 
 
 def _date_value(raw: Raw) -> dt.date:
@@ -235,10 +271,16 @@ def _time_value(raw: Raw) -> dt.time:
     return (_EPOCH + dt.timedelta(microseconds=microseconds)).time()
 
 
-def _since_epoch(value: object, *, zoned: bool) -> tuple[int, int]:
-    """Give microseconds since 1970 and the nanoseconds beyond them that pandas carries."""
+def since_epoch(value: object, *, zoned: bool) -> tuple[int, int]:
+    """Give microseconds since 1970 and the nanoseconds beyond them that pandas carries.
+
+    Raises Unfit for what is no datetime, and for one with a zone or without, as the column is not.
+    """
     if not isinstance(value, dt.datetime):
         raise _wrong_type("a datetime", value)
+    # The missing moment of pandas is a datetime that equals nothing and has no parts.
+    if value != value:  # noqa: PLR0124
+        raise Unfit("no moment in time")
     if zoned != (value.utcoffset() is not None):
         raise Unfit(
             "datetime without a zone; the column has UTC, so say which zone is meant"
@@ -261,9 +303,13 @@ def _since_epoch(value: object, *, zoned: bool) -> tuple[int, int]:
 
 def _timestamp_form(*, zoned: bool) -> ScalarForm:
     epoch = _EPOCH_UTC if zoned else _EPOCH
+    first, last = _PYTHON_MICROSECONDS
 
     def to_raw(value: object) -> int:
-        microseconds, nanoseconds = _since_epoch(value, zoned=zoned)
+        number = int_of(value)
+        if number is not None and not first <= number <= last:
+            return _long_raw(number)
+        microseconds, nanoseconds = since_epoch(value, zoned=zoned)
         if nanoseconds:
             raise Unfit("datetime with nanoseconds; the column holds microseconds")
         return microseconds
@@ -296,7 +342,7 @@ def _nanosecond_form(*, zoned: bool) -> ScalarForm:
     def to_raw(value: object) -> int:
         if not isinstance(value, dt.datetime):
             return _long_raw(value)
-        microseconds, nanoseconds = _since_epoch(value, zoned=zoned)
+        microseconds, nanoseconds = since_epoch(value, zoned=zoned)
         total = microseconds * 1_000 + nanoseconds
         if not _INT64[0] <= total <= _INT64[1]:
             raise Unfit("datetime outside 1677 to 2262, the range of nanoseconds")

@@ -32,7 +32,7 @@ from neve.errors import (
     NotFound,
     SchemaMismatch,
 )
-from neve.model.array_fit import ArrowArray, fit_column, nulls
+from neve.model.array_fit import fit_column, nulls
 from neve.model.arrow_types import (
     NESTED_KINDS,
     ArrowField,
@@ -45,6 +45,7 @@ from neve.model.arrow_types import (
 )
 from neve.model.field_ids import (
     FIELDS_MAX,
+    NAME_BYTES_MAX,
     check_fields,
     check_name,
     check_not_reserved,
@@ -72,6 +73,7 @@ from neve.model.schema_json import (
     type_from_json,
     type_to_json,
 )
+from neve.model.schema_view import ArrowArray
 from neve.model.shown_value import shown, shown_type
 
 # Similar names are looked for among this many columns, so that an error stays cheap.
@@ -100,7 +102,8 @@ class Column:
         normal = normalize_type(self.type, column=self.name)
         if not self.type.equals(normal, check_metadata=True):
             raise SchemaMismatch(
-                f"column {shown(self.name)} has type {shown_type(self.type)}, which a table holds as {shown_type(normal)}",
+                f"column {shown(self.name)} has type {shown_type(self.type)}, which a table holds "
+                f"as {shown_type(normal)}",
                 column=self.name,
                 hint="Pass the type through normalize_type, or use TableSchema.from_arrow",
             )
@@ -312,8 +315,11 @@ def normalize_batch(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatc
 
 def similar_name_hint(name: str, names: Sequence[str]) -> str | None:
     """Suggest the most similar of `names`, as a question; None when none is similar."""
+    # Comparing takes the product of both lengths; nothing in a table is named as long as that.
+    if len(name) > NAME_BYTES_MAX:
+        return None
     similar = difflib.get_close_matches(name, names[:_SUGGESTION_COLUMNS_MAX], n=1)
-    return f"Did you mean {similar[0]!r}?" if similar else None
+    return f"Did you mean {shown(similar[0])}?" if similar else None
 
 
 def constant_array(column: Column, value: object, *, length: int) -> ArrowArray:

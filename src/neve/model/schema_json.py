@@ -60,18 +60,18 @@ def dump_canonical(value: Json) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def parse_object(text: str) -> JsonObject:
+def parse_object(text: str, *, what: str = "schema") -> JsonObject:
     """Read a JSON object; raises Corruption when it is none, too large, or says a thing twice."""
     if len(text) > SCHEMA_JSON_BYTES_MAX:
-        raise Corruption(f"schema JSON of {len(text)} characters, limit {SCHEMA_JSON_BYTES_MAX}")
+        raise Corruption(f"{what} JSON of {len(text)} characters, limit {SCHEMA_JSON_BYTES_MAX}")
     try:
         value: Json = json.loads(
             text, object_pairs_hook=_unique_members, parse_constant=_refuse_constant
         )
     except (ValueError, RecursionError) as error:
-        raise Corruption(f"schema JSON cannot be read: {error}") from error
+        raise Corruption(f"{what} JSON cannot be read: {error}") from error
     if not isinstance(value, dict):
-        raise Corruption(f"schema JSON holds {_json_name(value)}, not an object")
+        raise Corruption(f"{what} JSON holds {_json_name(value)}, not an object")
     return value
 
 
@@ -79,7 +79,7 @@ def text_member(members: JsonObject, name: str, *, where: str) -> str:
     """Give a string member."""
     text = _member(members, name, str, where=where)
     if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
-        raise Corruption(f"{where}.{name} in schema JSON holds a lone surrogate")
+        raise Corruption(f"{where}.{name} in JSON holds a lone surrogate")
     return text
 
 
@@ -97,7 +97,7 @@ def numbers_member(members: JsonObject, name: str, *, where: str) -> list[int]:
     """Give a member that is a list of integers."""
     numbers = _member(members, name, list, where=where)
     if not all(type(number) is int for number in numbers):
-        raise Corruption(f"{where}.{name} in schema JSON holds something other than integers")
+        raise Corruption(f"{where}.{name} in JSON holds something other than integers")
     return cast("list[int]", numbers)
 
 
@@ -105,7 +105,7 @@ def objects_member(members: JsonObject, name: str, *, where: str) -> list[JsonOb
     """Give a member that is a list of objects."""
     objects = _member(members, name, list, where=where)
     if not all(isinstance(each, dict) for each in objects):
-        raise Corruption(f"{where}.{name} in schema JSON holds something other than objects")
+        raise Corruption(f"{where}.{name} in JSON holds something other than objects")
     return cast("list[JsonObject]", objects)
 
 
@@ -143,11 +143,11 @@ def type_to_json(arrow_type: pa.DataType, *, docs: bool = True) -> Json:
 def type_from_json(value: Json, *, where: str, depth: int = 1) -> pa.DataType:
     """Read a type; raises Corruption."""
     if depth > NESTING_MAX:
-        raise Corruption(f"{where} in schema JSON nests deeper than {NESTING_MAX} levels")
+        raise Corruption(f"{where} in JSON nests deeper than {NESTING_MAX} levels")
     if isinstance(value, str):
         return _primitive_from_json(value, where=where)
     if not isinstance(value, dict):
-        raise Corruption(f"{where} in schema JSON is {_json_name(value)}, not a type")
+        raise Corruption(f"{where} in JSON is {_json_name(value)}, not a type")
     match value.get("type"):
         case "struct":
             objects = objects_member(value, "fields", where=where)
@@ -165,7 +165,7 @@ def type_from_json(value: Json, *, where: str, depth: int = 1) -> pa.DataType:
             item = _role_from_json(value, "value", where=where, depth=depth + 1)
             return cast("pa.DataType", pa.map_(key, item))
         case other:
-            raise Corruption(f"{where} in schema JSON is of unknown type {str(other)[:40]!r}")
+            raise Corruption(f"{where} in JSON is of unknown type {str(other)[:40]!r}")
 
 
 def default_to_json(arrow_type: pa.DataType, value: object) -> Json:
@@ -201,7 +201,7 @@ def default_from_json(arrow_type: pa.DataType, value: Json, *, where: str) -> ob
         return canonical_scalar(arrow_type, read)
     except (Unfit, ValueError, ArithmeticError) as error:
         name = type_name(arrow_type)
-        raise Corruption(f"{where} in schema JSON is no {name} value: {error}") from error
+        raise Corruption(f"{where} in JSON is no {name} value: {error}") from error
 
 
 def is_json_default(value: object) -> bool:
@@ -264,7 +264,7 @@ def _primitive_from_json(name: str, *, where: str) -> pa.DataType:
             return pa.decimal128(precision, scale)
     if (parts := _FIXED.fullmatch(name)) and 1 <= int(parts[1]) <= FIXED_BYTES_MAX:
         return pa.binary(int(parts[1]))
-    raise Corruption(f"{where} in schema JSON is of unknown type {name[:40]!r}")
+    raise Corruption(f"{where} in JSON is of unknown type {name[:40]!r}")
 
 
 def _field_to_json(field: ArrowField, *, docs: bool) -> Json:
@@ -284,7 +284,7 @@ def _field_from_json(members: JsonObject, *, where: str, depth: int) -> ArrowFie
     for name in ("initial-default", "write-default"):
         if members.get(name) is not None:
             raise Corruption(
-                f"{where} in schema JSON has {name} inside a nested type",
+                f"{where} in JSON has {name} inside a nested type",
                 hint="Only columns have defaults in neve",
             )
     doc = None if members.get("doc") is None else text_member(members, "doc", where=where)
@@ -312,7 +312,7 @@ def _member(members: JsonObject, name: str, wanted: type[_Member], *, where: str
     # Exactly the class: JSON's true is no number, though Python's bool is an int.
     if type(value) is not wanted:
         raise Corruption(
-            f"{where}.{name} in schema JSON is {_json_name(value)}, not {_json_name(wanted())}"
+            f"{where}.{name} in JSON is {_json_name(value)}, not {_json_name(wanted())}"
         )
     return value
 

@@ -62,7 +62,8 @@ def read_column(batch: pa.RecordBatch, column: ColumnView) -> ArrowArray:
     array = batch.column(position)
     if array.type != column.type:
         raise SchemaMismatch(
-            f"column {shown(column.name)} is {shown_type(array.type)} in the batch and {shown_type(column.type)} in the table",
+            f"column {shown(column.name)} is {shown_type(array.type)} in the batch and "
+            f"{shown_type(column.type)} in the table",
             column=column.name,
             hint="Cast the batch to the table's schema first",
         )

@@ -5,10 +5,12 @@ print, a type of thousands of fields. Facts stay whole in the attributes of an e
 """
 
 import reprlib
+from collections.abc import Sequence
 from typing import Final
 
 _TEXT_MAX: Final = 80
 _TYPE_MAX: Final = 200
+_NAMES_MAX: Final = 5
 # Python refuses to print an int of thousands of digits; long before that nobody can read one.
 _INT_BITS_MAX: Final = 256
 
@@ -30,6 +32,12 @@ def shown(value: object) -> str:
     except ValueError:
         # An int too long to print, inside of something else.
         return f"a {type(value).__name__} too long to show"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Quote the first of some names, and say how many more there are."""
+    first = ", ".join(map(shown, names[:_NAMES_MAX]))
+    return first if len(names) <= _NAMES_MAX else f"{first} and {len(names) - _NAMES_MAX} more"
 
 
 def shown_type(arrow_type: object) -> str:

@@ -47,7 +47,7 @@ _MONTHS_PER_YEAR: Final = 12
 _INT32_MAX: Final = (1 << 31) - 1
 _DECIMAL_DIGITS_MAX: Final = 38
 
-_PARAMETER: Final = re.compile(r"(bucket|truncate)\[(\d{1,10})\]")
+_PARAMETER: Final = re.compile(r"(bucket|truncate)\[([0-9]{1,10})\]")
 
 
 class Transform(ABC):
@@ -300,8 +300,8 @@ class Truncate(Transform):
 
     def _too_low(self, source: pa.DataType, *, column: str, row: int | None) -> SchemaMismatch:
         return SchemaMismatch(
-            f"a value of column {shown(column)} lies below the lowest multiple of {self.width} that "
-            f"{source} holds{_at(row)}",
+            f"a value of column {shown(column)} lies below the lowest multiple of {self.width} "
+            f"that {source} holds{_at(row)}",
             column=column,
             row=row,
             hint="Correct the value, or partition by a smaller truncate width",

@@ -36,6 +36,7 @@ from typing import Final, NamedTuple, assert_never
 import pyarrow as pa
 
 from neve.errors import Corruption, InvalidArgument, LimitExceeded, NeveError
+from neve.model.varint import encode_varint, read_varint
 from neve.model.write_batch import (
     SCHEMA_VERSION_MAX,
     SEQUENCE_MAX,
@@ -50,7 +51,6 @@ from neve.model.write_batch import (
 )
 from neve.wal.arrow_payload import read_rows, schema_message
 from neve.wal.record_format import RECORD_BYTES_MAX, Dialect
-from neve.wal.varint import encode_varint, read_varint
 
 LOG_FORMAT: Final = 1  # on disk: never change, only add
 

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from neve.errors import Corruption
-from neve.wal.varint import read_varint
+from neve.model.varint import read_varint
 
 ENTRIES_MAX: Final = 100_000
 

@@ -27,8 +27,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from neve.errors import Corruption
+from neve.model.varint import read_varint
 from neve.wal.foreign_batches import read_prefixed
-from neve.wal.varint import read_varint
 
 FIELDS_MAX: Final = 100_000
 

@@ -76,6 +76,20 @@ def test_an_empty_file_is_told(tmp_path: Path) -> None:
     assert "is empty" in result.stderr
 
 
+def test_a_file_without_a_name_is_told() -> None:
+    result = CliRunner().invoke(cli, ["inspect", "wal", ""])
+
+    assert result.exit_code == 2
+    assert result.stderr.startswith("neve: the name of a file is empty\n")
+
+
+def test_standard_input_that_is_empty_is_told() -> None:
+    result = CliRunner().invoke(cli, ["inspect", "wal", "-"], input=b"")
+
+    assert result.exit_code == 2
+    assert result.stderr.startswith("neve: standard input is empty\n")
+
+
 def test_a_pipe_is_told_without_waiting_for_its_other_end(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -84,6 +98,7 @@ def test_a_pipe_is_told_without_waiting_for_its_other_end(tmp_path: Path) -> Non
 
     assert result.exit_code == 2
     assert "is not a plain file" in result.stderr
+    assert "to - instead" in result.stderr
 
 
 @contextmanager
@@ -129,6 +144,31 @@ def test_what_is_no_log_is_told_kindly(tmp_path: Path, content: bytes, likeness:
     assert result.stdout == ""
 
 
+@pytest.mark.parametrize(
+    ("content", "payload", "said"),
+    [
+        pytest.param(
+            neve_log([put(b"a")]), "edit", "a log of write batches, not of version edits", id="edit"
+        ),
+        pytest.param(
+            segment(b"\x01\x05x.Cmp\x02\x05"),
+            "batch",
+            "a log of version edits, not of write batches",
+            id="batch",
+        ),
+    ],
+)
+def test_a_log_that_holds_something_else_than_is_said_is_not_called_damaged(
+    tmp_path: Path, content: bytes, payload: str, said: str
+) -> None:
+    result = run(written(tmp_path, content), "--payload", payload)
+
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert "or leave --payload out" in result.stderr
+    assert result.stdout == ""
+
+
 def test_a_start_behind_the_end_is_told(tmp_path: Path) -> None:
     result = run(written(tmp_path, neve_log([put(b"a")])), "--from", "1000000")
 
@@ -158,7 +198,7 @@ def test_a_damaged_log_is_exit_code_five_when_strict(tmp_path: Path) -> None:
 
     assert result.exit_code == 5
     assert "reading ends at byte" in result.stdout
-    assert f"in {path} at byte" in result.stderr
+    assert result.stderr == f"neve: the log is damaged in {path} at byte 52\n"
 
 
 def test_a_torn_tail_fails_only_the_strict(tmp_path: Path) -> None:
@@ -201,7 +241,8 @@ def test_the_drawing_shows_blocks_records_rows_and_the_end(tmp_path: Path) -> No
 
     assert lines[0].startswith(f"000001.wal  {len(log):,} bytes")
     assert lines[1] == (
-        "crc32c checksums, as neve writes · log 1 · recyclable headers · write batches"
+        "crc32c checksums, as neve writes · log 1 · recyclable headers (with log number) · "
+        "write batches"
     )
     assert lines[3].startswith("╭─ block 0 ─ bytes 0 to ")
     text = "\n".join(lines)
@@ -255,7 +296,7 @@ def test_rows_of_neve_are_shown_by_field(tmp_path: Path) -> None:
     value = RowCodec(schema).encode({"id": 7, "price": Decimal("1.25")})
     path = written(tmp_path, neve_log([put(b"k", value)]))
 
-    assert "1=7 2=1.25" in shown(path)
+    assert "#1=7 #2=1.25" in shown(path)
     entry = document(path)["records"][1]["batch"]["entries"][0]
     assert entry["row"] == [
         {"field_id": 1, "type": "long", "value": 7},
@@ -309,9 +350,9 @@ def test_json_has_stable_keys(tmp_path: Path) -> None:
     assert block["parts"][0] == {
         "kind": "record",
         "offset": 0,
-        "bytes": 44,
+        "bytes": 52,
         "type": "full",
-        "length": 33,
+        "length": 41,
         "checksum": "ok",
     }
     record = parsed["records"][1]
@@ -322,18 +363,45 @@ def test_json_has_stable_keys(tmp_path: Path) -> None:
         "count",
         "schema_version",
         "durable_through",
+        "nonce",
         "log_start",
         "log_end",
         "entries",
     ]
     assert parsed["end"]["reason"] == "end of file"
+    assert parsed["totals"] == {
+        "records": 2,
+        "records_behind_end": 0,
+        "rows": 1,
+        "rows_behind_end": 0,
+        "damaged": 0,
+        "dropped_bytes": 0,
+    }
+
+
+def test_a_limit_in_json_leaves_out_parts_as_it_leaves_out_records(tmp_path: Path) -> None:
+    rows = [[put(b"key %d" % number, b"v" * 9_000)] for number in range(20)]
+    path = written(tmp_path, neve_log(*rows))
+
+    parsed = document(path, "--limit", "5")
+
+    last = parsed["records"][-1]
+    parts = [part for block in parsed["blocks"] for part in block["parts"]]
+    assert len(parsed["records"]) == 5
+    assert parts[-1]["offset"] == last["fragments"][-1]["offset"]
+    whole = document(path)
+    assert [part for block in whole["blocks"] for part in block["parts"]][: len(parts)] == parts
+    assert parsed["blocks"][-1]["fill"] == whole["blocks"][len(parsed["blocks"]) - 1]["fill"]
+    assert document(path, "--limit", "0")["blocks"] == []
+    assert document(path, "--limit", "99")["blocks"] == whole["blocks"]
 
 
 def test_reading_can_start_in_the_middle(tmp_path: Path) -> None:
     path = written(tmp_path, neve_log(*[[put(b"k%d" % number)] for number in range(9)]))
     fifth = document(path)["records"][5]["offset"]
 
-    assert document(path, "--from", str(fifth))["records"][0]["offset"] == fifth
+    for spelled in (f"{fifth}", f"{fifth:,}", f"{fifth:#x}"):
+        assert document(path, "--from", spelled)["records"][0]["offset"] == fifth
 
 
 def test_payload_of_a_manifest_is_known_by_name_and_can_be_said(tmp_path: Path) -> None:
@@ -345,6 +413,78 @@ def test_payload_of_a_manifest_is_known_by_name_and_can_be_said(tmp_path: Path) 
         fields = parsed["records"][0]["edit"]["fields"]
         assert fields[0] == {"tag": 2, "field": "log number", "log": 5}
         assert fields[1] == {"tag": 99, "field": "unknown", "rest": {"text": ""}}
+
+
+@pytest.mark.parametrize("name", ["-", "/dev/stdin"])
+def test_standard_input_is_read_like_a_file(name: str) -> None:
+    log = neve_log([put(b"a")])
+
+    result = CliRunner().invoke(cli, ["inspect", "wal", name], input=log)
+
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.startswith(f"standard input  {len(log):,} bytes\n")
+    assert 'row 1  put "a"' in result.stdout
+
+
+# Several files
+
+
+def run_all(*args: str | Path) -> Result:
+    arguments = ["inspect", "wal", *map(str, args)]
+    return CliRunner().invoke(cli, arguments, env={"COLUMNS": "1000"})
+
+
+def two_logs(directory: Path) -> tuple[Path, Path]:
+    return (
+        written(directory, neve_log([put(b"a")]), "first.wal"),
+        written(directory, neve_log([put(b"b")]), "second.wal"),
+    )
+
+
+def test_what_cannot_be_shown_is_told_and_the_others_are_shown(tmp_path: Path) -> None:
+    first, second = two_logs(tmp_path)
+    text = written(tmp_path, b"words and more words\n" * 9, "notes.txt")
+
+    result = run_all(tmp_path / "missing.wal", first, text, second)
+
+    assert result.exit_code == 2
+    absent, wrong = (line for line in result.stderr.splitlines() if line.startswith("neve: "))
+    assert absent == f"neve: there is no file {tmp_path / 'missing.wal'}"
+    assert wrong.startswith(f"neve: {text} is not a log")
+    assert result.stdout.count("✔ reading ends") == 2
+
+
+def test_the_exit_code_of_several_files_is_that_of_the_first_failure(tmp_path: Path) -> None:
+    damaged = written(tmp_path, flipped(neve_log([put(b"a")], [put(b"b")]), 60), "damaged.wal")
+    missing = tmp_path / "missing.wal"
+
+    assert run_all("--strict", damaged, missing).exit_code == 5
+    assert run_all("--strict", missing, damaged).exit_code == 2
+
+
+def test_drawings_of_several_files_are_told_apart_by_their_paths(tmp_path: Path) -> None:
+    first, second = two_logs(tmp_path)
+
+    result = run_all(first, second)
+
+    assert result.exit_code == 0
+    above, _, below = result.stdout.partition(f"\n\n{second}  ")
+    assert above.startswith(f"{first}  ")
+    assert 'put "a"' in above
+    assert 'put "b"' in below
+
+
+def test_json_of_several_files_is_one_document_after_the_other(tmp_path: Path) -> None:
+    first, second = two_logs(tmp_path)
+
+    rest = run_all("--json", first, second).stdout
+    documents = []
+    while rest:
+        parsed, end = json.JSONDecoder().raw_decode(rest)
+        documents.append(parsed)
+        rest = rest[end:].lstrip()
+
+    assert [parsed["file"] for parsed in documents] == [str(first), str(second)]
 
 
 def test_a_symbolic_link_leads_to_its_log(tmp_path: Path) -> None:

@@ -1,18 +1,25 @@
 """The drawing of a log, part by part, as a person sees it."""
 
+import re
+
 import pyarrow as pa
+import pytest
+from rich.cells import cell_len
 
 from neve.cli.log_drawing import LogDrawing
 from neve.cli.log_file import LogFileOnDisk
+from neve.model.row_codec import RowCodec
+from neve.model.schema import TableSchema
 from neve.model.write_batch import UpsertRows, WriteBatch
 from neve.storage.memory_store import MemoryStore
-from neve.wal.batch_codec import encode_changes, encode_put, frame_batch
+from neve.wal.batch_codec import encode_changes, encode_log_start, encode_put, frame_batch
 from neve.wal.inspection import LogInspection, PayloadKind
 from neve.wal.log_options import LogOptions
 from neve.wal.record_format import BLOCK_BYTES, HEADER_BYTES, Dialect, RecordType
 from tests.unit.wal.inspected_logs import (
     batch,
     delete,
+    flipped,
     neve_log,
     open_log,
     physical_record,
@@ -29,13 +36,17 @@ def drawn(
     columns: int = 100,
     log_number: int | None = None,
     payload: PayloadKind = PayloadKind.BATCH,
+    start_offset: int = 0,
+    hex_only: bool = False,
 ) -> str:
     file = LogFileOnDisk(
         name="log", byte_count=len(content), log_number=log_number, read_at=read_of(content)
     )
-    inspection = LogInspection(file.read_at, payload=payload, log_number=log_number)
-    drawing = LogDrawing(inspection, columns=columns, limit=limit, hex_only=False)
-    text = "\n".join(line.plain for line in drawing.lines(file))
+    inspection = LogInspection(
+        file.read_at, payload=payload, log_number=log_number, start_offset=start_offset
+    )
+    drawing = LogDrawing(file, inspection, columns=columns, limit=limit, hex_only=hex_only)
+    text = "\n".join(line.plain for line in drawing.lines())
     assert drawing.ending is not None
     return text
 
@@ -134,25 +145,101 @@ def test_a_name_in_a_file_cannot_speak_to_the_terminal() -> None:
     assert r"name a\x1b[2Jb" in text
 
 
-def test_names_and_values_that_python_cannot_hold_are_left_out() -> None:
-    far = pa.array([2**62], pa.timestamp("us", "Nowhere/At-all"))
-    rows = pa.RecordBatch.from_arrays([far, pa.array([1])], names=["at", "nmXX"])
-    encoded = encode_changes(WriteBatch((UpsertRows(rows),)))
-    payload = b"".join(frame_batch(encoded, sequence=1, durable_through=0, stamped=True))
-    hostile = payload.replace(b"nmXX", b"nm\xff\xfe")
+def stamped_log(*payloads: bytes) -> bytes:
+    """Give log 1 with these payloads behind its start."""
+    return segment(
+        b"".join(
+            frame_batch(encode_log_start(log_number=1), sequence=1, durable_through=0, nonce=1)
+        ),
+        *payloads,
+        dialect=Dialect.CRC32C,
+        recyclable=True,
+        log_number=1,
+    )
 
-    text = drawn(segment(hostile, dialect=Dialect.CRC32C, recyclable=True, log_number=1))
+
+def stamped_rows(rows: pa.RecordBatch) -> bytes:
+    encoded = encode_changes(WriteBatch((UpsertRows(rows),)))
+    return b"".join(frame_batch(encoded, sequence=1, durable_through=0, nonce=1))
+
+
+def test_a_column_whose_name_is_no_text_makes_the_batch_unreadable() -> None:
+    payload = stamped_rows(pa.RecordBatch.from_pydict({"nmXX": [1]}))
+
+    text = drawn(stamped_log(payload.replace(b"nmXX", b"nm\xff\xfe")))
+
+    assert "not a batch: an Arrow batch in the log cannot be read" in text
+
+
+def test_rows_with_names_or_values_that_python_cannot_hold_are_left_out() -> None:
+    far = pa.array([2**62], pa.timestamp("us", "Nowhere/At-all"))
+    inner = pa.array([{"nmXX": 1}], pa.struct({"nmXX": pa.int64()}))
+    rows = pa.RecordBatch.from_arrays([far, inner, pa.array([77])], names=["at", "inside", "id"])
+    payload = stamped_rows(rows)
+
+    text = drawn(stamped_log(payload.replace(b"nmXX", b"nm\xff\xfe")))
 
     assert "rows 1 to 1  upsert rows: 1 row" in text
-    assert "columns at, (not UTF-8)" in text
+    assert "columns at, inside, id" in text
+    assert "77" not in text
 
 
-def test_lines_fit_a_narrow_terminal() -> None:
-    text = drawn(neve_log([put(b"k" * 500, b"v" * 500)]), columns=80)
+LONG_RECORD = segment(*[batch(number + 1, put(b"k" * 500, b"v" * 500)) for number in range(99)])
+DAMAGED = flipped(neve_log(*[[put(b"k%d" % n, b"v" * 2_000)] for n in range(40)]), 5_000)
 
-    row = next(line for line in text.splitlines() if " put " in line)
-    assert len(row) <= 80
+
+@pytest.mark.parametrize("columns", [40, 55, 80, 100, 200])
+@pytest.mark.parametrize("hex_only", [False, True], ids=["", "hex"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(LONG_RECORD, id="long keys"),
+        pytest.param(DAMAGED, id="damage"),
+        pytest.param(neve_log([put("雪".encode() * 99, b"v")]), id="wide characters"),
+        pytest.param(segment(b"\x01\xff\x01" + b"x" * 255), id="no batch"),
+    ],
+)
+def test_no_line_is_wider_than_the_page(content: bytes, columns: int, *, hex_only: bool) -> None:
+    lines = drawn(content, columns=columns, hex_only=hex_only).splitlines()
+
+    assert max(map(cell_len, lines)) <= columns
+
+
+def test_long_keys_and_values_are_both_clipped() -> None:
+    row = next(line for line in drawn(LONG_RECORD, columns=80).splitlines() if " put " in line)
+
     assert row.count("…") == 2
+
+
+def test_a_damaged_log_counts_before_and_behind_its_end_apart() -> None:
+    text = drawn(DAMAGED)
+
+    summary = text.partition("✗ reading ends")[2].partition("\n  before the end ")[2]
+    before, behind, damage = " ".join(summary.split()).split(" · ")
+    assert before == "3 records, 2 rows"
+    assert behind.startswith("behind it ")
+    assert behind.endswith(" rows")
+    assert damage.startswith("2 damaged places, ")
+
+
+def test_the_shares_of_a_block_are_those_of_the_bytes_named_beside_them() -> None:
+    whole = drawn(DAMAGED).splitlines()
+    part = drawn(DAMAGED, start_offset=4_000).splitlines()
+
+    assert "bytes 0 to 32,767 ─ 13% records, 87% damaged ─" in whole[3]
+    assert re.search(r"bytes 4,\d\d\d to 32,767 ─ 0% records, 100% damaged ─", part[3])
+    assert part[-2].startswith("  from byte 4,000 · ")
+
+
+def test_columns_told_by_field_id_are_explained_once() -> None:
+    schema = TableSchema.from_arrow(pa.schema({"id": pa.int64()}), primary_key=["id"])
+    row = RowCodec(schema).encode({"id": 7})
+
+    text = drawn(neve_log([put(b"a", row)], [put(b"b", row)]))
+
+    assert text.count("#1=7") == 2
+    assert text.count("#1 is the column with field id 1") == 1
+    assert "field id" not in drawn(neve_log([put(b"a", b"no row")]))
 
 
 def test_a_log_without_a_readable_record_is_drawn_as_damage() -> None:

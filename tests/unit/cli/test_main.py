@@ -1,12 +1,17 @@
 """How every command ends: one line on standard error, a hint, and an exit code by the error."""
 
+import io
+import re
+import sys
+
 import click
 import pytest
 from click.testing import CliRunner
 
-from neve.cli.exit_codes import OutputClosed, report_failure
+from neve.cli.exit_codes import report_failure
 from neve.cli.lazy_group import LazyCommand, LazyGroup
 from neve.cli.main import cli
+from neve.cli.standard_output import OutputClosed, OutputFailed
 from neve.errors import (
     AlreadyExists,
     Closed,
@@ -34,6 +39,7 @@ from neve.errors import (
         (click.Abort(), 130),
         (KeyboardInterrupt(), 130),
         (OutputClosed(), 141),
+        (OutputFailed("No space left on device"), 3),
         (ZeroDivisionError("no"), 1),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else str(value),
@@ -45,14 +51,14 @@ def test_each_failure_has_its_exit_code(error: BaseException, code: int) -> None
 def test_an_error_is_one_line_with_its_place_and_its_hint_below(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    error = Corruption("checksum mismatch", path="000001.wal", offset=83, hint="Restore a copy")
+    error = Corruption("checksum mismatch", path="000001.wal", offset=11_498, hint="Get a copy")
 
     report_failure(error)
 
     lines = capsys.readouterr().err.splitlines()
     assert lines == [
-        "neve: checksum mismatch in 000001.wal at byte 83",
-        "      Restore a copy",
+        "neve: checksum mismatch in 000001.wal at byte 11,498",
+        "      Get a copy",
     ]
 
 
@@ -62,6 +68,39 @@ def test_control_characters_in_an_error_do_not_reach_the_terminal(
     report_failure(NotFound("there is no file \x1b[31mred\n", hint="\x07"))
 
     assert capsys.readouterr().err == ("neve: there is no file \\x1b[31mred\\n\n      \\x07\n")
+
+
+def test_an_output_that_cannot_be_written_is_one_line_and_what_to_do(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    report_failure(OutputFailed("No space left on device"))
+
+    first, hint = capsys.readouterr().err.splitlines()
+    assert first == "neve: could not write the output: No space left on device"
+    assert hint.startswith("      Make room")
+
+
+def test_an_error_stands_below_what_was_shown_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = io.BytesIO()
+    shown = io.TextIOWrapper(both, encoding="utf-8")
+    monkeypatch.setattr(sys, "stdout", shown)
+    monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(both, "utf-8", write_through=True))
+    print("a drawing")
+
+    report_failure(Corruption("the log is damaged"))
+
+    assert both.getvalue() == b"a drawing\nneve: the log is damaged\n"
+
+
+def test_an_error_on_a_terminal_without_the_characters_is_told_in_ascii(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said = io.BytesIO()
+    monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(said, "ascii", write_through=True))
+
+    report_failure(NotFound("there is no file abc…"))
+
+    assert said.getvalue() == b"neve: there is no file abc>\n"
 
 
 def test_a_bug_shows_where_it_is(capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,8 +128,9 @@ def test_a_reader_that_went_away_is_no_news(capsys: pytest.CaptureFixture[str]) 
         (["dmeo"], "neve: No such command 'dmeo'. Did you mean 'demo'?"),
         (["inspect", "wall"], "neve: No such command 'wall'. Did you mean 'wal'?"),
         (["--frob"], "neve: No such option '--frob'."),
-        (["inspect", "wal"], "neve: Missing argument 'FILE'."),
+        (["inspect", "wal"], "neve: Missing argument 'FILE...'."),
         (["inspect", "wal", "--limit", "-1", "x"], "neve: Invalid value for '--limit'"),
+        (["inspect", "wal", "--from", "x", "x"], "neve: Invalid value for '--from': 'x' is not a"),
         (["inspect", "wal", "--payload", "soup", "x"], "neve: Invalid value for '--payload'"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -115,8 +155,17 @@ def test_help_lists_every_command_with_its_summary() -> None:
     result = CliRunner().invoke(cli, ["--help"])
 
     assert result.exit_code == 0
-    assert "demo     Show what neve does" in result.stdout
-    assert "inspect  Take a file of a table apart" in result.stdout
+    assert re.search(r"demo +Show what neve does", result.stdout)
+    assert re.search(r"inspect +Take a file of a table apart", result.stdout)
+
+
+@pytest.mark.parametrize("args", [[], ["demo"], ["inspect"], ["inspect", "wal"]], ids=" ".join)
+def test_a_short_option_asks_for_help_everywhere(args: list[str]) -> None:
+    result = CliRunner().invoke(cli, [*args, "-h"])
+
+    assert result.exit_code == 0
+    assert result.stdout.startswith(" ".join(["Usage: neve", *args]))
+    assert result.stdout == CliRunner().invoke(cli, [*args, "--help"]).stdout
 
 
 def test_the_version_is_the_packages() -> None:

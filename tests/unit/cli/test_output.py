@@ -1,8 +1,11 @@
-"""Documents on standard output are valid JSON, however few members they have."""
+"""Lines on standard output fit whoever reads them, and documents are valid JSON."""
 
+import io
 import json
+import sys
 
 import pytest
+from rich.text import Text
 
 from neve.cli.output import JsonDocument, Page
 
@@ -42,3 +45,38 @@ def test_a_page_in_a_pipe_is_plain_and_not_wrapped(capsys: pytest.CaptureFixture
 
     assert not page.is_terminal
     assert capsys.readouterr().out == "x" * 500 + "\n"
+
+
+@pytest.mark.parametrize(
+    ("wished", "columns"),
+    [
+        ("72", 72),
+        ("250", 250),
+        ("7", 40),
+        ("", 100),
+        ("0", 100),
+        ("-5", 100),
+        ("wide", 100),
+        ("9" * 40, 100),
+    ],
+)
+def test_a_page_in_a_pipe_is_as_wide_as_the_environment_says(
+    monkeypatch: pytest.MonkeyPatch, wished: str, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", wished)
+
+    assert Page().columns == columns
+
+
+def test_a_page_without_the_characters_of_drawings_gets_those_of_ascii(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shown = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(shown, "ascii", errors="replace"))
+    page = Page()
+
+    page.line(Text.assemble(("╭─ ", "dim"), ("block 0", "bold")))
+    page.line("✔ Böhm … 12 · 7")
+    page.flush()
+
+    assert shown.getvalue() == b"+- block 0\n* B?hm > 12 . 7\n"

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from neve.cli.shown_text import (
     ShownBytes,
+    drawn_in_ascii,
+    is_drawable,
     show_bytes,
     shown_text,
     value_to_json,
@@ -87,3 +89,23 @@ def test_a_value_on_a_terminal_fits_and_has_no_control_characters(
 
     assert shown.isprintable()
     assert len(shown) <= length
+
+
+@pytest.mark.parametrize(
+    ("encoding", "expected"),
+    [("ascii", False), ("latin-1", False), ("no such encoding", False), ("utf-8", True)],
+)
+def test_an_encoding_has_all_characters_of_drawings_or_counts_as_having_none(
+    encoding: str, *, expected: bool
+) -> None:
+    assert is_drawable(encoding) is expected
+
+
+def test_every_character_of_a_drawing_has_one_of_ascii() -> None:
+    drawing = "╭─ ╮╯╰ │ ┊ █▓▁·✗✔ … ×"
+
+    in_ascii = drawn_in_ascii(drawing)
+
+    assert in_ascii.isascii()
+    assert len(in_ascii) == len(drawing)
+    assert drawn_in_ascii("Böhm") == "Böhm"

@@ -437,20 +437,43 @@ class TestDeadlines:
     def test_unrelated_commits_that_keep_coming_first_end_at_the_deadline_too(self) -> None:
         objects = MemoryStore()
         rival = open_store(objects, seed=2)
+        clock = SimulatedClock()
 
         def interfere(call: StoreCall) -> None:
             if call.path.startswith(SEGMENTS) and call.operation is Operation.PUT_IF_ABSENT:
+                clock.advance(0.1)
                 rival.transact(increment)
 
-        clock = SimulatedClock()
         store = open_store(FaultyStore(objects, before_call=interfere), clock=clock)
 
         with pytest.raises(Conflict, match="other writers came first for 30 s") as caught:
             put(store, mine=b"x")
 
         assert caught.value.keys == ()
-        assert 30 <= clock.monotonic() < 32
+        assert 30 <= clock.monotonic() < 31
         assert "mine" not in content(rival)
+
+    def test_a_loser_is_not_kept_waiting_ever_longer(self) -> None:
+        """Whoever changes the same keys pauses briefly; whoever does not, not at all."""
+        objects = MemoryStore()
+        rival = open_store(objects, seed=2)
+        clock = SimulatedClock()
+        losses = []
+
+        def interfere(call: StoreCall) -> None:
+            if call.path.startswith(SEGMENTS) and call.operation is Operation.PUT_IF_ABSENT:
+                losses.append(call)
+                if len(losses) % 51:
+                    rival.transact(increment)
+
+        store = open_store(FaultyStore(objects, before_call=interfere), clock=clock)
+
+        put(store, mine=b"x")
+        assert clock.monotonic() == 0
+        store.transact(increment)
+
+        assert 0 < clock.monotonic() < 50 * 0.05
+        assert content(store) == {"counter": b"101", "mine": b"x"}
 
     def test_a_store_that_takes_no_segment_is_unavailable(self) -> None:
         objects = MemoryStore()

@@ -19,6 +19,7 @@ from neve.manifest.retry import Patience
 from neve.manifest.sessions import WriteSession
 from neve.manifest.state import Records
 from neve.manifest.table_head import HEAD_KEY, HeadChange, version_key
+from neve.manifest.table_versions import TableVersions
 from neve.model.version import Operation, Version, VersionEdit, VersionFacts, apply_edit
 from neve.testing.faulty_store import Fault, FaultyStore, PlannedFault
 from neve.testing.faulty_store import Operation as Call
@@ -538,15 +539,13 @@ def test_a_commit_in_the_same_transaction_as_an_expiry_reads_what_the_expiry_sta
     bench = table_with("a", "b")
     plan = bench.garbage.compute_gc_plan(keep_last=1, older_than_ms=bench.clock.now_ms() + 1)
     runs: list[Callable[[WriteSession], object]] = []
-    fresh = bench.another()
-    transact = fresh.store.transact
-    fresh.store.transact = runs.append  # type: ignore[assignment]
-    fresh.garbage.apply_gc_plan(plan)
+    transact = bench.store.transact
+    bench.store.transact = runs.append  # type: ignore[assignment]
+    bench.garbage.apply_gc_plan(plan)
     with pytest.raises(AttributeError):
-        fresh.versions.apply_version_edits([edit_of(3, "c")])
-    fresh.store.transact = transact  # type: ignore[method-assign]
+        TableVersions(bench.store, clock=bench.clock).apply_version_edits([edit_of(3, "c")])
+    bench.store.transact = transact  # type: ignore[method-assign]
 
-    fresh.versions._versions.clear()
     transact(lambda session: [run(session) for run in runs])
 
     assert files_of(bench.versions.version(4)) == [path_of("a"), path_of("b"), path_of("c")]

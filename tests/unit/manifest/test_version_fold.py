@@ -125,6 +125,20 @@ def test_versions_stay_readable_through_checkpoints_collection_and_expiry() -> N
     assert not [key for key in entries_of(other) if key == version_key(201)]
 
 
+def test_a_process_that_has_not_seen_the_checkpoint_reads_what_is_left_by_an_expiry() -> None:
+    bench = table_with("a", "b")
+    other = bench.another()
+    other.versions.head()  # knows every segment, and goes on from there without the checkpoint
+    bench.store.checkpoint()
+
+    bench.expire()
+
+    assert other.versions.snapshot_latest() == bench.versions.snapshot_latest()
+    other.commit("c")
+    other.checkpoint_and_collect()
+    assert list(bench.versions.version(4).files) == [path_of("a"), path_of("b"), path_of("c")]
+
+
 def test_what_expires_leaves_no_trace_in_the_store() -> None:
     bench = new_table(retention=Retention(versions=1, milliseconds=0))
     sizes = []

@@ -1,7 +1,7 @@
 """Key bytes: pinned values, refused values, and damage."""
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
 from typing import cast
@@ -12,17 +12,17 @@ import pandas as pd  # type: ignore[import-untyped]
 import pyarrow as pa
 import pytest
 
-from neve.errors import Corruption, InvalidArgument, LimitExceeded, SchemaMismatch
+from neve.errors import Corruption, InvalidArgument, LimitExceeded, NeveError, SchemaMismatch
 from neve.model import key_vectors
 from neve.model.key_column import KEY_BYTES_MAX, ArrowArray
 from neve.model.key_encoding import (
-    SEQUENCE_MAX,
     KeyEncoder,
     KeyOp,
     internal_key,
     split_internal_key,
 )
 from neve.model.key_range import KeyRange
+from neve.model.write_batch import SEQUENCE_MAX
 
 US = pa.timestamp("us")
 US_UTC = pa.timestamp("us", tz="UTC")
@@ -209,60 +209,60 @@ REFUSED: list[tuple[pa.DataType, object, str]] = [
             pa.binary(),
         )
     ],
-    (pa.bool_(), 1, "given int"),
-    (pa.int64(), True, "given bool"),
-    (pa.int64(), "1", "given str"),
-    (pa.int64(), 1.0, "given float"),
-    (pa.int64(), 2**63, "out of range"),
-    (pa.int64(), -(2**63) - 1, "out of range"),
-    (pa.int64(), 10**10_000, "out of range"),
-    (pa.int32(), 2**31, "out of range"),
-    (pa.int32(), -(2**31) - 1, "out of range"),
+    (pa.bool_(), 1, "got int"),
+    (pa.int64(), True, "got bool"),
+    (pa.int64(), "1", "got str"),
+    (pa.int64(), 1.0, "got float"),
+    (pa.int64(), 2**63, "integer outside"),
+    (pa.int64(), -(2**63) - 1, "integer outside"),
+    (pa.int64(), 10**10_000, "integer outside"),
+    (pa.int32(), 2**31, "integer outside"),
+    (pa.int32(), -(2**31) - 1, "integer outside"),
     (pa.float64(), float("nan"), "is NaN"),
     (pa.float32(), float("-nan"), "is NaN"),
-    (pa.float64(), False, "given bool"),
-    (pa.float64(), "1", "given str"),
-    (pa.float64(), Decimal(1), "given Decimal"),
-    (pa.float64(), 2**53 + 1, "exactly"),
-    (pa.float32(), 2**24 + 1, "exactly"),
-    (pa.float64(), 10**400, "out of range"),
-    (pa.float32(), 10**40, "out of range"),
-    (pa.float32(), 1e39, "out of range"),
-    (pa.decimal128(9, 2), 1.5, "given float"),
-    (pa.decimal128(9, 2), True, "given bool"),
-    (pa.decimal128(9, 2), Decimal("NaN"), "without value"),
-    (pa.decimal128(9, 2), Decimal("sNaN"), "without value"),
-    (pa.decimal128(9, 2), Decimal("-Infinity"), "without value"),
-    (pa.decimal128(9, 2), Decimal("0.001"), "exactly"),
-    (pa.decimal128(9, 2), Decimal("1E-999999"), "exactly"),
-    (pa.decimal128(9, 2), Decimal(10**7), "out of range"),
-    (pa.decimal128(9, 2), -(10**7), "out of range"),
-    (pa.decimal128(9, 2), Decimal("1E+999999"), "out of range"),
-    (pa.date32(), datetime(2024, 1, 1), "given datetime"),  # noqa: DTZ001
-    (pa.date32(), 5, "given int"),
-    (pa.date32(), 2**31, "out of range"),
-    (pa.time64("us"), time(1, tzinfo=UTC), "given time"),
-    (pa.time64("us"), 5, "given int"),
-    (US, datetime(2024, 1, 1, tzinfo=UTC), "with time zone"),
-    (US_UTC, datetime(2024, 1, 1), "without time zone"),  # noqa: DTZ001
-    (US_UTC, datetime(2024, 1, 1, tzinfo=NoOffset()), "without time zone"),
-    (NS, datetime(2024, 1, 1, tzinfo=UTC), "with time zone"),
-    (NS, datetime(2999, 1, 1), "out of range"),  # noqa: DTZ001
-    (NS, 2**63, "out of range"),
-    (NS, True, "given bool"),
-    (US, 1_700_000_000, "given int"),
-    (US, date(2024, 1, 1), "given date"),
+    (pa.float64(), False, "got bool"),
+    (pa.float64(), "1", "got str"),
+    (pa.float64(), Decimal(1), "got Decimal"),
+    (pa.float64(), 2**53 + 1, "no float of the column's width"),
+    (pa.float32(), 2**24 + 1, "no float of the column's width"),
+    (pa.float64(), 10**400, "outside the range"),
+    (pa.float32(), 10**40, "outside the range"),
+    (pa.float32(), 1e39, "outside the range"),
+    (pa.decimal128(9, 2), 1.5, "got float"),
+    (pa.decimal128(9, 2), True, "got bool"),
+    (pa.decimal128(9, 2), Decimal("NaN"), "not a finite number"),
+    (pa.decimal128(9, 2), Decimal("sNaN"), "not a finite number"),
+    (pa.decimal128(9, 2), Decimal("-Infinity"), "not a finite number"),
+    (pa.decimal128(9, 2), Decimal("0.001"), "digits after the point"),
+    (pa.decimal128(9, 2), Decimal("1E-999999"), "digits after the point"),
+    (pa.decimal128(9, 2), Decimal(10**7), "digits before the point"),
+    (pa.decimal128(9, 2), -(10**7), "digits before the point"),
+    (pa.decimal128(9, 2), Decimal("1E+999999"), "digits before the point"),
+    (pa.date32(), datetime(2024, 1, 1), "got datetime"),  # noqa: DTZ001
+    (pa.date32(), 5, "got int"),
+    (pa.date32(), 2**31, "integer outside"),
+    (pa.time64("us"), time(1, tzinfo=UTC), "time with a zone"),
+    (pa.time64("us"), 5, "got int"),
+    (US, datetime(2024, 1, 1, tzinfo=UTC), "datetime with a zone"),
+    (US_UTC, datetime(2024, 1, 1), "datetime without a zone"),  # noqa: DTZ001
+    (US_UTC, datetime(2024, 1, 1, tzinfo=NoOffset()), "datetime without a zone"),
+    (NS, datetime(2024, 1, 1, tzinfo=UTC), "datetime with a zone"),
+    (NS, datetime(2999, 1, 1), "outside 1677 to 2262"),  # noqa: DTZ001
+    (NS, 2**63, "integer outside"),
+    (NS, True, "got bool"),
+    (US, 1_700_000_000, "got int"),
+    (US, date(2024, 1, 1), "got date"),
     (US, pd.NaT, "no moment"),
     (US, pd.Timestamp(1501), "nanoseconds"),
-    (pa.binary(3), b"ab", "given 2 bytes"),
-    (pa.binary(3), b"abcd", "given 4 bytes"),
-    (pa.binary(3), "abc", "given str"),
-    (pa.uuid(), bytes(16), "given bytes"),
-    (pa.uuid(), "00112233-4455-6677-8899-aabbccddeeff", "given str"),
-    (pa.string(), b"a", "given bytes"),
-    (pa.string(), "ab\ud800", "lone surrogate at character 2"),
-    (pa.binary(), "a", "given str"),
-    (pa.binary(), bytearray(b"a"), "given bytearray"),
+    (pa.binary(3), b"ab", "2 bytes where"),
+    (pa.binary(3), b"abcd", "4 bytes where"),
+    (pa.binary(3), "abc", "got str"),
+    (pa.uuid(), bytes(16), "got bytes"),
+    (pa.uuid(), "00112233-4455-6677-8899-aabbccddeeff", "got str"),
+    (pa.string(), b"a", "got bytes"),
+    (pa.string(), "ab\ud800", "lone surrogate at position 2"),
+    (pa.binary(), "a", "got str"),
+    (pa.binary(), [97], "got list"),
 ]
 
 
@@ -283,7 +283,7 @@ def test_a_wrong_number_of_values_is_refused_with_the_names_to_pass(
     values: Sequence[object],
 ) -> None:
     keys = KeyEncoder([pa.int32(), pa.string()], ["shop", "order"])
-    with pytest.raises(InvalidArgument, match="Pass shop, order, in this order"):
+    with pytest.raises(InvalidArgument, match="Pass 'shop', 'order', in this order"):
         keys.encode(values)
 
 
@@ -520,7 +520,7 @@ def test_values_that_their_arrow_type_forbids_never_become_keys() -> None:
 def test_arrays_that_do_not_fit_the_key_are_refused() -> None:
     keys = encoder(pa.int64(), pa.string())
     numbers, texts = array([1, 2], pa.int64()), array(["a", "b"], pa.string())
-    with pytest.raises(InvalidArgument, match="Pass k0, k1, in this order"):
+    with pytest.raises(InvalidArgument, match="Pass 'k0', 'k1', in this order"):
         keys.encode_arrays([numbers])
     with pytest.raises(InvalidArgument, match=r"different lengths: \[1, 2\]"):
         keys.encode_arrays([numbers, texts.slice(1)])

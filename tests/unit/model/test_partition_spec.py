@@ -1,6 +1,7 @@
 """Partition specs: what is read, what is refused, and Iceberg's JSON."""
 
 import json
+from collections.abc import Callable
 
 import pyarrow as pa
 import pytest

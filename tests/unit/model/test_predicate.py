@@ -193,7 +193,12 @@ def deepest_predicate() -> Predicate:
 def test_nesting_beyond_the_limit_is_refused_while_it_is_written() -> None:
     deepest = deepest_predicate()
 
-    for build in (lambda: ~deepest, lambda: And((deepest,)), lambda: Or((deepest, ALWAYS_TRUE))):
+    builds: list[Callable[[], Predicate]] = [
+        lambda: ~deepest,
+        lambda: And((deepest,)),
+        lambda: Or((deepest, ALWAYS_TRUE)),
+    ]
+    for build in builds:
         with pytest.raises(LimitExceeded) as caught:
             build()
         assert caught.value.limit == PREDICATE_DEPTH_MAX
@@ -212,7 +217,12 @@ def test_the_deepest_predicate_can_be_bound_shown_hashed_and_compared() -> None:
 
 
 def test_what_is_no_predicate_cannot_be_joined() -> None:
-    for build in (lambda: And((5,)), lambda: Or(("n",)), lambda: Not(None)):  # type: ignore[arg-type]
+    builds: list[Callable[[], Predicate]] = [
+        lambda: And((5,)),  # type: ignore[arg-type]
+        lambda: Or(("n",)),  # type: ignore[arg-type]
+        lambda: Not(None),  # type: ignore[arg-type]
+    ]
+    for build in builds:
         with pytest.raises(InvalidArgument, match="no predicate"):
             build()
 
@@ -233,9 +243,8 @@ def test_a_literal_too_long_to_read_is_shown_in_short(literal: object) -> None:
 
 
 def test_an_int_of_thousands_of_digits_keeps_its_meaning() -> None:
-    assert (col("n") < 10**5_000).bind(SCHEMA) == col("n").not_null().bind(SCHEMA) or chosen(
-        col("n") < 10**5_000
-    ) == chosen(col("n").not_null())
+    assert chosen(col("n") < 10**5_000) == chosen(col("n").not_null())
+    assert chosen(col("n") < -(10**5_000)) == []
 
 
 def test_a_name_too_long_to_read_is_shown_in_short() -> None:

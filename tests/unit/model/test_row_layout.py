@@ -210,8 +210,11 @@ def test_the_bytes_of_a_large_field_id_are_pinned() -> None:
         ("01 01 11 01 02", "given twice"),
         ("01 b8feffff07 02", "out of range"),
         ("914e 01 02", "10001 fields"),
+        ("01", "a number is cut off"),
         ("01 01", "an end"),
-        ("01 ffffffffff 02", "too long"),
+        ("8100 01 02", "longer than it needs"),
+        ("01 ffffffffff 02", "out of range"),
+        ("01 ffffffffffffffffffff 02", "more than 64 bits"),
     ],
 )
 def test_a_header_that_no_schema_writes_is_corruption(described: str, found: str) -> None:

@@ -4,6 +4,7 @@ import pyarrow as pa
 import pytest
 
 from neve.errors import Corruption, InvalidArgument
+from neve.model.varint import encode_varint
 from neve.model.write_batch import (
     SEQUENCE_MAX,
     DeleteRow,
@@ -23,7 +24,6 @@ from neve.wal.batch_codec import (
     read_stamp,
 )
 from neve.wal.record_format import Dialect
-from neve.wal.varint import encode_varint
 
 ROWS = pa.record_batch({"id": pa.array([1, 2, 3]), "name": pa.array(["a", None, "c"])})
 KEYS = pa.record_batch({"id": pa.array([7, 8])})

@@ -102,6 +102,80 @@ def test_a_flipped_bit_is_shown_with_its_place_and_everything_behind_it_is_still
     assert damaged.header.length == len(second.payload)
 
 
+def test_the_record_that_proves_a_loss_is_the_one_that_recovery_names() -> None:
+    rows = [[put(b"key %d" % number, b"v" * 5_000)] for number in range(20)]
+    whole = neve_log(*rows)
+    second = records_of(inspect(whole))[2]
+    damaged = flipped(whole, second.offset + 20)
+
+    ending = ending_of(inspect(damaged))
+
+    refusal = refusal_of(damaged)
+    assert refusal is not None
+    assert (ending.detail, ending.offset) == (refusal.message, refusal.offset)
+    assert "rows up to 2 were durable" in ending.detail
+
+
+def test_a_log_that_does_not_begin_as_itself_is_damage_as_recovery_says() -> None:
+    whole = neve_log([put(b"a")], [put(b"b")], closed=False)
+    rows_only = whole[records_of(inspect(whole))[1].offset :]
+
+    ending = ending_of(inspect(rows_only))
+
+    refusal = refusal_of(rows_only)
+    assert refusal is not None
+    assert refusal.message == "the file does not begin as log 1"
+    assert (ending.reason, ending.detail) == (EndReason.DAMAGE, refusal.message)
+
+
+def test_a_first_record_that_is_no_batch_is_damage_as_recovery_says() -> None:
+    whole = segment(b"too short", dialect=Dialect.CRC32C, recyclable=True, log_number=1)
+
+    ending = ending_of(inspect(whole))
+
+    refusal = refusal_of(whole)
+    assert refusal is not None
+    assert (ending.reason, ending.detail) == (EndReason.DAMAGE, refusal.message)
+
+
+def test_records_and_rows_behind_the_end_are_counted_apart() -> None:
+    rows = [[put(b"key %d" % number, b"v" * 5_000)] for number in range(20)]
+    whole = neve_log(*rows)
+    third = records_of(inspect(whole))[3]
+
+    ending = ending_of(inspect(flipped(whole, third.offset + 20)))
+
+    assert ending.row_count == 2
+    assert ending.record_count - ending.records_behind_end == 3
+    # Three more rows lie in the rest of the damaged block, and one that crosses its end.
+    assert ending.rows_behind_end == 20 - 2 - 1 - 4
+    assert ending.records_behind_end == ending.rows_behind_end + 1
+
+
+def test_a_record_in_the_wrong_place_is_itself_behind_the_end() -> None:
+    first = neve_log([put(b"a")], [put(b"b")], [put(b"c")], closed=False)
+    _, _, b, c = records_of(inspect(first))
+
+    inspection = inspect(first[: b.offset] + first[c.offset :])
+
+    assert [record.behind_end for record in records_of(inspection)] == [False, False, True]
+    assert ending_of(inspection).rows_behind_end == 1
+
+
+def test_damage_that_reading_starts_with_does_not_guess_which_rows_are_lost() -> None:
+    rows = [[put(b"key %d" % number, b"v" * 5_000)] for number in range(20)]
+    whole = neve_log(*rows)
+    second = records_of(inspect(whole))[2]
+
+    ending = ending_of(inspect(flipped(whole, second.offset + 20), start_offset=second.offset))
+
+    assert ending.reason is EndReason.DAMAGE
+    assert ending.detail == (
+        "checksum mismatch: rows that were durable cannot be read; reading from the beginning "
+        "tells which"
+    )
+
+
 def test_a_log_cut_inside_a_record_has_a_torn_tail() -> None:
     whole = neve_log([put(b"a")], [put(b"b")], closed=False)
 
@@ -369,6 +443,30 @@ def test_reading_can_start_in_the_middle() -> None:
     assert ending_of(inspection).reason is EndReason.CLOSED
 
 
+EDIT = b"\x01\x1aleveldb.BytewiseComparator\x02\x05\x03\x07\x04\x00"
+
+
+@pytest.mark.parametrize(
+    ("content", "looked_for", "other"),
+    [
+        pytest.param(neve_log([put(b"a")]), PayloadKind.EDIT, PayloadKind.BATCH, id="neve's log"),
+        pytest.param(neve_log([put(b"a")]), PayloadKind.BATCH, None, id="neve's log, rightly"),
+        pytest.param(
+            segment(batch(1, put(b"a"))), PayloadKind.EDIT, PayloadKind.BATCH, id="RocksDB's log"
+        ),
+        pytest.param(segment(batch(1, put(b"a"))), PayloadKind.BATCH, None, id="that, rightly"),
+        pytest.param(segment(EDIT), PayloadKind.BATCH, PayloadKind.EDIT, id="a MANIFEST"),
+        pytest.param(segment(EDIT), PayloadKind.EDIT, None, id="a MANIFEST, rightly"),
+        pytest.param(segment(b"?"), PayloadKind.EDIT, None, id="neither"),
+        pytest.param(bytes(100), PayloadKind.EDIT, None, id="no record"),
+    ],
+)
+def test_what_a_log_holds_is_told_by_its_first_record(
+    content: bytes, looked_for: PayloadKind, other: PayloadKind | None
+) -> None:
+    assert inspect(content, payload=looked_for).other_payload() is other
+
+
 def test_a_manifest_is_known_by_its_name() -> None:
     assert payload_kind_of("MANIFEST-000005") is PayloadKind.EDIT
     assert payload_kind_of("000005.log") is PayloadKind.BATCH
@@ -481,6 +579,18 @@ def test_any_bytes_at_all_are_shown_without_an_error(content: bytes, start_offse
         pass
 
 
+def refusal_of(content: bytes) -> Corruption | None:
+    """What replay says when it refuses log 1 with this content."""
+    store = MemoryStore()
+    store.put("000001.wal", content)
+    try:
+        for _ in Replay(store, [LogFile(number=1, path="000001.wal")]):
+            pass
+    except Corruption as error:
+        return error
+    return None
+
+
 def outcome(replay: Replay | ForeignReplay) -> int | None:
     """Rows a replay gives; None when it refuses."""
     try:
@@ -505,6 +615,9 @@ def test_the_ending_of_an_own_log_is_what_recovery_decides(mutant: Mutant) -> No
         assert tolerant == ending.row_count
     if ending.damage_count == 0:
         assert absolute is not None
+    refusal = refusal_of(content)
+    if refusal is not None:
+        assert (ending.detail, ending.offset) == (refusal.message, refusal.offset)
 
 
 @given(mutants("foreign", "recyclable foreign"))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neve.wal.varint import encode_varint, read_varint
+from neve.model.varint import encode_varint, read_varint
 from neve.wal.version_edits import (
     FIELDS_MAX,
     EditField,

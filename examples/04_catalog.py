@@ -1,0 +1,59 @@
+"""Name tables, change their definition, travel back in time, and list what there is.
+
+It prints:
+
+    shop.orders at version 1, partitioned by ts_day
+    somebody else was first: schema_id
+    versions: CREATE, EVOLVE, EVOLVE
+    today: id, client, ts by id_bucket
+    version 1: id, customer, ts by ts_day
+    eu.sales has 3 snapshots, in the same directory: True
+    dropped: there is no table 'eu.sales'
+"""
+
+import tempfile
+from dataclasses import replace
+
+import pyarrow as pa
+
+import neve
+
+columns: dict[str, pa.DataType] = {
+    "id": pa.int64(),
+    "customer": pa.string(),
+    "ts": pa.timestamp("us", tz="UTC"),
+}
+
+with neve.open(tempfile.mkdtemp()) as lake:
+    orders = lake.create_table(
+        "shop.orders", pa.schema(columns), primary_key=["id"], partition_by=["day(ts)"]
+    )
+    print(f"{orders.name} at version {orders.version}, partitioned by", orders.spec.fields[0].name)
+
+    # A new schema is made out of the present one; nobody's change is overwritten unseen.
+    schema = orders.schema
+    renamed = [replace(c, name="client") if c.name == "customer" else c for c in schema.columns]
+    orders.update_schema(replace(schema, columns=tuple(renamed)))
+    try:
+        orders.update_schema(replace(schema, columns=schema.columns[::-1]))
+    except neve.CatalogConflict as conflict:
+        print("somebody else was first:", *conflict.keys)
+    orders.update_partition_spec(["bucket(16, id)"])
+
+    print("versions:", ", ".join(map(str, orders.history()["operation"])))
+    for title, view in {"today": orders.current(), "version 1": orders.at(version=1)}.items():
+        names = ", ".join(view.schema.arrow_schema.names)
+        print(f"{title}: {names} by {view.spec.fields[0].name}")
+
+    location = orders.location
+    lake.rename_table("shop.orders", "eu.sales")
+    sales = lake.table("eu.sales")
+    snapshots = lake.system_table("__snapshots")
+    print(f"{sales.name} has {snapshots.num_rows} snapshots,", end=" ")
+    print("in the same directory:", sales.location == location)
+
+    lake.drop_table("eu.sales", purge=True)
+    try:
+        lake.table("eu.sales")
+    except neve.NotFound as error:
+        print("dropped:", error.message)

@@ -1,0 +1,290 @@
+"""Commands on the names and definitions of tables."""
+
+import json
+import re
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from click.testing import CliRunner, Result
+
+import neve
+from neve.catalog.kv_catalog import KVCatalog
+from neve.cli.main import cli
+from tests.unit.catalog.builders import a_file, a_table, an_append
+
+
+def run(*arguments: str, lake: str | None = None) -> Result:
+    return CliRunner().invoke(cli, [*arguments, *(["--lake", lake] if lake is not None else [])])
+
+
+@pytest.fixture
+def lake() -> str:
+    """Give a warehouse of this test alone."""
+    return f"memory://{uuid4()}"
+
+
+@pytest.fixture
+def catalog(lake: str) -> KVCatalog:
+    """Give the catalog of the same warehouse."""
+    return neve.open(lake)
+
+
+# create
+
+
+def test_a_table_is_made_as_it_is_written(lake: str) -> None:
+    made = run(
+        "create", "shop.orders", "id:long", "customer:string!", "amount:decimal(9,2)",
+        "ts:timestamptz", "--key", "id", "--partition-by", "day(ts)", "--partition-by",
+        "bucket(16, id)", "--sort-by", "-amount", "--property", "owner=anna=x", lake=lake,
+    )  # fmt: skip
+
+    assert made.exit_code == 0, made.stderr
+    assert re.fullmatch(r"made shop\.orders, t000001-[0-9a-f]{12}\n", made.stdout)
+    table = neve.open(lake).table("shop.orders")
+    assert table.schema.to_json().count('"required":true') == 2
+    assert str(table.schema.column("amount").type) == "decimal128(9, 2)"
+    assert table.primary_key == ("id",)
+    assert [field.name for field in table.spec.fields] == ["ts_day", "id_bucket"]
+    assert str(table.sort_order) == "-amount"
+    assert table.properties == {"owner": "anna=x"}
+
+
+def test_arrows_names_of_types_are_understood(lake: str) -> None:
+    types = {"int32": "int", "INT64": "long", "float64": "double", "text": "string"}
+    columns = [f"c{at}:{spelled}" for at, spelled in enumerate(types)]
+
+    made = run("create", "a.b", *columns, "--key", "c0", "--json", lake=lake)
+
+    assert made.exit_code == 0, made.stderr
+    assert [column["type"] for column in json.loads(made.stdout)["columns"]] == list(types.values())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said", "hint"),
+    [
+        (["a.b", "id:lnog", "--key", "id"], "there is no type 'lnog'", "Did you mean long?"),
+        (["a.b", "id:###", "--key", "id"], "there is no type '###'", "There are boolean"),
+        (["a.b", "id", "--key", "id"], "the column 'id' has no type", "Write id:string"),
+        (["a.b", "id:long", "--key", "idd"], "no column is named 'idd'", "Did you mean 'id'"),
+        (["b", "id:long", "--key", "id"], "has no namespace", "namespace.table"),
+        (["shop.orders", "id:long", "--key", "id"], "there is a table 'shop.orders'", "Open it"),
+        (
+            ["a.b", "id:long", "--key", "id", "--property", "x"],
+            "the property 'x' has no NAME=VALUE form",
+            "owner=anna",
+        ),
+        (
+            ["a.b", "id:long", "--key", "id", "--property", "neve.x=1"],
+            "neve has no property 'neve.x'",
+            "neve.retention.versions",
+        ),
+        (
+            ["a.b", "id:long", "--key", "id", "--property", "x=1", "--property", "x=2"],
+            "is given twice",
+            "once",
+        ),
+    ],
+    ids=range(9),
+)
+def test_a_wrong_definition_is_refused_with_what_to_do(
+    catalog: KVCatalog, lake: str, arguments: list[str], said: str, hint: str
+) -> None:
+    a_table(catalog)
+
+    refused = run("create", *arguments, lake=lake)
+
+    assert refused.exit_code == 2
+    assert refused.stdout == ""
+    first, second = refused.stderr.splitlines()
+    assert said in first
+    assert hint in second
+    assert catalog.list_tables() == ["shop.orders"]
+
+
+def test_a_key_is_required(lake: str) -> None:
+    refused = run("create", "a.b", "id:long", lake=lake)
+
+    assert refused.exit_code == 2
+    assert "--key" in refused.stderr
+
+
+# drop and rename
+
+
+def test_dropping_and_renaming_say_what_they_did(catalog: KVCatalog, lake: str) -> None:
+    a_table(catalog)
+
+    renamed = run("rename", "shop.orders", "eu.sales", lake=lake)
+    assert renamed.stdout == "renamed shop.orders to eu.sales\n"
+    dropped = run("drop", "eu.sales", "--purge", lake=lake)
+    assert dropped.stdout == "dropped eu.sales and deleted its files\n"
+    assert catalog.list_tables() == []
+
+
+def test_dropping_and_renaming_answer_in_json(catalog: KVCatalog, lake: str) -> None:
+    a_table(catalog)
+
+    renamed = run("rename", "shop.orders", "eu.sales", "--json", lake=lake)
+    assert json.loads(renamed.stdout) == {"old": "shop.orders", "new": "eu.sales"}
+    dropped = run("drop", "eu.sales", "--json", lake=lake)
+    assert json.loads(dropped.stdout) == {"dropped": "eu.sales", "purged": False}
+
+
+@pytest.mark.parametrize("command", ["drop", "describe", "history"])
+def test_an_unknown_table_is_refused_with_a_similar_one(
+    catalog: KVCatalog, lake: str, command: str
+) -> None:
+    a_table(catalog)
+
+    refused = run(command, "shop.ordes", lake=lake)
+
+    assert refused.exit_code == 2
+    assert refused.stderr == (
+        "neve: there is no table 'shop.ordes'\n      Did you mean 'shop.orders'?\n"
+    )
+
+
+# tables, describe, history
+
+
+def test_tables_are_listed_with_their_sizes(catalog: KVCatalog, lake: str) -> None:
+    a_table(catalog).commit([an_append(1, a_file())])
+    a_table(catalog, "eu.x")
+
+    listed = run("tables", lake=lake)
+
+    assert listed.stdout == (
+        "eu.x         version 1 · 0 rows · 0 files · 0 bytes\n"
+        "shop.orders  version 2 · 10 rows · 1 file · 1,000 bytes\n"
+    )
+    assert run("tables", "eu", lake=lake).stdout.startswith("eu.x ")
+    as_json = json.loads(run("tables", "shop", "--json", lake=lake).stdout)
+    assert as_json == {
+        "tables": [{"name": "shop.orders", "version": 2, "rows": 10, "files": 1, "bytes": 1_000}]
+    }
+
+
+def test_a_damaged_table_is_listed_with_its_damage_beside_the_others(tmp_path: Path) -> None:
+    lake = str(tmp_path)
+    with neve.open(lake) as catalog:
+        damaged = a_table(catalog, "shop.damaged")
+        a_table(catalog, "shop.sound")
+        head = tmp_path / damaged.stored.paths.manifest / "HEAD"
+    head.write_bytes(b"\x1b[31mdamage")
+
+    listed = run("tables", lake=lake)
+
+    assert listed.exit_code == 0
+    first, second = listed.stdout.splitlines()
+    assert first.startswith("shop.damaged  ✗ ")
+    assert second.startswith("shop.sound    version 1")
+    assert "\x1b" not in listed.stdout
+    assert "error" in json.loads(run("tables", "--json", lake=lake).stdout)["tables"][0]
+    assert run("describe", "shop.damaged", lake=lake).exit_code == 5
+
+
+def test_an_empty_warehouse_says_so(catalog: KVCatalog, lake: str) -> None:
+    assert catalog.list_tables() == []
+
+    assert run("tables", lake=lake).stdout == "no tables\n"
+    assert json.loads(run("tables", "--json", lake=lake).stdout) == {"tables": []}
+
+
+def test_a_table_is_described_for_people_and_for_programs(catalog: KVCatalog, lake: str) -> None:
+    table = a_table(
+        catalog,
+        partition_by=["day(ts)", "bucket(16, id)", "truncate(4, customer)", "customer"],
+        sort_by=["-amount"],
+        properties={"owner": "anna\x1b[31m"},
+    )
+
+    described = run("describe", "shop.orders", lake=lake)
+
+    assert described.exit_code == 0
+    lines = described.stdout.splitlines()
+    assert lines[0] == "shop.orders  version 1 · 0 rows in 0 files"
+    assert "  key         id" in lines
+    assert "  partitions  day(ts), bucket(16, id), truncate(4, customer), customer" in lines
+    assert "  sorted by   -amount" in lines
+    assert "  keeps       5 versions, or those of 24 h" in lines
+    assert "     1  id        long         required, key" in lines
+    assert "     2  customer  string" in lines
+    assert "  owner  anna\\x1b[31m" in lines
+    as_json = json.loads(run("describe", "shop.orders", "--json", lake=lake).stdout)
+    assert as_json["table_id"] == table.table_id
+    assert as_json["partition_by"] == [
+        "day(ts)",
+        "bucket(16, id)",
+        "truncate(4, customer)",
+        "customer",
+    ]
+    assert as_json["columns"][0] == {"id": 1, "name": "id", "type": "long", "nullable": False}
+    assert as_json["retention"] == {"versions": 5, "milliseconds": 86_400_000}
+    assert as_json["fingerprint"] == table.schema.fingerprint()
+
+
+def test_a_history_is_told_oldest_first(catalog: KVCatalog, lake: str) -> None:
+    table = a_table(catalog)
+    table.commit([an_append(1, a_file())])
+    table.stored.work.tag("monday", 2)
+
+    told = run("history", "shop.orders", lake=lake).stdout.splitlines()
+
+    assert [line.split()[0] for line in told] == ["1", "2"]
+    assert told[0].endswith("CREATE")
+    assert told[1].endswith("APPEND     added-files=1  #monday")
+    as_json = json.loads(run("history", "shop.orders", "--json", lake=lake).stdout)
+    assert as_json["table"] == "shop.orders"
+    assert [version["parent"] for version in as_json["versions"]] == [None, 1]
+    assert as_json["versions"][1]["summary"] == {"added-files": "1"}
+    assert as_json["versions"][1]["tags"] == ["monday"]
+
+
+# Where the warehouse is
+
+
+@pytest.mark.parametrize("form", ["{}", "file://{}"])
+def test_commands_that_only_look_make_no_directory(tmp_path: Path, form: str) -> None:
+    missing = tmp_path / "missing"
+
+    refused = run("tables", lake=form.format(missing))
+
+    assert refused.exit_code == 2
+    assert "there is no directory" in refused.stderr
+    assert not missing.exists()
+
+
+def test_a_directory_without_a_catalog_stays_without(tmp_path: Path) -> None:
+    refused = run("tables", lake=str(tmp_path))
+
+    assert refused.exit_code == 2
+    assert "there is no catalog here" in refused.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_environment_can_say_where_the_warehouse_is(
+    catalog: KVCatalog, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a_table(catalog)
+    monkeypatch.setenv("NEVE_LAKE", lake)
+
+    assert run("tables").stdout.startswith("shop.orders")
+
+
+def test_without_a_warehouse_a_command_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NEVE_LAKE", raising=False)
+
+    refused = run("tables")
+
+    assert refused.exit_code == 2
+    assert "--lake" in refused.stderr
+
+
+def test_a_secret_among_the_storage_options_is_never_shown(lake: str) -> None:
+    for option in ("s3cr3t", "secret_access_key=s3cr3t", "=s3cr3t"):
+        refused = run("tables", "--storage-option", option, lake=lake)
+
+        assert refused.exit_code == 2
+        assert "s3cr3t" not in refused.stderr

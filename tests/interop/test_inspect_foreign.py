@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +40,19 @@ def named(found: Sequence[Mapping[str, Any]], name: str) -> list[Mapping[str, An
 
 
 def copy_of_open_database(directory: Path) -> Path:
-    """Copy the files while the database is open, so that the log still holds the rows."""
+    """Copy the files while the database is open, so that the log still holds the rows.
+
+    Its threads may remove a file meanwhile: then the copy is made anew.
+    """
     copy = directory.with_name(f"{directory.name}-copy")
-    shutil.copytree(directory, copy)
-    return copy
+    for _ in range(100):
+        names = {path.name for path in directory.iterdir()}
+        with suppress(shutil.Error):
+            shutil.copytree(directory, copy)
+            if names == {path.name for path in directory.iterdir()}:
+                return copy
+        shutil.rmtree(copy)
+    raise AssertionError("the database never came to rest")
 
 
 def only(directory: Path, pattern: str) -> Path:

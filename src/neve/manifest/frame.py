@@ -83,4 +83,4 @@ def decode_frame(
 
 
 def _damaged(message: str, path: str) -> Corruption:
-    return Corruption(message, path=path, hint="restore it from a copy; `neve verify` finds others")
+    return Corruption(message, path=path, hint="restore it from a copy; `neve inspect manifest` shows the rest of the store")

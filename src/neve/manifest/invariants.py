@@ -8,8 +8,8 @@ V5  Data files lie under `data/`, vectors under `deletes/`.
 V6  Row ids of two files do not overlap, and each is below 2^63.
 V7  A head never goes back: version, sequences, log number, floor and epoch (H1).
 V8  What is flushed was given out: flushed_sequence <= last_sequence, wal_floor <= next_log_number.
-V9  Among the rows that no vector marks, each key occurs once. (Only reading the files shows this:
-    `verify` does.)
+V9  Among the rows that no vector marks, each key occurs once. (Only reading the files shows this;
+    the facts checked here cannot.)
 
 Breaking one of them is a bug of the committer, or damage: InvariantViolation says which rule, and
 nothing was written.

@@ -45,7 +45,7 @@ _FORMAT_CHECKED: Final = 2  # on disk: never change
 # two hundred bytes, which makes this a million files.
 MRUB_BYTES_MAX: Final = 1 << 28
 
-DAMAGE_HINT: Final = "Restore it from a copy; `neve verify` finds others"
+DAMAGE_HINT: Final = "Restore it from a copy; `neve inspect manifest` shows what is inside"
 NEWER_HINT: Final = "A newer neve wrote it: open the table with that one, or a newer one"
 
 

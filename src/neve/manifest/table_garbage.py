@@ -7,8 +7,8 @@
 A crash between two phases leaves records that the next run goes on with. Every phase may be
 repeated.
 
-E1  Kept are the last `retention.versions` Versions, all younger than `retention.milliseconds`, the
-    current one, tagged ones and leased ones.
+E1  Kept are the last `retention.versions` Versions, all that were current within
+    `retention.milliseconds`, the current one, tagged ones and leased ones.
 E2  A file is deleted only if no kept Version reaches it, no live intent announced it, and no
     unexpired lease is on a Version that the plan let go. A rollback brings old files back, so the
     Versions after the oldest kept one count too, and so do those committed since the plan.
@@ -214,7 +214,7 @@ class TableGarbage:
                     raise Corruption(
                         f"a garbage record lists {path!a}, which a retained version reaches",
                         path=record.key,
-                        hint="nothing was deleted; `neve verify` shows what else is damaged",
+                        hint="nothing was deleted; `neve inspect manifest` shows the store",
                     )
 
     def _version_to_keep(self, session: WriteSession, number: int) -> Version:

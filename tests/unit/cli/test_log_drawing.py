@@ -173,7 +173,7 @@ def test_a_column_whose_name_is_no_text_makes_the_batch_unreadable() -> None:
 
 def test_rows_with_names_or_values_that_python_cannot_hold_are_left_out() -> None:
     far = pa.array([2**62], pa.timestamp("us", "Nowhere/At-all"))
-    inner = pa.array([{"nmXX": 1}], pa.struct({"nmXX": pa.int64()}))
+    inner = pa.array([{"nmXX": 1}], pa.struct([("nmXX", pa.int64())]))
     rows = pa.RecordBatch.from_arrays([far, inner, pa.array([77])], names=["at", "inside", "id"])
     payload = stamped_rows(rows)
 

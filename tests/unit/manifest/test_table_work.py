@@ -1,5 +1,8 @@
 """Work in flight: epochs, intents, reservations, tags and finished jobs."""
 
+from collections.abc import Callable
+from contextlib import suppress
+
 import pytest
 
 from neve.errors import AlreadyExists, Conflict, Corruption, Fenced, InvalidArgument, NotFound
@@ -226,23 +229,30 @@ def test_a_reservation_for_a_job_without_a_name_is_refused() -> None:
         bench.work.reserve("", milliseconds=1)
 
 
-def test_a_job_cannot_prolong_its_reservation() -> None:
-    bench = table_with("a")
-    bench.work.reserve("big", milliseconds=RESERVATION_MS_MAX)
+def seconds_until_a_commit(bench: TableBench, meanwhile: Callable[[], None]) -> float:
+    """Try to commit every half second; gives how long others were held back."""
     start = bench.clock.monotonic()
-
-    while True:
+    for _ in range(100):
         try:
             bench.commit("b")
-            break
         except Conflict:
             bench.clock.advance(0.5)
-        try:
-            bench.work.reserve("big", milliseconds=RESERVATION_MS_MAX)
-        except Conflict:
-            continue
+            meanwhile()
+        else:
+            break
+    return bench.clock.monotonic() - start
 
-    assert bench.clock.monotonic() - start <= RESERVATION_MS_MAX / 1_000
+
+def test_a_job_cannot_prolong_its_reservation() -> None:
+    bench = table_with("a")
+
+    def reserve_again() -> None:
+        with suppress(Conflict):
+            bench.work.reserve("big", milliseconds=RESERVATION_MS_MAX)
+
+    reserve_again()
+
+    assert seconds_until_a_commit(bench, reserve_again) <= RESERVATION_MS_MAX / 1_000
 
 
 def test_a_job_that_had_its_turn_waits_as_long_as_the_others_did() -> None:
@@ -264,15 +274,10 @@ def test_a_clock_that_jumps_never_makes_a_reservation_longer_than_the_bound(jump
     bench = table_with("a")
     bench.work.reserve("big", milliseconds=5_000)
     bench.clock.set_now_ms(bench.clock.now_ms() + jump_ms)
-    held_from = bench.clock.monotonic()
 
-    while bench.versions.head().current_version == 2:
-        try:
-            bench.commit("b")
-        except Conflict:
-            bench.clock.advance(0.5)
+    held_seconds = seconds_until_a_commit(bench, lambda: None)
 
-    assert bench.clock.monotonic() - held_from <= RESERVATION_MS_MAX / 1_000
+    assert held_seconds <= RESERVATION_MS_MAX / 1_000
     bench.clock.advance(RESERVATION_MS_MAX / 1_000)
     assert bench.commit("c") == 4  # what was passed over once does not come back
 

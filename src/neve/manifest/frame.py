@@ -83,4 +83,5 @@ def decode_frame(
 
 
 def _damaged(message: str, path: str) -> Corruption:
-    return Corruption(message, path=path, hint="restore it from a copy; `neve inspect manifest` shows the rest of the store")
+    hint = "restore it from a copy; `neve inspect manifest` shows the rest of the store"
+    return Corruption(message, path=path, hint=hint)

@@ -68,7 +68,9 @@ def check_fields(fields: tuple[ArrowField, ...], *, last_field_id: int) -> None:
     if not fields:
         raise InvalidArgument("S1: a table without columns", hint="Give it at least a key column")
     if not 1 <= last_field_id <= FIELD_ID_MAX:
-        raise InvalidArgument(f"S1: last field id {last_field_id} is not in 1 to {FIELD_ID_MAX}")
+        raise InvalidArgument(
+            f"S1: last field id {shown(last_field_id)} is not in 1 to {FIELD_ID_MAX}"
+        )
     names: set[str] = set()
     ids: dict[int, str] = {}
     for path, field in walk_fields(fields):

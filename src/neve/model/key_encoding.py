@@ -184,7 +184,7 @@ def internal_key(user_key: bytes, sequence: int, op: KeyOp) -> bytes:
         )
     if sequence < 0 or op not in _OPS:
         raise InvalidArgument(
-            f"sequence {sequence} with operation {op!r}",
+            f"sequence {shown(sequence)} with operation {shown(op)}",
             hint="Pass a sequence from 0 and a KeyOp",
         )
     return user_key + ((_SEQUENCE_TOP - sequence) << 8 | op).to_bytes(_TAG_BYTES, "big")

@@ -84,16 +84,18 @@ class PartitionSpec:
                 hint="Partition by one or two columns: every value makes files of its own",
             )
         if not 0 <= self.spec_id <= _ID_MAX:
-            raise InvalidArgument(f"partition spec id {self.spec_id}", hint="Number specs from 0")
+            raise InvalidArgument(
+                f"partition spec id {shown(self.spec_id)}", hint="Number specs from 0"
+            )
         for field in self.fields:
             if not 1 <= field.source_id <= _ID_MAX:
                 raise InvalidArgument(
-                    f"partition field {shown(field.name)} has source id {field.source_id}",
+                    f"partition field {shown(field.name)} has source id {shown(field.source_id)}",
                     hint="Name the field id of a column",
                 )
             if not FIRST_FIELD_ID <= field.field_id <= _ID_MAX:
                 raise InvalidArgument(
-                    f"partition field {shown(field.name)} has field id {field.field_id}",
+                    f"partition field {shown(field.name)} has field id {shown(field.field_id)}",
                     hint=f"Number partition fields from {FIRST_FIELD_ID}: below are columns",
                 )
             _check_name(field)

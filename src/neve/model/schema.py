@@ -44,6 +44,7 @@ from neve.model.arrow_types import (
     normalize_type,
 )
 from neve.model.field_ids import (
+    FIELD_ID_MAX,
     FIELDS_MAX,
     NAME_BYTES_MAX,
     check_fields,
@@ -99,6 +100,11 @@ class Column:
     def __post_init__(self) -> None:
         check_name(self.name, where=self.name)
         check_not_reserved(self.name)
+        if not 1 <= self.field_id <= FIELD_ID_MAX:
+            raise InvalidArgument(
+                f"S1: field {shown(self.name)} has id {shown(self.field_id)}, not one of 1 to "
+                f"{FIELD_ID_MAX}"
+            )
         normal = normalize_type(self.type, column=self.name)
         if not self.type.equals(normal, check_metadata=True):
             raise SchemaMismatch(
@@ -170,7 +176,7 @@ class TableSchema:
         if len(self.columns) > FIELDS_MAX:
             raise too_many_fields(len(self.columns))
         if self.schema_id < 0:
-            raise InvalidArgument(f"schema id {self.schema_id} is negative")
+            raise InvalidArgument(f"schema id {shown(self.schema_id)} is negative")
         fields = tuple(column.arrow_field for column in self.columns)
         check_fields(fields, last_field_id=self.last_field_id)
         by_id = {column.field_id: column for column in self.columns}
@@ -282,7 +288,7 @@ class TableSchema:
         """Give a column by field id; raises NotFound."""
         found = self._by_id.get(field_id)
         if found is None:
-            raise NotFound(f"no column has field id {field_id}")
+            raise NotFound(f"no column has field id {shown(field_id)}")
         return found
 
 
@@ -387,7 +393,9 @@ def _check_key(primary_key: tuple[int, ...], by_id: dict[int, Column]) -> None:
     for field_id in primary_key:
         column = by_id.get(field_id)
         if column is None:
-            raise InvalidArgument(f"S4: no column has field id {field_id} of the primary key")
+            raise InvalidArgument(
+                f"S4: no column has field id {shown(field_id)} of the primary key"
+            )
         if kind_of(column.type) in NESTED_KINDS:
             raise InvalidArgument(
                 f"S4: key column {shown(column.name)} is a {kind_of(column.type)}",

@@ -53,7 +53,7 @@ def check_preallocation(path: str, preallocate_bytes: int) -> None:
     """Refuse a number of bytes that no file is begun with: InvalidArgument, LimitExceeded."""
     if preallocate_bytes < 0:
         raise InvalidArgument(
-            f"a file cannot be preallocated with {preallocate_bytes} bytes",
+            "a file cannot be preallocated with fewer than 0 bytes",
             path=path,
             hint="Give 0 to preallocate nothing",
         )

@@ -111,7 +111,7 @@ class LocalStore:
         """Read up to `length` bytes from `start`; short only at the end; raises NotFound."""
         if start < 0 or length < 0:
             raise InvalidArgument(
-                f"cannot read {length} bytes from byte {start}",
+                "a byte range begins before the object or ends before it begins",
                 path=path,
                 hint="Start and length are never negative",
             )

@@ -87,7 +87,7 @@ class MemoryStore:
         check_object_path(path)
         if start < 0 or length < 0:
             raise InvalidArgument(
-                f"a byte range starts at {start} with length {length}",
+                "a byte range begins before the object or ends before it begins",
                 path=path,
                 hint="Neither may be negative",
             )

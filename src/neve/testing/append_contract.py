@@ -195,6 +195,8 @@ class AppendFilesContract:
         with pytest.raises(InvalidArgument):
             appending.create("log", preallocate_bytes=-1)
         with pytest.raises(InvalidArgument):
+            appending.create("log", preallocate_bytes=-(10**5_000))
+        with pytest.raises(InvalidArgument):
             appending.recycle("old", new_path="log", preallocate_bytes=-1)
 
         assert [info.path for info in store.list("")] == ["old"]

@@ -263,6 +263,39 @@ def test_a_writer_that_slept_through_a_purge_cannot_commit() -> None:
         table.commit([an_append(1, a_file())])
 
 
+def test_a_purged_table_leaves_nothing_of_its_history_but_the_head() -> None:
+    catalog = a_catalog()
+    table = a_table(catalog)
+    table.commit([an_append(1, a_file())])
+    stored = table.stored
+
+    catalog.drop_table("shop.orders", purge=True)
+
+    assert [key for key, _ in stored.store.read().scan("")] == ["head"]
+
+
+def test_names_that_are_gone_leave_no_documents_in_the_catalog() -> None:
+    catalog = a_catalog()
+    for name in ("shop.a", "shop.b", "shop.c"):
+        a_table(catalog, name)
+    catalog.rename_table("shop.a", "shop.d")
+    catalog.drop_table("shop.b")
+
+    keys = [key for key, _ in catalog._entries.store.read().scan("")]
+
+    assert keys == ["__tables/shop.c", "__tables/shop.d", "root"]
+
+
+def test_a_catalog_with_many_changes_is_checkpointed() -> None:
+    objects = MemoryStore()
+    catalog = a_catalog(objects)
+    for number in range(300):
+        catalog.create_namespace(f"n{number}")
+
+    assert len(list(objects.list("manifest/catalog/segments/"))) < 300
+    assert len(a_catalog(objects, seed=1).list_namespaces()) == 300
+
+
 # Registering
 
 

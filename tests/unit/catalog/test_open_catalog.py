@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -11,6 +12,7 @@ import neve
 from neve.catalog.kv_catalog import KVCatalog
 from neve.errors import InvalidArgument, NotFound, Unavailable
 from neve.storage.memory_store import MemoryStore
+from neve.storage.object_store import ObjectInfo
 from neve.testing.simulated_clock import SeededIds, SimulatedClock
 from tests.unit.catalog.builders import ORDERS
 
@@ -65,6 +67,18 @@ class _IgnoresConditions(MemoryStore):
         return self.put(path, payload)
 
 
+class _ListsByDirectory(MemoryStore):
+    """A store elsewhere that lists directory by directory."""
+
+    @property
+    def location(self) -> str:
+        return "s3://bucket/lake"
+
+    def list(self, prefix: str, *, after: str | None = None) -> Iterator[ObjectInfo]:
+        found = super().list(prefix, after=after)
+        return iter(sorted(found, key=lambda info: info.path.split("/")))
+
+
 class _Elsewhere(MemoryStore):
     """A store elsewhere that keeps its promises."""
 
@@ -77,6 +91,15 @@ def test_a_store_that_ignores_conditions_is_refused_and_left_empty() -> None:
     objects = _IgnoresConditions()
 
     with pytest.raises(Unavailable, match="If-None-Match"):
+        KVCatalog(objects)
+
+    assert list(objects.list("")) == []
+
+
+def test_a_store_that_lists_out_of_order_is_refused_with_the_option_that_helps() -> None:
+    objects = _ListsByDirectory()
+
+    with pytest.raises(Unavailable, match="listing=unordered"):
         KVCatalog(objects)
 
     assert list(objects.list("")) == []

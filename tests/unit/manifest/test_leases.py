@@ -94,15 +94,20 @@ def test_a_young_lease_is_not_written_again() -> None:
 
 
 def test_a_lease_that_has_lapsed_is_not_renewed() -> None:
-    clock, leases, lease = held(seconds=10)
+    clock = SimulatedClock()
+    store = FaultyStore(MemoryStore(), [])
+    leases = leases_on(store, clock)
+    lease = leases.take(3, seconds=10)
     clock.advance(100)
     leases.remove_expired()
+    calls = len(store.calls)
 
     with pytest.raises(Fenced):
         lease.renew()
     with pytest.raises(Fenced):
         lease.check()
 
+    assert len(store.calls) == calls
     assert versions_of(leases) == []
 
 

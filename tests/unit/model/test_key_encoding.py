@@ -695,3 +695,9 @@ def test_a_column_name_too_long_to_read_is_shown_in_short() -> None:
         with pytest.raises(NeveError) as caught:
             call()
         assert len(str(caught.value)) < 600
+
+
+def test_a_sequence_too_long_to_read_is_refused_in_short() -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        internal_key(b"k", -(10**5_000), KeyOp.PUT)
+    assert len(str(caught.value)) < 300

@@ -282,6 +282,7 @@ def test_a_field_too_long_to_read_is_shown_in_short() -> None:
         lambda: PartitionSpec.parse(["zorder(" + "x" * 2_000_000 + ")"], SCHEMA),
         lambda: PartitionSpec(0, (field("x" * 2_000_000, Identity()),)),
         lambda: Bucket(10**5_000),
+        lambda: PartitionSpec(10**5_000, ()),
     ]
     for call in calls:
         with pytest.raises((InvalidArgument, NotFound)) as caught:

@@ -265,13 +265,15 @@ def entries(payload: bytes) -> tuple[int, list[tuple[int, bytes, bytes]]]:
     sequence, count = struct.unpack_from("<QI", payload)
     position = 12
     found = []
-    widths = {0x20: 1, 0x21: 8, 0x22: 9, 0x23: 0}
+    widths = {0x20: 1, 0x21: 16, 0x22: 9, 0x23: 0}
     for _ in range(count):
         op = payload[position]
         position += 1
         if op in widths:
             key, value = payload[position : position + widths[op]], b""
             position += widths[op]
+            if op == 0x21:
+                key = key[:8]  # the nonce behind it is drawn anew for every log
         else:
             key, position = _prefixed(payload, position)
             value, position = _prefixed(payload, position) if op == 1 else (b"", position)

@@ -143,7 +143,7 @@ class CatalogEntries:
                 action=Action.CREATE,
                 since_ms=now_ms,
             )
-            session.put(ROOT_KEY, state.encode())
+            self._put_state(session, state)
             session.put(meta_key(name), meta.encode())
             _put_announcement(session, announcement)
             return meta, announcement
@@ -158,7 +158,7 @@ class CatalogEntries:
             meta = self._meta_in(session, str(old))
             self._refuse_while_dropped(session, meta)
             session.delete(meta_key(str(old)))
-            session.put(ROOT_KEY, state.encode())
+            self._put_state(session, state)
             moved = replace(meta, name=str(new), updated_ms=self._clock.now_ms())
             session.put(meta_key(str(new)), moved.encode())
 
@@ -171,7 +171,7 @@ class CatalogEntries:
             state = self._state_in(session)
             name = state.name_of(table_id)
             if name is not None:
-                session.put(ROOT_KEY, state.without_table(table_id).encode())
+                self._put_state(session, state.without_table(table_id))
                 session.delete(meta_key(name))
             return name
 
@@ -223,7 +223,7 @@ class CatalogEntries:
 
     def _change_state(self, change: Callable[[CatalogState], CatalogState]) -> None:
         def run(session: WriteSession) -> None:
-            session.put(ROOT_KEY, change(self._state_in(session)).encode())
+            self._put_state(session, change(self._state_in(session)))
 
         self._transact(run)
 
@@ -246,6 +246,12 @@ class CatalogEntries:
         state = CatalogState.decode(payload, path=f"{self._path}/{ROOT_KEY}")
         self._parsed = (payload, state)
         return state
+
+    def _put_state(self, session: WriteSession, state: CatalogState) -> None:
+        payload = state.encode()
+        session.put(ROOT_KEY, payload)
+        # Right whether this commit wins or not: these bytes mean this state.
+        self._parsed = (payload, state)
 
     def _meta_in(self, session: Session, name: str) -> TableMeta:
         key = meta_key(name)

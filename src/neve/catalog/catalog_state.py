@@ -22,6 +22,7 @@ from neve.catalog.catalog_document import read_catalog_document
 from neve.catalog.table_name import TableName, check_namespace, similar_name_hint, with_ancestors
 from neve.errors import AlreadyExists, Corruption, InvalidArgument, NotFound
 from neve.manifest.json_document import write_document
+from neve.storage.table_paths import check_name
 
 ROOT_KEY: Final = "root"
 
@@ -169,19 +170,19 @@ class CatalogState:
         """Check R1 to R3 in what was read."""
         for namespace in self.namespaces:
             check_namespace(namespace)
-            self._check_ancestors(namespace)
+            parent = namespace.rpartition(".")[0]
+            if parent and parent not in self.namespaces:
+                raise InvalidArgument(f"R2: the namespace {parent!a} is missing")
         for name, table_id in self.tables.items():
             ordinal = _TABLE_ID.fullmatch(table_id)
             if ordinal is None or int(ordinal[1]) >= self.next_ordinal:
                 raise InvalidArgument(f"R1: table {name!a} has the id {table_id[:40]!a}")
-            self._check_ancestors(TableName.parse(name).namespace)
+            namespace, _, table = name.rpartition(".")
+            if namespace not in self.namespaces:
+                raise InvalidArgument(f"R2: the namespace of {name!a} is missing")
+            check_name(table, what="table name")
         if len(set(self.tables.values())) < len(self.tables):
             raise InvalidArgument("R3: two tables have the same id")
-
-    def _check_ancestors(self, namespace: str) -> None:
-        for name in with_ancestors(namespace):
-            if name not in self.namespaces:
-                raise InvalidArgument(f"R2: the namespace {name!a} is missing")
 
 
 def _some_of(names: Iterable[str]) -> str:

@@ -8,7 +8,7 @@
     txn/<app id>       last batch an application has committed
     job/<id>           the Version a job has committed
     intent/<id>        files a job is about to write; garbage collection leaves them alone
-    gc/<id>            files that no Version reaches any more and that are being deleted
+    gc/<id>-<n>        files that no Version reaches any more and that are being deleted
     reservation        a job that lost too many races and commits next
     purge              the table was dropped together with its files, which are being deleted
 

@@ -31,7 +31,7 @@ import math
 import re
 import struct
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, datetime, time
 from decimal import Context, Decimal, InvalidOperation
 from typing import Final, NoReturn, TypeAlias
 from uuid import UUID
@@ -46,9 +46,7 @@ from neve.model.shown_value import shown, shown_type
 
 PlainValue: TypeAlias = bool | int | float | Decimal | str | bytes
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_ORDINAL: Final = date(1970, 1, 1).toordinal()
-_MICROSECOND: Final = timedelta(microseconds=1)
 _MICROS_PER_DAY: Final = 86_400_000_000
 _NANOS_PER_MICRO: Final = 1_000
 _INT32_MAX: Final = (1 << 31) - 1

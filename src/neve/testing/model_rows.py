@@ -10,6 +10,7 @@ test builds files from plain rows, commits them, and reads what a Version shows.
 """
 
 from collections.abc import Iterable, Mapping
+from itertools import count
 from typing import cast
 
 import pyarrow as pa
@@ -21,9 +22,11 @@ from neve.model.version import Version
 
 
 class ModelRows:
-    """Rows of every file ever added, and every vector ever written; nothing is forgotten."""
+    """Rows of every file ever added, and every vector ever written; safe for many threads."""
 
     def __init__(self) -> None:
+        # safe on their own: entries are only ever added, each under a name of its own
+        self._numbers = count()
         self._files: dict[str, tuple[tuple[bytes, bytes], ...]] = {}
         self._positions: dict[str, dict[bytes, int]] = {}
         self._vectors: dict[VectorRef, BitMap64] = {}
@@ -46,7 +49,7 @@ class ModelRows:
 
     def write_vectors(self, whole: Mapping[str, BitMap64]) -> dict[str, VectorRef]:
         """Keep whole vectors by data file path, as one Puffin file would; gives where each lies."""
-        path = f"deletes/{len(self._vectors):010}.puffin"
+        path = f"deletes/{next(self._numbers):010}.puffin"
         refs: dict[str, VectorRef] = {}
         for offset, (data_path, positions) in enumerate(whole.items()):
             ref = VectorRef(path=path, offset=offset, length=1, cardinality=len(positions))

@@ -1,6 +1,7 @@
 """Committing a proposal, whoever else commits meanwhile: races, repeats, reservations, expiry."""
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from pyroaring import BitMap64
@@ -300,3 +301,30 @@ def test_a_commit_whose_outcome_was_unknown_is_found_out_by_repeating_its_job(
     writers.bench.store.open()  # finishes what was decided
     assert writers.commit(mine, change).is_repeat
     assert writers.shows() == {"a": "mine", "b": "1"}
+
+
+def test_threads_that_commit_at_once_lose_nothing_and_double_nothing() -> None:
+    bench = TableBench(commit_seconds=36_000.0)
+    bench.create()
+    writers = Writers(bench)
+    processes = [bench, TableBench(bench.objects, clock=bench.clock, commit_seconds=36_000.0)]
+
+    def write(thread: int) -> None:
+        for number in range(6):
+            proposal = writers.upsert(
+                f"t{thread}-{number}", **{f"own{thread}": f"{number}", "shared": f"{thread}"}
+            )
+            writers.commit(proposal, bench=processes[thread % 2])
+
+    with ThreadPoolExecutor(max_workers=4) as pool:
+        for outcome in [pool.submit(write, thread) for thread in range(4)]:
+            outcome.result()
+
+    shown = writers.shows()
+    assert {key: shown[key] for key in shown if key != "shared"} == {
+        f"own{thread}": "5" for thread in range(4)
+    }
+    assert bench.another().versions.head().current_version == 25
+    for version in bench.another().versions.list_versions():
+        rows = writers.rows.live_rows(version)
+        assert len(dict(rows)) == len(rows)

@@ -24,7 +24,7 @@ columns: dict[str, pa.DataType] = {
     "ts": pa.timestamp("us", tz="UTC"),
 }
 
-with neve.open(tempfile.mkdtemp()) as lake:
+with tempfile.TemporaryDirectory() as directory, neve.open(directory) as lake:
     orders = lake.create_table(
         "shop.orders", pa.schema(columns), primary_key=["id"], partition_by=["day(ts)"]
     )

@@ -84,7 +84,11 @@ class CatalogEntries:
 
     def is_begun(self) -> bool:
         """Whether there is a catalog; finishes what writers that died have decided."""
-        return self.store.open().get(ROOT_KEY) is not None
+        session = self.store.open()
+        if session.segment == 0:
+            return False
+        self._state_in(session)
+        return True
 
     def begin(self) -> None:
         """Make an empty catalog; one that is there is left as it is."""

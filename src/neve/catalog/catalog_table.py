@@ -10,6 +10,7 @@ C2  A commit that lost a race is repeated as long as it depends on nothing that 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -27,7 +28,14 @@ from neve.catalog.table_meta import TableMeta
 from neve.catalog.table_name import similar_name_hint
 from neve.catalog.version_view import TableStats, VersionView
 from neve.catalog.warehouse import Warehouse
-from neve.errors import CatalogConflict, Conflict, Corruption, InvalidArgument, NotFound
+from neve.errors import (
+    CatalogConflict,
+    Conflict,
+    Corruption,
+    InvalidArgument,
+    NeveError,
+    NotFound,
+)
 from neve.manifest.retry import Patience
 from neve.manifest.table_head import HeadChange, Requirements, Retention
 from neve.manifest.table_versions import Committed
@@ -246,7 +254,7 @@ class CatalogTable:
                 updated_ms=now_ms,
             ),
         )
-        self.refresh()
+        self._refresh_after_commit()
 
     def update_schema(
         self, schema: TableSchema, *, requirements: Requirements | None = None
@@ -287,9 +295,10 @@ class CatalogTable:
             return self.version
         announcement = self._warehouse.entries.announce_change(self.table_id)
         with self._settlement.after_commit(announcement):
-            self._commit_definition(stored, asked, requirements)
+            number = self._commit_definition(stored, asked, requirements)
         stored.tidy()
-        return self.refresh().version
+        self._refresh_after_commit()
+        return number
 
     def commit(
         self,
@@ -323,19 +332,20 @@ class CatalogTable:
             base = stored.load().head.current_version
             edits = [replace(edit, base=base + place) for place, edit in enumerate(edits)]
         stored.tidy()
-        self.refresh()
+        self._refresh_after_commit()
         return committed
 
     def _commit_definition(
         self, stored: StoredTable, asked: DefinitionChange, requirements: Requirements | None
-    ) -> None:
+    ) -> int:
         patience = self._patience()
         while True:
-            planned = self._plan(stored.load(), asked, requirements)
+            state = stored.load()
+            planned = self._plan(state, asked, requirements)
             if planned is None:
-                return
+                return state.head.current_version
             try:
-                stored.versions.apply_version_edits(
+                committed = stored.versions.apply_version_edits(
                     [planned.edit],
                     planned.head_change,
                     schema=planned.schema_json,
@@ -348,7 +358,12 @@ class CatalogTable:
                 patience.note(conflict)
                 patience.pause("other committers kept being first", path=stored.paths.manifest)
             else:
-                return
+                return committed.snapshot.head.current_version
+
+    def _refresh_after_commit(self) -> None:
+        """Show what was committed; a failure to is none of the commit, which has happened."""
+        with suppress(NeveError):
+            self.refresh()
 
     def _plan(
         self, state: TableState, asked: DefinitionChange, requirements: Requirements | None

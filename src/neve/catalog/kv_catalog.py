@@ -11,6 +11,7 @@ K3  Names are looked up anew in each call; nothing is answered from memory.
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from os import PathLike, fspath
 from types import TracebackType
 from typing import Final, Self
 
@@ -30,6 +31,7 @@ from neve.errors import (
     CatalogConflict,
     Conflict,
     Corruption,
+    InvalidArgument,
     NotFound,
     OutcomeUnknown,
     Unavailable,
@@ -335,7 +337,7 @@ class KVCatalog:
 
 
 def open_kv_catalog(
-    location: str,
+    location: str | PathLike[str],
     *,
     storage_options: Mapping[str, str] | None,
     clock: Clock | None,
@@ -343,5 +345,11 @@ def open_kv_catalog(
     create: bool,
 ) -> KVCatalog:
     """Open the catalog at a location; this is `neve.open`."""
-    objects = open_store(location, storage_options=storage_options, clock=clock, ids=ids)
+    text = fspath(location) if isinstance(location, PathLike) else location
+    if not isinstance(text, str):
+        raise InvalidArgument(
+            f"a location is text or a path, not {type(text).__name__}",
+            hint="Give a directory, s3://bucket/prefix or memory://name",
+        )
+    objects = open_store(text, storage_options=storage_options, clock=clock, ids=ids)
     return KVCatalog(objects, clock=clock, ids=ids, create=create)

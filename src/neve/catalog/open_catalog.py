@@ -6,12 +6,13 @@ none of it: the catalog is loaded when one is opened. `open_catalog.pyi` has the
 
 import importlib
 from collections.abc import Mapping
+from os import PathLike
 
 from neve.storage.clock import Clock, IdSource
 
 
 def open(  # noqa: A001 - it is called neve.open
-    location: str,
+    location: str | PathLike[str],
     *,
     storage_options: Mapping[str, str] | None = None,
     clock: Clock | None = None,

@@ -1,10 +1,11 @@
 from collections.abc import Mapping
+from os import PathLike
 
 from neve.catalog.kv_catalog import KVCatalog
 from neve.storage.clock import Clock, IdSource
 
 def open(  # noqa: A001 - it is called neve.open
-    location: str,
+    location: str | PathLike[str],
     *,
     storage_options: Mapping[str, str] | None = None,
     clock: Clock | None = None,

@@ -9,7 +9,7 @@ Steps of a commit on the state after segment S:
      that slept. The checkpoint remembers who got it.
    - the slot holds another transaction: lost; nothing of ours will ever be seen.
    - it holds ours and HEAD has reached it: committed.
-   - it holds ours and HEAD is one behind: move HEAD, and look again.
+   - it holds ours and HEAD is one behind: move HEAD; if that fails, look again.
    - it is empty: the create never arrived; repeat it.
 
 P1  A transaction is committed, lost, or (when time runs out in step 3) OutcomeUnknown; a lost one
@@ -294,7 +294,7 @@ class ManifestLog:
             return None
 
     def _create_checkpoint(self, state: State, patience: Patience) -> None:
-        """Store a checkpoint, or make durable the same one that another stored."""
+        """Store a checkpoint, or make durable the one of the same history that another stored."""
         path = self.paths.checkpoint(state.segment)
         payload = encode_checkpoint(state)
         while True:
@@ -305,9 +305,9 @@ class ManifestLog:
             except (NotFound, OutcomeUnknown, Unavailable) as error:
                 patience.pause("the checkpoint could not be stored", path=path, cause=error)
                 continue
-            if found == payload:
+            there = decode_checkpoint(found, number=state.segment, path=path)
+            if (there.epoch, there.transaction) == (state.epoch, state.transaction):
                 return
-            decode_checkpoint(found, number=state.segment, path=path)
             raise Corruption(
                 f"the checkpoint of segment {state.segment} is that of another history",
                 path=path,

@@ -28,6 +28,7 @@ from neve.model.data_file import VectorRef
 from neve.model.schema import Column
 from neve.model.version import Operation, VersionEdit, VersionFacts
 from neve.storage.memory_store import MemoryStore
+from neve.testing.faulty_store import WRITES, Fault, FaultyStore, PlannedFault
 from neve.testing.simulated_clock import SeededIds, SimulatedClock
 from tests.unit.catalog.builders import (
     a_catalog,
@@ -421,6 +422,37 @@ def test_a_commit_of_files_on_an_older_version_is_a_conflict() -> None:
 
     with pytest.raises(Conflict, match="at version 2, not 1"):
         table.commit([an_append(1, a_file("b"))])
+
+
+@pytest.mark.parametrize(
+    ("change", "answer"),
+    [
+        (lambda table: table.commit([an_append(1, a_file())]).snapshot.version.number, 2),
+        (lambda table: table.update_sort_order(["amount"]), 2),
+        (lambda table: table.set_properties({"a": "b"}), None),
+    ],
+    ids=["commit", "definition", "properties"],
+)
+def test_a_commit_that_happened_is_never_told_as_failed(
+    change: Callable[[CatalogTable], object], answer: object
+) -> None:
+    objects = MemoryStore()
+    a_table(a_catalog(objects))
+    faulty = FaultyStore(objects, [])
+    table = a_catalog(faulty, seed=1).table("shop.orders")
+    change(table)
+    last_write = max(call.number for call in faulty.calls if call.operation in WRITES)
+    # The same once more, with everything behind the last write failing.
+    objects = MemoryStore()
+    a_table(a_catalog(objects))
+    later = range(last_write + 1, last_write + 1_000)
+    faults = [PlannedFault(fault=Fault.BEFORE, call=number) for number in later]
+    table = a_catalog(FaultyStore(objects, faults), seed=1).table("shop.orders")
+
+    assert change(table) == answer
+
+    changed = a_catalog(objects, seed=2).table("shop.orders")
+    assert (changed.version, changed.properties) == ((2, {}) if answer else (1, {"a": "b"}))
 
 
 def test_a_commit_that_touches_no_file_follows_the_table() -> None:

@@ -438,6 +438,94 @@ def test_a_head_that_is_none_is_corruption_and_stays_as_it_is(payload: bytes) ->
     assert everything(objects) == {"manifest/catalog/HEAD": payload}
 
 
+def test_a_flipped_bit_anywhere_is_reported_and_never_taken_for_the_truth() -> None:
+    objects = MemoryStore()
+    catalog = a_catalog(objects)
+    table = a_table(catalog)
+    table.update_sort_order(["-amount"])
+    sound = everything(objects)
+
+    for path, payload in sound.items():
+        for at in range(0, len(payload), 5):
+            damaged = bytearray(payload)
+            damaged[at] ^= 1 << (at % 8)
+            objects.put(path, bytes(damaged))
+            with pytest.raises(Corruption):
+                a_catalog(objects, seed=1).table("shop.orders")
+        objects.put(path, payload)
+
+    assert a_catalog(objects, seed=1).table("shop.orders").version == 2
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("announced/../../etc/1", b'{"format":1}'),
+        ("announced/x/1", b"not a document"),
+        ("announced/t000001-000000000000/1", b'{"format":1,"table_id":"../x"}'),
+        (
+            "announced/t000001-000000000000/1",
+            (
+                b'{"format":1,"table_id":"t000001-000000000000","operation_id":"1",'
+                b'"action":"explode","since_ms":0}'
+            ),
+        ),
+        (
+            "announced/../x/1",
+            b'{"format":1,"table_id":"../x","operation_id":"1","action":"drop","since_ms":0}',
+        ),
+        ("root", b"{}"),
+        ("__tables/shop.orders", b"{}"),
+    ],
+    ids=range(7),
+)
+def test_hostile_documents_are_corruption_and_lead_nowhere(key: str, value: bytes) -> None:
+    objects = MemoryStore()
+    catalog = a_catalog(objects)
+    a_table(catalog)
+    catalog._entries.store.transact(lambda session: session.put(key, value))
+    before = everything(objects)
+
+    with pytest.raises(Corruption) as damage:
+        a_catalog(objects, seed=1).table("shop.orders")
+
+    assert damage.value.path is not None
+    assert damage.value.path.startswith("manifest/catalog")
+    assert everything(objects) == before
+
+
+def test_a_name_without_its_definition_is_corruption() -> None:
+    catalog = a_catalog()
+    a_table(catalog)
+    catalog._entries.store.transact(lambda session: session.delete("__tables/shop.orders"))
+
+    with pytest.raises(Corruption, match="is missing"):
+        catalog.table("shop.orders")
+
+
+def test_a_definition_under_another_name_is_corruption() -> None:
+    catalog = a_catalog()
+    a_table(catalog)
+    a_table(catalog, "shop.other")
+    payload = catalog._entries.store.read().get("__tables/shop.other")
+    assert payload is not None
+    catalog._entries.store.transact(lambda session: session.put("__tables/shop.orders", payload))
+
+    with pytest.raises(Corruption, match="that of another"):
+        catalog.table("shop.orders")
+
+
+def test_a_catalog_that_lost_its_root_is_corruption_and_gets_no_new_one() -> None:
+    objects = MemoryStore()
+    catalog = a_catalog(objects)
+    catalog._entries.store.transact(lambda session: session.delete("root"))
+
+    with pytest.raises(Corruption, match="lost its root"):
+        catalog.list_tables()
+    with pytest.raises(Corruption, match="lost its root"):
+        a_catalog(objects, seed=1)
+
+
 def test_a_version_store_of_another_table_is_corruption() -> None:
     objects = MemoryStore()
     catalog = a_catalog(objects)

@@ -23,8 +23,9 @@ def test_a_directory_is_made_and_opened_again(tmp_path: Path) -> None:
         lake.create_table("shop.orders", schema=ORDERS, primary_key=["id"])
         assert lake.location == place.as_uri()
 
-    with neve.open(place.as_uri(), create=False) as lake:
-        assert lake.list_tables() == ["shop.orders"]
+    for location in (place.as_uri(), place):
+        with neve.open(location, create=False) as lake:
+            assert lake.list_tables() == ["shop.orders"]
 
 
 def test_one_name_in_memory_is_one_warehouse() -> None:
@@ -48,7 +49,10 @@ def test_without_create_nothing_is_made() -> None:
         neve.open(f"memory://{uuid4()}", create=False)
 
 
-@pytest.mark.parametrize("location", ["", "ftp://x", "s3://", "memory://a/b", "s3://user:pw@b/x"])
+@pytest.mark.parametrize(
+    "location",
+    ["", "ftp://x", "s3://", "memory://a/b", "s3://user:pw@b/x", None, 7, b"lake"],
+)
 def test_a_location_that_names_no_store_is_refused(location: str) -> None:
     with pytest.raises(InvalidArgument) as refusal:
         neve.open(location)

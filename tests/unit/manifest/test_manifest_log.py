@@ -383,6 +383,55 @@ class TestCheckpoints:
 
         assert head_of(objects) == (3, 3)
 
+    @pytest.mark.parametrize("times", [1, 3])
+    @pytest.mark.parametrize("fault", Fault)
+    def test_a_checkpoint_whose_own_put_is_struck_is_published_all_the_same(
+        self, fault: Fault, times: int
+    ) -> None:
+        objects = with_commits(3)
+        plan = [
+            PlannedFault(
+                fault=fault,
+                operation=Operation.PUT_IF_ABSENT,
+                path_prefix=CHECKPOINTS,
+                times=times,
+            )
+        ]
+
+        assert Actor(FaultyStore(objects, plan)).publish()
+
+        assert head_of(objects) == (3, 3)
+        Actor(objects).collect()
+        assert content_of(objects) == expected(3)
+
+    def test_a_checkpoint_that_is_collected_while_it_is_looked_at_is_given_up(self) -> None:
+        objects = with_commits(3)
+        others = Actor(objects, seed=8)
+        slow = Actor(objects, seed=9)
+        old_state = slow.load().state
+        others.publish()
+
+        def run_ahead(call: StoreCall) -> None:
+            if call.operation is Operation.GET and call.path.startswith(CHECKPOINTS):
+                others.commit(key4=b"4")
+                others.publish()
+                others.collect()
+
+        slow.log.objects = FaultyStore(objects, before_call=run_ahead)
+
+        assert not slow.publish(old_state)
+        assert head_of(objects)[1] >= 4
+        assert content_of(objects) == expected(4)
+
+    def test_no_checkpoint_is_published_where_head_was_lost(self) -> None:
+        objects = with_commits(3)
+        compactor = Actor(objects)
+        state = compactor.load().state
+        objects.delete(HEAD)
+
+        with pytest.raises(Corruption, match="HEAD is missing"):
+            compactor.publish(state)
+
     def test_two_that_fold_the_same_state_share_the_checkpoint(self) -> None:
         objects = with_commits(3)
 
@@ -577,6 +626,31 @@ class TestZombies:
         writer = writer_with(objects, before=Operation.PUT_IF_MATCH, do=fold_and_collect)
 
         assert writer.decide(mark=b"mine") is Decision.COMMITTED
+        assert content_of(objects) == expected(3) | {"mark": b"mine", "later": b""}
+
+    def test_one_that_asks_a_checkpoint_that_goes_away_asks_the_next_one(self) -> None:
+        objects = with_commits(3)
+        others = Actor(objects, seed=8)
+        asked: list[str] = []
+
+        def fold_and_collect() -> None:
+            others.commit(later=b"")
+            others.publish()
+            others.collect()
+
+        def interfere(call: StoreCall) -> None:
+            if call.operation is Operation.PUT_IF_MATCH and not asked:
+                asked.append(call.path)
+                fold_and_collect()
+            if call.path.startswith(CHECKPOINTS) and len(asked) < 3:
+                asked.append(call.path)
+                fold_and_collect()
+
+        writer = Actor(FaultyStore(objects, before_call=interfere), seed=40)
+        writer.load()
+
+        assert writer.decide(mark=b"mine") is Decision.COMMITTED
+        assert len(asked) == 3
         assert content_of(objects) == expected(3) | {"mark": b"mine", "later": b""}
 
     def test_one_that_slept_longer_than_the_manifest_remembers_is_told_so_at_once(self) -> None:
@@ -819,6 +893,20 @@ class TestOldCopiesOfHead:
 
         with pytest.raises(NotFound):
             objects.get(HEAD)
+
+    def test_a_commit_under_way_is_unknown_where_head_went_far_back(self) -> None:
+        objects = with_commits(1)
+        old = objects.get(HEAD).payload
+        Actor(objects, seed=6).commit(key2=b"2")
+        Actor(objects, seed=7).commit(key3=b"3")
+        writer = writer_with(
+            objects, before=Operation.PUT_IF_MATCH, do=lambda: objects.put(HEAD, old)
+        )
+
+        with pytest.raises(OutcomeUnknown):
+            writer.decide(key4=b"4")
+
+        assert healed_content_of(objects) == expected(4)
 
     def test_a_first_commit_during_the_look_is_no_lost_head(self) -> None:
         objects = MemoryStore()

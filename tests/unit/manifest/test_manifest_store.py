@@ -351,6 +351,23 @@ class TestGroups:
                 assert name.encode() in payload, crowd.seed
             assert len(segments) == 4
 
+    def test_a_fault_of_the_objects_themselves_reaches_everybody_in_the_group(self) -> None:
+        for seed in range(10):
+            crowd = Crowd(seed)
+
+            def break_down(call: StoreCall) -> None:
+                if call.operation is Operation.PUT_IF_ABSENT:
+                    raise RuntimeError("the object store has a bug")
+
+            crowd.store.log.objects = interleaved(
+                FaultyStore(crowd.objects, before_call=break_down), crowd.interleaving
+            )
+
+            results = crowd.run(*[partial(crowd.store.transact, increment)] * 3)
+
+            assert all(isinstance(result, RuntimeError) for result in results)
+            assert content(crowd.store) == {}
+
     def test_an_interrupt_is_the_leaders_own_and_its_followers_are_told(self) -> None:
         told = 0
         for crowd in crowds():
@@ -702,6 +719,26 @@ class TestCheckpointsAndGarbage:
         assert one.checkpoint()
         assert not one.checkpoint()
         assert not two.checkpoint()
+
+    def test_a_checkpoint_that_another_folded_in_another_form_is_as_good(self) -> None:
+        """One dies between storing its checkpoint and moving HEAD; the other one folds plainly."""
+        objects = MemoryStore()
+        faults = FaultyStore(objects, plan(Fault.BEFORE, Operation.PUT_IF_MATCH))
+        rewriting = ManifestStore(
+            faults,
+            PREFIX,
+            clock=SimulatedClock(),
+            ids=SeededIds(1),
+            fold_entries=lambda entries: entries | {"derived": b"from a"},
+        )
+        plain = open_store(objects, seed=2)
+        put(plain, a=b"1")
+        with pytest.raises(Unavailable):
+            rewriting.checkpoint()
+
+        assert plain.checkpoint()
+
+        assert content(open_store(objects, seed=3)) == {"a": b"1", "derived": b"from a"}
 
     def test_a_checkpoint_costs_later_commits_nothing(self) -> None:
         objects = FaultyStore(MemoryStore())

@@ -14,7 +14,7 @@ from tests.conftest import Record
 from tests.crash.manifest_model import CREWS, DROWSY, World, on_one_core, violation_of
 from tests.gates import Gate
 
-SEEDS_PER_MUTANT = 3_000
+SEEDS_PER_MUTANT = 10_000
 
 
 def test_no_interleaving_breaks_a_promise(scoreboard: Record) -> None:

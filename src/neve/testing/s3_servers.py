@@ -50,7 +50,7 @@ except ModuleNotFoundError as missing:
     ) from missing
 
 REGION: Final = "eu-central-1"
-_READY_SECONDS: Final = 60.0
+_READY_SECONDS: Final = 180.0
 _POLL_SECONDS: Final = 0.05
 _TIMEOUT_SECONDS_MAX: Final = 60.0
 _SLOW_DOWN: Final = b"<Error><Code>SlowDown</Code><Message>planned fault</Message></Error>"

@@ -10,7 +10,7 @@ from neve.catalog.catalog_table import CatalogTable
 from neve.catalog.kv_catalog import KVCatalog
 from neve.catalog.settlement import Settled
 from neve.catalog.table_definition import TableDefinition
-from neve.errors import AlreadyExists, NotFound
+from neve.errors import AlreadyExists, NeveError, NotFound, OutcomeUnknown, Unavailable
 from neve.manifest.table_head import HeadChange
 from neve.model.version import Operation, VersionEdit, VersionFacts
 from neve.storage.memory_store import MemoryStore
@@ -242,6 +242,26 @@ def test_nothing_is_announced_once_an_operation_is_done(bench: Bench) -> None:
     catalog.drop_table("shop.sales", purge=True)
 
     assert bench.announcements() == 0
+
+
+@pytest.mark.parametrize(
+    ("failure", "left"),
+    [(Unavailable("away"), 0), (OutcomeUnknown("lost"), 1)],
+    ids=["no", "maybe"],
+)
+def test_an_announcement_goes_only_when_its_change_certainly_did_not_happen(
+    bench: Bench, failure: NeveError, left: int
+) -> None:
+    catalog = bench.open()
+    announcement = catalog._entries.announce_change(a_table(catalog).table_id)
+
+    with (
+        pytest.raises(type(failure)),
+        catalog._settlement.withdrawn_on_failure(announcement),
+    ):
+        raise failure
+
+    assert bench.announcements() == left
 
 
 def test_an_announcement_of_somebody_else_stays_for_its_time(bench: Bench) -> None:

@@ -60,5 +60,7 @@ def test_an_order_follows_renames_and_holds_columns_back_from_dropping() -> None
     order = SortOrder.parse(["-amount"], SCHEMA)
 
     assert str(order.renamed(SCHEMA, with_renamed(SCHEMA, "amount", "price"))) == "-price"
+    with pytest.raises(InvalidArgument, match="cannot be sorted by"):
+        order.renamed(SCHEMA, with_renamed(SCHEMA, "amount", "net,gross"))
     with pytest.raises(InvalidArgument, match="sorted by it"):
         order.renamed(SCHEMA, without_column(SCHEMA, "amount"))

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from neve.catalog.catalog_table import CatalogTable
 from neve.catalog.known_properties import check_texts
-from neve.catalog.settlement import RecoveryReport, Settlement, up_to_date
+from neve.catalog.settlement import RecoveryReport, Settlement, refuse_stranger, up_to_date
 from neve.catalog.stored_table import TableState
 from neve.catalog.system_tables import SYSTEM_TABLES, ListedTable
 from neve.catalog.table_definition import TableDefinition
@@ -30,7 +30,6 @@ from neve.errors import (
     AlreadyExists,
     CatalogConflict,
     Conflict,
-    Corruption,
     InvalidArgument,
     NotFound,
     OutcomeUnknown,
@@ -223,7 +222,7 @@ class KVCatalog:
         self._warehouse.check_open()
         self._entries.rename_table(TableName.parse(old), TableName.parse(new))
 
-    def drop_table(self, name: str, *, purge: bool = False) -> None:
+    def drop_table(self, name: str, purge: bool = False) -> None:
         """Drop a table, for good: nobody can commit to it any more. Raises NotFound.
 
         Its files stay, unless `purge` has them deleted.
@@ -311,12 +310,7 @@ class KVCatalog:
                 state = stored.load()
             except NotFound as error:
                 raise NotFound(f"the table {meta.name!a} was dropped") from error
-        if state.head.table_uuid != meta.table_uuid:
-            raise Corruption(
-                f"the version store of table {meta.name!a} belongs to another table",
-                path=stored.paths.manifest,
-                hint="restore manifest/ from one copy: catalog and version stores go together",
-            )
+        refuse_stranger(meta, state.head, path=stored.paths.manifest)
         updated = up_to_date(meta, state)
         if updated is not meta:
             try:

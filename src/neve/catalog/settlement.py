@@ -26,17 +26,18 @@ T3  Opening never deletes files, which may take long: dropping does, and `recove
 
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
 from neve.catalog.catalog_entries import Announcement
-from neve.catalog.known_properties import with_retention
+from neve.catalog.known_properties import retention_of, with_retention
 from neve.catalog.stored_table import StoredTable, TableState
 from neve.catalog.table_meta import TableMeta
 from neve.catalog.warehouse import Warehouse
-from neve.errors import Corruption, NeveError, OutcomeUnknown
+from neve.errors import Corruption, NeveError, NotFound, OutcomeUnknown
+from neve.manifest.table_head import TableHead
 
 logger = logging.getLogger(__name__)
 
@@ -85,14 +86,10 @@ class Settlement:
         # The head first: a name that is gone by then was dropped, not forgotten.
         head = stored.find_head()
         meta = self._entries.find_meta(table_id)
-        if meta is not None and head is not None and head.table_uuid != meta.table_uuid:
-            raise Corruption(
-                f"the version store of table {meta.name!a} belongs to another table",
-                path=stored.paths.manifest,
-                hint="restore manifest/ from one copy: catalog and version stores go together",
-            )
         if head is None:
             return self._begin(stored, meta)
+        if meta is not None:
+            refuse_stranger(meta, head, path=stored.paths.manifest)
         if head.dropped:
             return self._remove(stored, is_named=meta is not None, purge=purge)
         return Settled.NOTHING if meta is None else self._update(stored, meta)
@@ -171,7 +168,7 @@ class Settlement:
         for announcement in self._entries.announcements():
             is_settled = outcomes.get(announcement.table_id) in _SETTLED_FOR_GOOD
             if is_settled and not announcement.may_be_under_way(now_ms):
-                self._entries.withdraw(announcement)
+                self.withdraw_if_possible(announcement)
 
     def _begin(self, stored: StoredTable, meta: TableMeta | None) -> Settled:
         if meta is None:
@@ -190,11 +187,23 @@ class Settlement:
         return Settled.REMOVED if is_named else Settled.NOTHING
 
     def _update(self, stored: StoredTable, meta: TableMeta) -> Settled:
-        state = stored.load()
-        if up_to_date(meta, state) is meta:
-            return Settled.NOTHING
-        self.update_copy(state)
-        return Settled.UPDATED
+        # Somebody may drop the table at this moment, and then settles it.
+        with suppress(NotFound):
+            state = stored.load()
+            if up_to_date(meta, state) is not meta:
+                self.update_copy(state)
+                return Settled.UPDATED
+        return Settled.NOTHING
+
+
+def refuse_stranger(meta: TableMeta, head: TableHead, *, path: str) -> None:
+    """Raise Corruption when a name leads to the version store of another table."""
+    if head.table_uuid != meta.table_uuid:
+        raise Corruption(
+            f"the version store of table {meta.name!a} belongs to another table",
+            path=path,
+            hint="restore manifest/ from one copy: catalog and version stores go together",
+        )
 
 
 def up_to_date(meta: TableMeta, state: TableState) -> TableMeta:
@@ -203,18 +212,29 @@ def up_to_date(meta: TableMeta, state: TableState) -> TableMeta:
     A state older than the copy changes nothing, and neither does one that only has more Versions:
     busy tables leave the catalog alone.
     """
-    if state.head.current_version < meta.as_of_version:
+    head = state.head
+    if head.current_version < meta.as_of_version or _is_like(meta, state):
         return meta
-    updated = replace(
+    return replace(
         meta,
-        properties=with_retention(meta.properties, state.head.retention),
+        properties=with_retention(meta.properties, head.retention),
         schemas=tuple(state.schemas[number] for number in sorted(state.schemas)),
-        schema_version=state.head.schema_id,
+        schema_version=head.schema_id,
         specs=tuple(state.specs[number] for number in sorted(state.specs)),
-        spec_id=state.head.spec_id,
-        sort_order=state.head.sort_order,
-        retention=state.head.retention,
+        spec_id=head.spec_id,
+        sort_order=head.sort_order,
+        retention=head.retention,
+        as_of_version=head.current_version,
     )
-    if updated.encode() == meta.encode():
-        return meta
-    return replace(updated, as_of_version=state.head.current_version)
+
+
+def _is_like(meta: TableMeta, state: TableState) -> bool:
+    """Whether the copied parts are those of the state; an old schema may be missing for room."""
+    head = state.head
+    return (
+        meta.schema == state.schema
+        and meta.spec == state.spec
+        and len(meta.specs) == len(state.specs)
+        and meta.sort_order == head.sort_order
+        and meta.retention == retention_of(meta.properties) == head.retention
+    )

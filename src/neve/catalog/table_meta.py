@@ -24,7 +24,7 @@ from typing import Final
 from uuid import UUID
 
 from neve.catalog.catalog_document import read_catalog_document
-from neve.catalog.known_properties import check_texts, format_version_of
+from neve.catalog.known_properties import check_texts, format_version_of, retention_of
 from neve.errors import Corruption, NeveError
 from neve.manifest.json_document import Json, write_document
 from neve.manifest.table_head import Retention
@@ -161,6 +161,7 @@ class TableMeta:
             raise ValueError("M3: the schema is not the one that its fingerprint and key tell of")
         if self.format_version != format_version:
             raise ValueError("the format version is not the one among the properties")
+        retention_of(self.properties)
         if self.spec.spec_id != self.spec_id or not self.location:
             raise ValueError("it has no current partition spec")
 

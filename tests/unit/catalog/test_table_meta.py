@@ -82,6 +82,7 @@ def test_what_was_written_is_read_back() -> None:
         lambda meta: meta.update(format_version=2),
         lambda meta: meta["properties"].update({"format-version": "x"}),
         lambda meta: meta["properties"].update({"a": 1}),
+        lambda meta: meta["properties"].update({"neve.retention.versions": "x"}),
         lambda meta: meta.update(schemas=[]),
         lambda meta: meta.update(schemas=["x"]),
         lambda meta: meta.update(schemas={}),
@@ -97,7 +98,7 @@ def test_what_was_written_is_read_back() -> None:
         lambda meta: meta.update(retention_versions=-1),
         lambda meta: meta.pop("updated_ms"),
     ],
-    ids=range(22),
+    ids=range(23),
 )
 def test_a_document_that_cannot_be_is_corruption(
     break_it: Callable[[dict[str, object]], object],

@@ -17,6 +17,7 @@ behind one lock they cannot. The lock is also where faults strike, on the real c
 import html
 import importlib.metadata
 import io
+import fcntl
 import json
 import re
 import select
@@ -260,8 +261,11 @@ def locked_moto(*, ignore_conditions: bool = False) -> Iterator[MotoServer]:
 
 @contextmanager
 def seaweedfs() -> Iterator[S3Endpoint]:
-    """Run SeaweedFS as a child process, with one empty bucket; its files are temporary."""
-    with tempfile.TemporaryDirectory(prefix="neve-seaweedfs-") as directory:
+    """Run SeaweedFS as a child process, with one empty bucket; its files are temporary.
+
+    One of its ports is fixed, so a second one on the same machine waits for the first.
+    """
+    with _one_at_a_time(), tempfile.TemporaryDirectory(prefix="neve-seaweedfs-") as directory:
         ports = _free_ports(8)
         at = S3Endpoint(
             endpoint=f"http://127.0.0.1:{ports[0]}",
@@ -281,6 +285,13 @@ def seaweedfs() -> Iterator[S3Endpoint]:
             # It outlives SIGTERM by minutes.
             process.kill()
             process.wait()
+
+
+@contextmanager
+def _one_at_a_time() -> Iterator[None]:
+    with Path(tempfile.gettempdir(), "neve-seaweedfs.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _weed_command(directory: Path, at: S3Endpoint, ports: Sequence[int]) -> list[str]:

@@ -14,10 +14,10 @@ behind one lock they cannot. The lock is also where faults strike, on the real c
     TWICE        does it, and once more               the second answer
 """
 
+import fcntl
 import html
 import importlib.metadata
 import io
-import fcntl
 import json
 import re
 import select

@@ -134,10 +134,27 @@ class ManifestLog:
             following = self._read_segment(loaded.state.segment + 1)
             if following is None:
                 return loaded
+            self._refuse_stranger(following, loaded)
             if tried is not None and tried.head == loaded.head:
                 patience.pause("HEAD could not be moved", path=self.paths.head)
             self._advance(following, loaded.head, patience)
             known = tried = loaded
+
+    def _refuse_stranger(self, segment: Segment, loaded: Loaded) -> None:
+        """Raise Corruption for a segment behind HEAD that is not HEAD's successor; HEAD stays.
+
+        Another store's segment, or one of a mixed restore: with HEAD on it, no fold would end.
+        """
+        state = loaded.state
+        is_successor = segment.previous == state.transaction and (
+            state.segment == 0 or segment.epoch == state.epoch
+        )
+        if not is_successor and self._read_head(None) == loaded.head:
+            raise Corruption(
+                "a segment behind HEAD is not its successor",
+                path=self.paths.segment(segment.number),
+                hint="it belongs to another store: move it away, and everything works as before",
+            )
 
     def refuse_old_head(self, loaded: Loaded) -> None:
         """Raise Corruption when there are objects that only a newer HEAD can have led to.

@@ -61,13 +61,15 @@ class StoreOptions:
 class _Work(Generic[Result]):
     """One transaction on its way; its weight in a group is one."""
 
-    __slots__ = ("byte_count", "failure", "result", "run", "segment")
+    __slots__ = ("byte_count", "failure", "result", "run", "saw_staged", "segment")
 
     def __init__(self, run: Transaction[Result]) -> None:
         self.byte_count = 1
         self.run = run
         self.result: Result | None = None
         self.segment = 0
+        self.saw_staged = False
+        """Whether others of its group had staged something when it ran."""
         self.failure: Exception | None = None
 
 
@@ -205,9 +207,12 @@ class ManifestStore:
             raise
 
     def _fail(self, group: Sequence[_Work[object]], error: Exception) -> None:
-        """Give the error to all whose own transaction did not fail already."""
+        """Give the error to all but those that failed before anything was staged.
+
+        A refusal that may rest on what another one of the group staged rests on nothing now.
+        """
         for work in group:
-            if work.failure is None:
+            if work.failure is None or work.saw_staged:
                 work.failure = error
 
     def _commit_until_decided(self, group: Sequence[_Work[object]], patience: Patience) -> None:
@@ -255,6 +260,7 @@ class ManifestStore:
         session = WriteSession(base.state)
         for work in group:
             staged_before = dict(session.staged)
+            work.saw_staged = bool(staged_before)
             work.failure = None
             try:
                 work.result = work.run(session)

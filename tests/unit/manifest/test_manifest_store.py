@@ -9,6 +9,7 @@ from typing import Final
 import pytest
 
 from neve.errors import (
+    AlreadyExists,
     Conflict,
     Corruption,
     InvalidArgument,
@@ -18,7 +19,7 @@ from neve.errors import (
 )
 from neve.manifest import frame
 from neve.manifest.documents import Segment, encode_segment
-from neve.manifest.manifest_store import ManifestStore, StoreOptions
+from neve.manifest.manifest_store import ManifestStore, StoreOptions, _Work
 from neve.manifest.sessions import WriteSession
 from neve.storage.commit_queue import Latch
 from neve.storage.memory_store import MemoryStore
@@ -829,3 +830,43 @@ def test_threads_of_one_process_lose_no_update() -> None:
         thread.join(timeout=60)
 
     assert content(store) == {"counter": b"200"}
+
+
+def test_a_segment_of_another_store_behind_head_changes_nothing() -> None:
+    mine, other = MemoryStore(), MemoryStore()
+    for objects, count in ((mine, 2), (other, 3)):
+        store = ManifestStore(objects, "m", clock=SimulatedClock(), ids=SeededIds(count))
+        for index in range(count):
+            store.transact(lambda session, index=index: session.put(f"k{index}", b"v"))  # type: ignore[misc]
+    slot = "m/segments/seg-00000000000000000003"
+    mine.put(slot, other.get(slot).payload)
+    head = mine.get("m/HEAD").payload
+    store = ManifestStore(mine, "m", clock=SimulatedClock(), ids=SeededIds(9))
+
+    with pytest.raises(Corruption, match="not its successor"):
+        store.transact(lambda session: session.put("new", b"v"))
+    with pytest.raises(Corruption, match="not its successor"):
+        ManifestStore(mine, "m", clock=SimulatedClock(), ids=SeededIds(8)).open()
+
+    assert mine.get("m/HEAD").payload == head
+    assert store.read().get("k1") == b"v"
+
+
+def test_a_refusal_that_rests_on_what_never_happened_is_not_given() -> None:
+    class NoSegments(MemoryStore):
+        def put_if_absent(self, path: str, payload: bytes) -> str | None:
+            if "segments" in path:
+                raise Unavailable("no room", path=path)
+            return super().put_if_absent(path, payload)
+
+    def create(session: WriteSession) -> None:
+        if session.get("name") is not None:
+            raise AlreadyExists("the name is taken")
+        session.put("name", b"v")
+
+    store = ManifestStore(NoSegments(), "m", clock=SimulatedClock(), ids=SeededIds(1))
+    works: list[_Work[object]] = [_Work(create), _Work(create)]
+
+    store._commit_group(works)
+
+    assert [type(work.failure) for work in works] == [Unavailable, Unavailable]

@@ -28,10 +28,19 @@ WITHOUT_ROCKSDB: Final = (
 SECONDS: Final = 120
 
 
+# The test runner says how wide its own terminal is; nobody asked the commands to be so narrow.
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+
+
+def heed_interrupts() -> None:
+    """Undo what a shell does to programs it runs in the background."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def neve(*args: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*NEVE, *args],
-        env=os.environ | environment,
+        env=ENVIRONMENT | environment,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -307,6 +316,7 @@ def test_an_interrupted_demo_says_so_and_leaves_neither_files_nor_processes(
         stderr=subprocess.PIPE,
         env=os.environ | {"TMPDIR": str(tmp_path)},
         text=True,
+        preexec_fn=heed_interrupts,  # noqa: PLW1509 - one call, no thread holds a lock it needs
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None

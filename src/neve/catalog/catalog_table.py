@@ -37,11 +37,11 @@ from neve.errors import (
     NotFound,
 )
 from neve.manifest.retry import Patience
-from neve.manifest.table_head import HeadChange, Requirements, Retention
+from neve.manifest.table_head import HeadChange, Requirements, Retention, TableHead
 from neve.manifest.table_versions import Committed
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
-from neve.model.version import Version, VersionEdit
+from neve.model.version import Version, VersionEdit, VersionFacts
 
 HISTORY_SCHEMA: Final = pa.schema(
     [
@@ -329,8 +329,15 @@ class CatalogTable:
             else:
                 break
             patience.pause("other committers kept being first", path=stored.paths.manifest)
-            base = stored.load().head.current_version
-            edits = [replace(edit, base=base + place) for place, edit in enumerate(edits)]
+            head = stored.load().head
+            edits = [
+                replace(
+                    edit,
+                    base=head.current_version + place,
+                    facts=_current_facts(edit.facts, head, change),
+                )
+                for place, edit in enumerate(edits)
+            ]
         stored.tidy()
         self._refresh_after_commit()
         return committed
@@ -423,3 +430,13 @@ class CatalogTable:
 
 def _changes_files(edit: VersionEdit) -> bool:
     return bool(edit.added or edit.removed or edit.vectors)
+
+
+def _current_facts(facts: VersionFacts, head: TableHead, change: HeadChange | None) -> VersionFacts:
+    """Give a commit the schema and spec the table has by now, unless it brings its own."""
+    asked = change or HeadChange()
+    return replace(
+        facts,
+        schema_id=head.schema_id if asked.schema_id is None else asked.schema_id,
+        spec_id=head.spec_id if asked.spec_id is None else asked.spec_id,
+    )

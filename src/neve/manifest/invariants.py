@@ -8,7 +8,8 @@ V5  Data files lie under `data/`, vectors under `deletes/`.
 V6  Row ids of two files do not overlap, and each is below 2^63.
 V7  A head never goes back: version, sequences, log number, floor and epoch (H1).
 V8  What is flushed was given out: flushed_sequence <= last_sequence, wal_floor <= next_log_number.
-V9  Among the rows that no vector marks, each key occurs once. (Only reading the files shows this;
+V9  A commit's schema and partition spec are the head's, and those of its files exist.
+V10 Among the rows that no vector marks, each key occurs once. (Only reading the files shows this;
     the facts checked here cannot.)
 
 Breaking one of them is a bug of the committer, or damage: InvariantViolation says which rule, and
@@ -16,12 +17,12 @@ nothing was written.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Final
 
 from neve.errors import Corruption
-from neve.manifest.table_head import TableHead
+from neve.manifest.table_head import TableHead, schema_key, spec_key
 from neve.model.data_file import DataFile
 from neve.model.version import Version, VersionEdit
 
@@ -126,6 +127,24 @@ def check_head(before: TableHead | None, after: TableHead) -> None:
             raise InvariantViolation(
                 f"V7: {name} would go back from {getattr(before, name)} to {getattr(after, name)}"
             )
+
+
+def check_definition(
+    head: TableHead, edits: Sequence[VersionEdit], exists: Callable[[str], bool]
+) -> None:
+    """Check a commit's schema and spec ids against its new head and what there is (V9)."""
+    if edits:
+        facts = edits[-1].facts
+        if (facts.schema_id, facts.spec_id) != (head.schema_id, head.spec_id):
+            raise InvariantViolation(
+                f"V9: schema {facts.schema_id} and spec {facts.spec_id} are committed, but the "
+                f"table has {head.schema_id} and {head.spec_id}"
+            )
+    used = {schema_key(file.schema_id) for edit in edits for file in edit.added}
+    used |= {spec_key(file.spec_id) for edit in edits for file in edit.added}
+    for key in sorted(used):
+        if not exists(key):
+            raise InvariantViolation(f"V9: a file refers to {key}, which there is not")
 
 
 def _check_overlaps(files: Iterable[DataFile]) -> None:

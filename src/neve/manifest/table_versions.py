@@ -23,7 +23,13 @@ from itertools import pairwise
 from typing import Final
 
 from neve.errors import AlreadyExists, Conflict, Corruption, Fenced, InvalidArgument, NotFound
-from neve.manifest.invariants import check_added, check_edit, check_head, check_version
+from neve.manifest.invariants import (
+    check_added,
+    check_definition,
+    check_edit,
+    check_head,
+    check_version,
+)
 from neve.manifest.json_document import Document, write_document
 from neve.manifest.manifest_store import ManifestStore
 from neve.manifest.sessions import ReadSession, WriteSession
@@ -194,6 +200,7 @@ class TableVersions:
             after = head.advanced(asked, versions=len(edits), now_ms=self._clock.now_ms())
             check_head(head, after)
             self._stage_documents(session, after, asked, schema, spec)
+            check_definition(after, edits, lambda key: session.get(key) is not None)
             session.put(HEAD_KEY, after.encode())
             return Committed(snapshot=TableSnapshot(head=after, version=version), is_repeat=False)
 

@@ -464,6 +464,15 @@ def test_a_commit_that_touches_no_file_follows_the_table() -> None:
     assert committed.snapshot.version.number == 4
 
 
+def test_a_commit_that_touches_no_file_takes_the_spec_the_table_has_by_now() -> None:
+    table = a_table(a_catalog())
+    table.update_partition_spec(["id"])
+
+    committed = table.commit([an_evolve(1)])
+
+    assert committed.snapshot.version.facts.spec_id == committed.snapshot.head.spec_id == 1
+
+
 def test_a_schema_made_of_an_older_one_is_a_conflict() -> None:
     objects = MemoryStore()
     table = a_table(a_catalog(objects))

@@ -225,9 +225,6 @@ ALLOWED: dict[str, Sequence[DataFile]] = {
             partition=(PartitionValue(field_id=1, value=b"1"),),
         )
     ],
-    "the same keys under another spec": [
-        replace(data_file("x", keys=(b"a", b"c"), level=1), spec_id=1)
-    ],
     "row ids behind all others": [data_file("x", first_row_id=30)],
     "every row marked": [data_file("x", vector=vector_ref("2", marked=10))],
 }
@@ -273,3 +270,20 @@ def test_the_files_of_a_version_keep_the_order_in_which_they_came() -> None:
 
     assert list(files) == [path_of("low"), path_of("high"), path_of("new")]
     assert [file.first_row_id for file in files.values()] == [0, 10, 20]
+
+
+def test_a_schema_or_spec_that_is_not_the_tables_is_not_committed() -> None:
+    bench = table()
+    before = bench.segment()
+    edit, file = edit_of(2), data_file("x")
+
+    for wrong in (
+        replace(edit, facts=replace(edit.facts, schema_id=9)),
+        replace(edit, facts=replace(edit.facts, spec_id=9)),
+        edit_of(2, replace(file, schema_id=9)),
+        edit_of(2, replace(file, spec_id=9)),
+    ):
+        with pytest.raises(InvariantViolation, match="V9"):
+            bench.versions.apply_version_edits([wrong])
+
+    assert bench.segment() == before

@@ -410,9 +410,10 @@ def test_a_change_that_could_not_be_read_back_is_refused(change: HeadChange) -> 
 
 def test_a_new_schema_and_spec_are_kept_beside_the_old_ones() -> None:
     bench = table_with("a")
+    edit = edit_of(2, operation=Operation.EVOLVE)
 
     bench.versions.apply_version_edits(
-        [edit_of(2, operation=Operation.EVOLVE)],
+        [replace(edit, facts=replace(edit.facts, schema_id=1, spec_id=1))],
         HeadChange(schema_id=1, spec_id=1),
         schema='{"schema-id":1}',
         spec='{"spec-id":1}',

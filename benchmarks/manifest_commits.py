@@ -8,7 +8,8 @@
     PyIceberg, delta-rs      one snapshot or version per commit; with and without a Parquet file
     bare files, requests     the fewest writes such a commit can have, without a format
 
-Threads share one handle, and so its queue of commits; processes have a handle each.
+Threads share one handle, and so its queue of commits: those that wait together are published in one
+segment, each as a Version of its own. Processes have a handle each.
 """
 
 import os
@@ -76,6 +77,8 @@ _NOTES: Final = (
     "The file itself is written only by `with Parquet` and `append`.",
     "`alone` commits without the committer that carries a change over to a newer Version.",
     "Reads and writes per commit count calls of the object store, those of lost races included.",
+    f"Each of {_THREADS} threads makes as many commits as one alone does.",
+    "Commits of threads that wait at the same time share a segment, and so its reads and writes.",
 )
 _PEERS_LEFT_OUT: Final = (
     "PyIceberg and delta-rs did not take part: their environment, `.venv-peers`, could not be made."
@@ -124,7 +127,7 @@ def build_manifest_commits(scale: Scale, _directory: Path) -> Workload:
             _neve(_ALONE, commit_in_threads(commits, _on_disk, choose=_alone)),
             _neve(_PARQUET, commit_in_threads(commits, _on_disk, choose=_with_parquet)),
             _neve(_UNSYNCED, commit_in_threads(commits, _on_disk_unsynced), sync=_NEVER),
-            _neve(_THREADED, commit_in_threads(commits, _on_disk, threads=_THREADS)),
+            _neve(_THREADED, commit_in_threads(commits * _THREADS, _on_disk, threads=_THREADS)),
             _neve(
                 _DIVIDED, commit_in_processes(commits, _start_committers(starting), _place_on_disk)
             ),
@@ -184,7 +187,7 @@ def build_manifest_commits_s3(scale: Scale, _directory: Path) -> Workload:
             candidates=(
                 _neve(_ONE, commit_in_threads(commits, objects)),
                 _neve(_ALONE, commit_in_threads(commits, objects, choose=_alone)),
-                _neve(_THREADED, commit_in_threads(commits, objects, threads=_THREADS)),
+                _neve(_THREADED, commit_in_threads(commits * _THREADS, objects, threads=_THREADS)),
                 _neve(_DIVIDED, commit_in_processes(commits, committers, place)),
                 bare,
             ),

@@ -3,13 +3,13 @@
 A commit adds one data file with the facts that a flush knows: place, sizes, key and sequence
 bounds, and for each of five columns its size, counts and bounds. The file itself is written only
 where a workload says so. Appends are of new keys: their lookup in other files finds nothing, at no
-cost.
+cost. A rewrite replaces one file of level 1 by another one of the same keys, as a compaction does.
 """
 
 import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Final
 
@@ -58,6 +58,8 @@ class TinyAppend:
     keys: Keys
     row: pa.Table
     """What the file holds, for whoever writes it."""
+    replaces: str = ""
+    """In a rewrite, the path of the file it removes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,7 +196,6 @@ class BenchTable:
     def __init__(self, objects: ObjectStore) -> None:
         clock, ids = SystemClock(), SystemIds()
         self._objects = objects
-        self.checkpoint_count = 0
         self.store = ManifestStore(
             objects, _PREFIX, clock=clock, ids=ids, fold_entries=fold_versions
         )
@@ -245,11 +246,22 @@ class BenchTable:
         self._objects.put_if_absent(tiny.file.path, sink.getvalue().to_pybytes())
         return self.append(tiny, base)
 
-    def append_and_checkpoint(self, tiny: TinyAppend, base: int) -> int:
-        """Commit, and publish a checkpoint when one is due; for one thread."""
-        number = self.append(tiny, base)
-        self.checkpoint_count += self.store.checkpoint_once()
-        return number
+    def rewrite(self, tiny: TinyAppend, base: int) -> int:
+        """Commit as a compaction does: one file of level 1 in the place of another."""
+        proposal = Proposal(
+            base=base,
+            facts=_facts(Operation.REPLACE),
+            added=(tiny.file,),
+            removed=(tiny.replaces,),
+        )
+        committed = self._committer.commit(
+            proposal, HeadChange(), lookup=_NoRows(), write_vectors=_write_no_vectors
+        )
+        return committed.snapshot.version.number
+
+    def checkpoint_count(self) -> int:
+        """Checkpoints that there are, old ones included."""
+        return sum(1 for _ in self._objects.list(self.store.log.paths.checkpoints))
 
 
 def time_commits(commit: CommitTiny, appends: Sequence[TinyAppend], *, base: int) -> list[int]:
@@ -289,7 +301,23 @@ def tiny_appends(numbers: Iterable[int]) -> list[TinyAppend]:
     ]
 
 
-def data_file(number: int) -> DataFile:
+def tiny_rewrites(count: int, *, files: int) -> list[TinyAppend]:
+    """Make rewrites of a table of so many files of level 1: each replaces the oldest there is."""
+    return [
+        TinyAppend(
+            file=replace(
+                data_file(number % files, level=1),
+                path=file_path(files + number),
+            ),
+            keys=pa.array([], pa.binary()),
+            row=one_row(number % files),
+            replaces=file_path(number),
+        )
+        for number in range(count)
+    ]
+
+
+def data_file(number: int, *, level: int = 0) -> DataFile:
     """Describe the data file that holds row `number` alone."""
     key = _KEYS.encode((number,))
     bounds = (
@@ -303,7 +331,7 @@ def data_file(number: int) -> DataFile:
         path=file_path(number),
         file_bytes=_FILE_BYTES,
         row_count=1,
-        level=0,
+        level=level,
         key_min=key,
         key_max=key,
         sequence_min=number,

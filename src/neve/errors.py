@@ -25,8 +25,12 @@ Facts are attributes, so that a caller never parses a message. The message says 
 where; `hint` says what to do next, and is part of `str(error)`.
 """
 
+import re
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, Final
+
+# With numbers or clauses in a message, the place behind it would seem to belong to the last one.
+_FACTS: Final = re.compile(r"[0-9,:;()]")
 
 
 class NextMove(StrEnum):
@@ -72,14 +76,21 @@ class NeveError(Exception):
         """Exit code the command line ends with for this error."""
         return EXIT_CODES[self.next_move]
 
-    def __str__(self) -> str:
+    @property
+    def what_and_where(self) -> str:
+        """The message with path and offset, without the hint."""
         where = ""
         if self.path is not None:
-            where = f" in {self.path}"
+            where = f"{',' if _FACTS.search(self.message) else ''} in {self.path}"
         if self.offset is not None:
-            where += f" at byte {self.offset}"
-        ending = f". {self.hint}" if self.hint else ""
-        return f"{self.message}{where}{ending}"
+            where += f" at byte {self.offset:,}"
+        return f"{self.message}{where}"
+
+    def __str__(self) -> str:
+        if not self.hint:
+            return self.what_and_where
+        separator = ";" if self.hint[0].islower() else "."
+        return f"{self.what_and_where}{separator} {self.hint}"
 
 
 class InvalidArgument(NeveError):

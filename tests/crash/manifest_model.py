@@ -22,13 +22,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from neve.errors import Conflict, Corruption, NeveError, OutcomeUnknown, Unavailable
 from neve.manifest.manifest_store import ManifestStore, StoreOptions
 from neve.manifest.sessions import ReadSession, WriteSession
 from neve.storage.memory_store import MemoryStore
-from neve.storage.object_store import ObjectInfo, StoredObject
+from neve.storage.object_store import ObjectInfo, ObjectStore, StoredObject
 from neve.testing.interleaving import Interleaving
 from neve.testing.simulated_clock import SeededIds, SimulatedClock
 
@@ -275,10 +275,25 @@ def count(marker: str, session: WriteSession) -> None:
     session.put(marker, b"%d" % number)
 
 
+class Surroundings(Protocol):
+    """What befalls the calls of all actors alike."""
+
+    rng: Random
+    weather: Weather
+    interleaving: Interleaving
+    late: list[Callable[[], object]]
+    asleep: list[str]
+
+    @property
+    def objects(self) -> ObjectStore:
+        """The objects themselves, without trouble."""
+        ...
+
+
 class Objects:
     """The objects as one actor reaches them."""
 
-    def __init__(self, world: World, name: str) -> None:
+    def __init__(self, world: Surroundings, name: str) -> None:
         self._world = world
         self._name = name
         self._inner = world.objects
@@ -381,9 +396,14 @@ def violation_of(world: World) -> str | None:
 
 @contextmanager
 def on_one_core() -> Iterator[None]:
-    """Keep the threads that are started within on one core, where a baton is passed on faster."""
+    """Keep the threads that are started within on one core, where a baton is passed on faster.
+
+    Each worker of a parallel run has a core of its own, as far as there are enough: two on the same
+    would wait for each other at every turn.
+    """
     allowed = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {sorted(allowed)[os.getpid() % len(allowed)]})
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
+    os.sched_setaffinity(0, {sorted(allowed)[int(worker) % len(allowed)]})
     try:
         yield
     finally:

@@ -16,9 +16,11 @@ import pytest
 from neve.errors import Conflict, NeveError, NotFound
 from neve.manifest import rebase as rebase_module
 from neve.manifest.rebase import Proposal
+from neve.manifest.sessions import WriteSession
 from neve.manifest.table_garbage import paths_of
 from neve.manifest.table_head import HeadChange
-from neve.manifest.table_versions import Committed
+from neve.manifest.table_versions import Committed, MakeEdits
+from neve.manifest.version_reader import TableSnapshot
 from neve.model.data_file import DataFile
 from neve.model.version import Operation, Version, VersionEdit
 from neve.testing.model_rows import ModelRows, keys_of
@@ -62,6 +64,7 @@ class History:
         self._model: Model = {}
         self._models: dict[int, Model] = {1: {}}
         self._rollbacks: set[int] = set()
+        self._busy: list[TableBench] = []  # those that commit right now: one at a time each
         self._depth = 0
         self._names = 0
         self._jobs = 0
@@ -184,10 +187,11 @@ class History:
     # Committing.
 
     def _commit_one_that_waits(self) -> None:
-        if not self._waiting:
+        if not self._waiting or len(self._busy) == len(self._processes):
             return
         planned = self._waiting.pop(self._rng.randrange(len(self._waiting)))
-        bench = self._rng.choice(self._processes)
+        free = [bench for bench in self._processes if bench not in self._busy]
+        bench = self._rng.choice(free)
         change = HeadChange(job_id=planned.job_id)
         self._depth += 1
         try:
@@ -213,17 +217,30 @@ class History:
         )
 
     def _squeeze_commits_into(self, bench: TableBench) -> None:
-        """Let others commit between a committer's reading and its writing."""
-        apply = bench.versions.apply_version_edits
+        """Let others commit between a committer's reading and its writing.
 
-        def apply_later(
-            edits: Sequence[VersionEdit], change: HeadChange | None = None
-        ) -> Committed:
-            if self._depth <= RACE_DEPTH_MAX and self._rng.random() < 0.25:
-                self._commit_one_that_waits()
-            return apply(edits, change)
+        Before it is its turn, these are commits of any process; from then on, of the others.
+        """
+        apply = bench.versions.apply_made_edits
 
-        bench.versions.apply_version_edits = apply_later  # type: ignore[assignment, method-assign]
+        def apply_later(make_edits: MakeEdits, change: HeadChange) -> Committed:
+            def make_later(session: WriteSession, snapshot: TableSnapshot) -> Sequence[VersionEdit]:
+                edits = make_edits(session, snapshot)
+                self._commit_another()
+                return edits
+
+            self._commit_another()
+            self._busy.append(bench)
+            try:
+                return apply(make_later, change)
+            finally:
+                self._busy.pop()
+
+        bench.versions.apply_made_edits = apply_later  # type: ignore[method-assign]
+
+    def _commit_another(self) -> None:
+        if self._depth <= RACE_DEPTH_MAX and self._rng.random() < 0.15:
+            self._commit_one_that_waits()
 
     def _roll_back(self) -> None:
         bench = self._rng.choice(self._processes)

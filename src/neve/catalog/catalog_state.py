@@ -19,7 +19,13 @@ from typing import Final
 from uuid import UUID
 
 from neve.catalog.catalog_document import read_catalog_document
-from neve.catalog.table_name import TableName, check_namespace, similar_name_hint, with_ancestors
+from neve.catalog.table_name import (
+    TableName,
+    check_name_text,
+    check_namespace,
+    similar_name_hint,
+    with_ancestors,
+)
 from neve.errors import AlreadyExists, Corruption, InvalidArgument, NotFound
 from neve.manifest.json_document import write_document
 from neve.storage.table_paths import check_name
@@ -159,6 +165,7 @@ class CatalogState:
             )
 
     def _check_namespace_is_there(self, namespace: str) -> None:
+        check_name_text(namespace, what="namespace")
         if namespace not in self.namespaces:
             raise NotFound(
                 f"there is no namespace {namespace!a}",

@@ -26,7 +26,7 @@ from neve.catalog.sort_order import SortOrder
 from neve.catalog.stored_table import StoredTable, TableState
 from neve.catalog.table_meta import TableMeta
 from neve.catalog.table_name import similar_name_hint
-from neve.catalog.version_view import TableStats, VersionView
+from neve.catalog.version_view import VersionStats, VersionView
 from neve.catalog.warehouse import Warehouse
 from neve.errors import (
     CatalogConflict,
@@ -170,7 +170,7 @@ class CatalogTable:
         """Give the data files of the current Version."""
         return self.current().files()
 
-    def stats(self) -> TableStats:
+    def stats(self) -> VersionStats:
         """Add up the files of the current Version."""
         return self.current().stats()
 
@@ -210,6 +210,11 @@ class CatalogTable:
                 hint="Give one of version, timestamp and tag",
             )
         if tag is not None:
+            if not isinstance(tag, str):
+                raise InvalidArgument(
+                    f"a tag is text, not {type(tag).__name__}",
+                    hint="Give one of the tags in `history()`",
+                )
             version = self._tagged(tag)
         elif timestamp is not None:
             version = self._current_at(moment_ms(timestamp))

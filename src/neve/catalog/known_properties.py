@@ -54,6 +54,7 @@ def check_properties(properties: Mapping[str, str]) -> dict[str, str]:
 
 def check_texts(properties: Mapping[str, str]) -> dict[str, str]:
     """Give a copy of properties of anything; raises InvalidArgument, LimitExceeded."""
+    _refuse_other_than_mapping(properties)
     total = 0
     for name, value in properties.items():
         for text in (name, value):
@@ -85,6 +86,7 @@ def changed_properties(
     before: Mapping[str, str], *, given: Mapping[str, str], removed: Iterable[str]
 ) -> dict[str, str]:
     """Give the properties after a change; raises InvalidArgument when the format would go back."""
+    _refuse_other_than_mapping(given)
     gone = {removed} if isinstance(removed, str) else set(removed)
     both = sorted(gone & given.keys())
     if both:
@@ -138,3 +140,11 @@ def _parse_count(name: str, value: str) -> int:
 
 def _unfit(name: str, value: str, hint: str) -> InvalidArgument:
     return InvalidArgument(f"property {name!a} cannot be {value[:40]!a}", hint=hint)
+
+
+def _refuse_other_than_mapping(properties: object) -> None:
+    if not isinstance(properties, Mapping):
+        raise InvalidArgument(
+            f"properties are a dict of texts, not {type(properties).__name__}",
+            hint="Write {'owner': 'anna'}",
+        )

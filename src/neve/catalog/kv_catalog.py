@@ -19,13 +19,15 @@ import pyarrow as pa
 
 from neve.catalog.catalog_table import CatalogTable
 from neve.catalog.known_properties import check_texts
-from neve.catalog.settlement import RecoveryReport, Settlement, refuse_stranger, up_to_date
+from neve.catalog.settlement import RecoveryReport, Settled, Settlement, refuse_stranger, up_to_date
 from neve.catalog.stored_table import TableState
 from neve.catalog.system_tables import SYSTEM_TABLES, ListedTable
+from neve.catalog.table import Table
 from neve.catalog.table_definition import TableDefinition
 from neve.catalog.table_meta import TableMeta
 from neve.catalog.table_name import TableName, check_namespace, similar_name_hint
 from neve.catalog.warehouse import Warehouse
+from neve.engine.table_options import TableOptions
 from neve.errors import (
     AlreadyExists,
     CatalogConflict,
@@ -137,8 +139,20 @@ class KVCatalog:
             return False
         return True
 
-    def table(self, name: str) -> CatalogTable:
-        """Open a table; raises NotFound with the most similar name."""
+    def table(
+        self, name: str, *, read_only: bool = False, options: TableOptions | None = None
+    ) -> Table:
+        """Open a table; raises NotFound with the most similar name.
+
+        One process at a time writes a table: Fenced says that another one does. `read_only` opens
+        it beside that one. Handles of one table share what they hold open.
+        """
+        table = self._live(*self._find(name), read_only=read_only, options=options)
+        _ = table.engine
+        return table
+
+    def load_table(self, name: str) -> CatalogTable:
+        """Give a table's definition, history and files, without opening its rows."""
         meta, state = self._find(name)
         return CatalogTable(self._warehouse, self._settlement, meta, state)
 
@@ -156,14 +170,16 @@ class KVCatalog:
         partition_by: Sequence[str] = (),
         sort_by: Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
-    ) -> CatalogTable:
+        options: TableOptions | None = None,
+    ) -> Table:
         """Make a table, and its namespace when missing; raises AlreadyExists for a taken name.
 
         `partition_by` has fields such as `day(ts)` or `bucket(16, id)`, `sort_by` columns with a
-        `-` before those that descend.
+        `-` before those that descend. `options` are those of the handle; its rows are opened when
+        first used.
         """
         self._warehouse.check_open()
-        return self._create(
+        meta, state = self._create(
             TableDefinition.of(
                 name,
                 schema,
@@ -173,6 +189,7 @@ class KVCatalog:
                 properties=properties,
             )
         )
+        return self._live(meta, state, read_only=False, options=options)
 
     def register_table(
         self,
@@ -184,7 +201,7 @@ class KVCatalog:
         sort_by: Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
         schema_version: int = 0,
-    ) -> CatalogTable:
+    ) -> Table:
         """Open the table of this definition, making it when missing; may be repeated.
 
         Raises CatalogConflict, with what differs in `keys`, when the table is defined in another
@@ -201,9 +218,9 @@ class KVCatalog:
             schema_version=schema_version,
         )
         try:
-            return self._create(definition)
+            return self._live(*self._create(definition), read_only=False, options=None)
         except AlreadyExists:
-            table = self.table(name)
+            table = self._live(*self._find(name), read_only=False, options=None)
         different = definition.differences(table.meta)
         if different:
             raise CatalogConflict(
@@ -222,10 +239,11 @@ class KVCatalog:
         self._warehouse.check_open()
         self._entries.rename_table(TableName.parse(old), TableName.parse(new))
 
-    def drop_table(self, name: str, purge: bool = False) -> None:
+    def drop_table(self, name: str, purge: bool = False) -> bool:
         """Drop a table, for good: nobody can commit to it any more. Raises NotFound.
 
-        Its files stay, unless `purge` has them deleted.
+        Its files stay, unless `purge` has them deleted. False says that readers' leases hold them
+        for now: `recover` deletes them once those have ended.
         """
         self._warehouse.check_open()
         announcement = self._entries.announce_drop(str(TableName.parse(name)))
@@ -234,8 +252,9 @@ class KVCatalog:
             self._settlement.settle(announcement.table_id, purge=False)
             stored = self._warehouse.stored_table(announcement.table_id)
             is_mine = stored.work.drop(purge=purge)
+        self._warehouse.live_tables.close_table(announcement.table_id)
         try:
-            self._settlement.settle_own(announcement)
+            outcome = self._settlement.settle_own(announcement)
         except (Unavailable, Conflict, OutcomeUnknown) as error:
             raise OutcomeUnknown(
                 f"the table {name!a} is dropped, but its name or files may still be there",
@@ -244,12 +263,18 @@ class KVCatalog:
             ) from error
         if not is_mine:
             raise NotFound(f"the table {name!a} was dropped by somebody else")
+        return outcome is not Settled.UNPURGED
 
     # Everything
 
     def system_table(self, name: str) -> pa.Table:
         """Give `__tables`, `__snapshots` or `__files` as they are now."""
         self._warehouse.check_open()
+        if not isinstance(name, str):
+            raise InvalidArgument(
+                f"a system table's name is text, not {type(name).__name__}",
+                hint=f"There are {', '.join(SYSTEM_TABLES)}",
+            )
         listing = SYSTEM_TABLES.get(name)
         if listing is None:
             raise NotFound(
@@ -280,7 +305,19 @@ class KVCatalog:
             probe_listing(objects, ids)
         self._entries.begin()
 
-    def _create(self, definition: TableDefinition) -> CatalogTable:
+    def _live(
+        self, meta: TableMeta, state: TableState, *, read_only: bool, options: TableOptions | None
+    ) -> Table:
+        return Table(
+            self._warehouse,
+            self._settlement,
+            meta,
+            state,
+            options=options,
+            read_only=read_only,
+        )
+
+    def _create(self, definition: TableDefinition) -> tuple[TableMeta, TableState]:
         meta, announcement = self._entries.add_table(definition, self._warehouse.ids.uuid())
         stored = self._warehouse.stored_table(meta.table_id)
         try:
@@ -293,7 +330,7 @@ class KVCatalog:
             ) from error
         # The catalog's copy is what the table was begun with: there is nothing to settle.
         self._settlement.withdraw_if_possible(announcement)
-        return CatalogTable(self._warehouse, self._settlement, meta, state)
+        return meta, state
 
     def _find(self, name: str) -> tuple[TableMeta, TableState]:
         """Read a table in both stores, and settle it when they differ; raises NotFound."""
@@ -345,5 +382,5 @@ def open_kv_catalog(
             f"a location is text or a path, not {type(text).__name__}",
             hint="Give a directory, s3://bucket/prefix or memory://name",
         )
-    objects = open_store(text, storage_options=storage_options, clock=clock, ids=ids)
+    objects = open_store(text, storage_options=storage_options, clock=clock, ids=ids, create=create)
     return KVCatalog(objects, clock=clock, ids=ids, create=create)

@@ -15,7 +15,8 @@ that one. Settling looks at both stores and may be repeated:
     a name               empty                    begins the table: the name was its promise
     a name               dropped                  takes the name away
     an older copy        live                     brings the copy up to date
-    no name              dropped, to be purged    deletes the files, then all history but the head
+    no name              dropped, to be purged    deletes the files, then all history but the head;
+                                                  nothing while a reader's lease is in force
     anything else                                 has nothing to do
 
 T1  A name that was given is never lost before its table is marked dropped.
@@ -50,7 +51,7 @@ class Settled(StrEnum):
     UPDATED = "updated"
     REMOVED = "removed"
     UNPURGED = "unpurged"
-    """Dropped, and its files are still to be deleted."""
+    """Dropped, and its files are still to be deleted; readers' leases may hold them."""
     PURGED = "purged"
 
 
@@ -127,9 +128,10 @@ class Settlement:
             logger.warning("left announced table=%s cause=%s", announcement.table_id, error)
 
     def settle_own(self, announcement: Announcement) -> Settled:
-        """Settle a table after one's own commit, and withdraw the announcement."""
+        """Settle a table after one's own commit; the announcement leaves once that is for good."""
         outcome = self.settle(announcement.table_id, purge=True)
-        self._entries.withdraw(announcement)
+        if outcome in _SETTLED_FOR_GOOD:
+            self._entries.withdraw(announcement)
         return outcome
 
     def settle_announced(self) -> RecoveryReport:
@@ -180,10 +182,7 @@ class Settlement:
         if is_named:
             self._entries.remove_table(stored.table_id)
         if stored.work.is_to_be_purged():
-            if not purge:
-                return Settled.UNPURGED
-            stored.purge()
-            return Settled.PURGED
+            return Settled.PURGED if purge and stored.purge() else Settled.UNPURGED
         return Settled.REMOVED if is_named else Settled.NOTHING
 
     def _update(self, stored: StoredTable, meta: TableMeta) -> Settled:

@@ -9,7 +9,7 @@ O1  Every column is there, primitive, and named once.
 O2  A name that holds a comma or begins with `-` cannot be told from others here, and is refused.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -44,6 +44,10 @@ class SortOrder:
         if isinstance(texts, str):
             raise InvalidArgument(
                 "sort columns were given as one text", hint=f"Pass a list: [{texts[:64]!r}]"
+            )
+        if not isinstance(texts, Iterable):
+            raise InvalidArgument(
+                f"sort columns are a list, not {type(texts).__name__}", hint="Write ['-amount']"
             )
         order = cls(tuple(_parse_field(text, schema) for text in texts))
         order.check(schema)

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 from neve.catalog.sort_order import SortOrder
 from neve.catalog.table_meta import TableMeta
-from neve.errors import Corruption, NeveError, NotFound
+from neve.engine.table_parts import TableParts
+from neve.errors import Corruption, InvalidArgument, NeveError, NotFound
+from neve.manifest.leases import Leases
 from neve.manifest.manifest_store import ManifestStore
 from neve.manifest.sessions import ReadSession
 from neve.manifest.table_head import HEAD_KEY, TableHead
@@ -63,11 +65,14 @@ class StoredTable:
         self.table_id = table_id
         self.paths = TablePaths(table_id)
         self.objects = objects
+        self._clock = clock
+        self._ids = ids
         self.store = ManifestStore(
             objects, self.paths.manifest, clock=clock, ids=ids, fold_entries=fold_versions
         )
         self.versions = TableVersions(self.store, clock=clock)
         self.work = TableWork(self.versions, clock=clock)
+        self._leases = Leases(objects, self.paths.manifest, clock=clock, ids=ids)
         # Safe on their own: a text is parsed to the same value, whoever does it.
         self._schemas: dict[str, TableSchema] = {}
         self._specs: dict[str, PartitionSpec] = {}
@@ -77,6 +82,19 @@ class StoredTable:
         """Where the table's files are, as a URI."""
         root = self.objects.location
         return f"{root}{'' if root.endswith('/') else '/'}{self.paths.root}"
+
+    def parts(self, properties: Mapping[str, str]) -> TableParts:
+        """Give what a live table of these properties stands on."""
+        return TableParts(
+            objects=self.objects,
+            paths=self.paths,
+            versions=self.versions,
+            work=self.work,
+            leases=self._leases,
+            clock=self._clock,
+            ids=self._ids,
+            properties=properties,
+        )
 
     def find_head(self) -> TableHead | None:
         """Give the head; None when the store was never begun."""
@@ -148,20 +166,32 @@ class StoredTable:
             specs={meta.spec_id: meta.spec},
         )
 
-    def purge(self) -> int:
-        """Delete the files of a dropped table and all of its history; gives how many files went.
+    def purge(self) -> bool:
+        """Delete the files of a dropped table and all of its history; False when readers hold them.
+
+        1. Look for leases. Whoever takes one from now on finds the table dropped, so those that
+           are seen here are all there will be; while one is in force, nothing is deleted.
+        2. Delete the files, then the leases that ended.
+        3. Forget everything but the head, and with it the word that files are to be deleted.
 
         May be repeated: what a run leaves behind, the next one finds. Files may come back when the
         power goes right afterwards; nobody reads them then.
         """
+        known_ms = self.versions.head().last_transaction_ms
+        lease_count = sum(1 for _ in self._leases.unexpired(known_ms=known_ms))
+        if lease_count:
+            logger.warning("put off purge table=%s leases=%d", self.table_id, lease_count)
+            return False
         # All names first: a listing may skip files while others are deleted.
-        paths = [info.path for info in self.objects.list(f"{self.paths.root}/")]
-        for path in paths:
-            self.objects.delete(path)
+        for path in [info.path for info in self.objects.list(f"{self.paths.root}/")]:
+            # A stranger's file may have a name that no store takes: it is not the table's.
+            with suppress(InvalidArgument):
+                self.objects.delete(path)
+        self._leases.remove_expired(known_ms=known_ms)
         self.work.forget()
         self.store.checkpoint()
         self.store.collect_once()
-        return len(paths)
+        return True
 
     def tidy(self) -> None:
         """Publish a checkpoint when one is due, and delete what it makes superfluous."""

@@ -1,6 +1,6 @@
 """TableDefinition: a table as somebody asks for it, checked before anything is written."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID
@@ -95,6 +95,11 @@ class TableDefinition:
 def _table_schema(
     schema: pa.Schema | TableSchema, primary_key: Sequence[str], schema_version: int
 ) -> TableSchema:
+    if not isinstance(primary_key, Iterable):
+        raise InvalidArgument(
+            f"a primary key is a list of columns, not {type(primary_key).__name__}",
+            hint="Write ['id']",
+        )
     if isinstance(schema, pa.Schema):
         columns = TableSchema.from_arrow(schema, primary_key=primary_key)
     elif isinstance(schema, TableSchema):
@@ -110,9 +115,11 @@ def _table_schema(
             f"a schema is a pyarrow.Schema or a TableSchema, not {type(schema).__name__}",
             hint="pa.schema([pa.field('id', pa.int64())])",
         )
-    if not 0 <= schema_version <= _SCHEMA_VERSION_MAX:
+    # Not bool, which counts as int, nor what only the type checker would refuse.
+    if type(schema_version) is not int or not 0 <= schema_version <= _SCHEMA_VERSION_MAX:
         raise InvalidArgument(
-            f"schema version {schema_version}", hint=f"Count from 0 to {_SCHEMA_VERSION_MAX}"
+            f"the schema version cannot be {schema_version!a}",
+            hint=f"Count from 0 to {_SCHEMA_VERSION_MAX:,}",
         )
     return replace(columns, schema_id=schema_version)
 

@@ -152,7 +152,8 @@ class TableMeta:
                 document.integer("format_version"),
             )
         except (NeveError, ValueError, StopIteration) as error:
-            raise Corruption(f"a table's definition cannot be: {error}", path=path) from error
+            reason = error.message if isinstance(error, NeveError) else error
+            raise Corruption(f"a table's definition cannot be: {reason}", path=path) from error
         return meta
 
     def _check(self, fingerprint: str, primary_key: Iterable[str], format_version: int) -> None:

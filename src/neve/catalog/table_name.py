@@ -34,7 +34,7 @@ class TableName:
     @classmethod
     def parse(cls, text: str) -> "TableName":
         """Read `namespace.table`; raises InvalidArgument."""
-        _check_whole(text, what="table name")
+        check_name_text(text, what="table name")
         namespace, dot, table = text.rpartition(".")
         if not dot:
             check_name(text, what="table name")
@@ -52,7 +52,7 @@ class TableName:
 
 def check_namespace(text: str) -> None:
     """Refuse, with InvalidArgument, what cannot be the name of a namespace."""
-    _check_whole(text, what="namespace")
+    check_name_text(text, what="namespace")
     for part in text.split("."):
         check_name(part, what="namespace")
 
@@ -69,7 +69,8 @@ def similar_name_hint(name: str, names: Iterable[str]) -> str | None:
     return f"Did you mean {similar[0]!a}?" if similar else None
 
 
-def _check_whole(text: str, *, what: str) -> None:
+def check_name_text(text: str, *, what: str) -> None:
+    """Refuse, with InvalidArgument, what is no text, or longer than any name."""
     if not isinstance(text, str):
         raise InvalidArgument(
             f"a {what} is text, not {type(text).__name__}", hint='Write "shop.orders"'

@@ -34,7 +34,7 @@ FILES_SCHEMA: Final = pa.schema(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableStats:
+class VersionStats:
     """Sums over the files of one Version."""
 
     version: int
@@ -104,10 +104,10 @@ class VersionView:
         }
         return pa.Table.from_pydict(columns, schema=FILES_SCHEMA)
 
-    def stats(self) -> TableStats:
+    def stats(self) -> VersionStats:
         """Add its files up."""
         files = list(self.version.files.values())
-        return TableStats(
+        return VersionStats(
             version=self.number,
             row_count=self.version.row_count,
             deleted_count=sum(file.deleted_count for file in files),

@@ -5,6 +5,7 @@ from threading import Lock
 from typing import Final
 
 from neve.catalog.catalog_entries import CatalogEntries
+from neve.catalog.live_tables import LiveTables
 from neve.catalog.stored_table import StoredTable
 from neve.errors import Closed
 from neve.storage.clock import Clock, IdSource
@@ -24,6 +25,7 @@ class Warehouse:
         self.ids = ids
         # Safe on its own.
         self.entries = CatalogEntries(objects, clock=clock, ids=ids)
+        self.live_tables = LiveTables()
         # Guarded by _lock.
         self._lock = Lock()
         self._tables: OrderedDict[str, StoredTable] = OrderedDict()
@@ -51,7 +53,8 @@ class Warehouse:
             )
 
     def close(self) -> None:
-        """Take no more calls; twice is no error."""
+        """Close every open table, and take no more calls; twice is no error."""
+        self.live_tables.close()
         with self._lock:
             self._is_closed = True
             self._tables.clear()

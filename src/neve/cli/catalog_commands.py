@@ -106,13 +106,22 @@ def create(
 def drop(
     *, name: str, purge: bool, lake: str, storage_options: tuple[str, ...], as_json: bool
 ) -> None:
-    """Drop a table, for good. Its files stay, unless --purge is given."""
+    """Drop a table, for good. Its files stay, unless --purge is given.
+
+    Files that a reader has a lease on are not deleted; `neve.open(...).recover()` in Python deletes
+    them once the lease has ended.
+    """
     with open_lake(lake, storage_options) as catalog:
-        catalog.drop_table(name, purge=purge)
+        is_done = catalog.drop_table(name, purge=purge)
     if as_json:
-        _write_json({"dropped": name, "purged": purge})
+        _write_json({"dropped": name, "purged": purge and is_done})
+        return
+    page = Page()
+    if is_done:
+        page.line(f"dropped {shown_text(name)}{' and deleted its files' if purge else ''}")
     else:
-        Page().line(f"dropped {shown_text(name)}{' and deleted its files' if purge else ''}")
+        page.line(f"dropped {shown_text(name)}; readers still hold its files")
+        page.line("once their leases have ended, neve.open(...).recover() in Python deletes them")
 
 
 @click.command()
@@ -160,7 +169,7 @@ def tables(
 def describe(*, name: str, lake: str, storage_options: tuple[str, ...], as_json: bool) -> None:
     """Show the definition of a table: columns, key, partitions, properties."""
     with open_lake(lake, storage_options) as catalog:
-        table = catalog.table(name)
+        table = catalog.load_table(name)
         if as_json:
             _write_json(table_json(table))
         else:
@@ -173,7 +182,7 @@ def describe(*, name: str, lake: str, storage_options: tuple[str, ...], as_json:
 def history(*, name: str, lake: str, storage_options: tuple[str, ...], as_json: bool) -> None:
     """Show the versions of a table that are kept, the oldest first."""
     with open_lake(lake, storage_options) as catalog:
-        table = catalog.table(name)
+        table = catalog.load_table(name)
         if as_json:
             document = JsonDocument()
             document.members({"table": table.name})
@@ -185,7 +194,7 @@ def history(*, name: str, lake: str, storage_options: tuple[str, ...], as_json: 
 
 def _overview(catalog: KVCatalog, name: str) -> dict[str, Json]:
     try:
-        stats = catalog.table(name).stats()
+        stats = catalog.load_table(name).stats()
     except NeveError as error:
         # The others are listed all the same.
         return {"name": name, "error": str(error)}

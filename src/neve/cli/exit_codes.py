@@ -42,7 +42,7 @@ def report_failure(error: BaseException) -> int:
             )
             return OUTPUT_FAILED
         case NeveError():
-            _say(_what_and_where(error), error.hint)
+            _say(error.what_and_where, error.hint)
             return error.exit_code
         case click.exceptions.NoArgsIsHelpError():
             error.show()
@@ -62,13 +62,6 @@ def report_failure(error: BaseException) -> int:
             what = f"{type(error).__name__}: {error}"
             _say(f"unexpected {what}", "This is a bug in neve: please report the lines above")
             return BUG
-
-
-def _what_and_where(error: NeveError) -> str:
-    where = "" if error.path is None else f" in {error.path}"
-    if error.offset is not None:
-        where += f" at byte {error.offset:,}"
-    return f"{error.message}{where}"
 
 
 def _say(message: str, hint: str | None) -> None:

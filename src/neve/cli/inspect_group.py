@@ -5,6 +5,7 @@ from typing import Final
 from neve.cli.lazy_group import LazyCommand, LazyGroup
 
 _COMMANDS: Final = {
+    "dv": LazyCommand("neve.cli.inspect_dv", "dv", "A Puffin file of deletion vectors"),
     "manifest": LazyCommand(
         "neve.cli.inspect_manifest", "manifest", "An object of a manifest store, or a whole store"
     ),

@@ -6,6 +6,8 @@ HEAD · segment 3 · checkpoint: none · transaction 9f86d081 · epoch 3c…
 │ put  root                       74  {"format":1,"namespaces":{},…}
 ╰─
 ✔ the chain is whole up to HEAD
+
+No line is wider than the page: records are clipped, all other lines broken between words.
 """
 
 import re
@@ -17,9 +19,11 @@ from typing import Final
 import click
 from rich.text import Text
 
+from neve.cli.fitted_text import clipped, wrapped
 from neve.cli.log_file import open_log_file
 from neve.cli.manifest_parts import (
     ChainJudge,
+    Content,
     InspectedStore,
     ManifestPart,
     inspect_store,
@@ -32,6 +36,7 @@ from neve.cli.manifest_words import content_json, lines_of, title_of
 from neve.cli.output import JsonDocument, Page
 from neve.cli.shown_text import Json, counted, shown_text
 from neve.errors import Corruption, InvalidArgument, LimitExceeded
+from neve.manifest import mrub_pb2
 from neve.manifest.documents import Head, Segment, StorePaths
 from neve.manifest.frame import FRAME_BYTES_MAX
 from neve.manifest.state import State
@@ -39,6 +44,8 @@ from neve.storage.local_store import LocalStore
 from neve.storage.object_store import ObjectStore
 
 _LINES_DRAWN: Final = 200
+_CORNER: Final = "╭─ "
+_BAR: Final = "│ "
 _NUMBERED: Final = re.compile(r"(?:seg|ckpt)-([0-9]{20})")
 _STORES_NAMED: Final = 5
 
@@ -62,10 +69,8 @@ def manifest(*, path: str, as_json: bool, limit: int | None, strict: bool) -> No
     if Path(path).is_dir():
         problems = _show_store(path, as_json=as_json, limit=limit)
         if strict and problems:
-            raise Corruption(
-                f"the store is damaged in {counted(len(problems), 'place')}: {problems[0]}",
-                path=path,
-            )
+            # What is wrong has been shown.
+            raise Corruption("the manifest store is damaged", path=path)
     else:
         _show_object(path, as_json=as_json, limit=limit)
 
@@ -100,7 +105,7 @@ def _show_object(path: str, *, as_json: bool, limit: int | None) -> None:
         return
     page = Page()
     drawing = _Drawing(page.columns, _LINES_DRAWN if limit is None else limit)
-    page.line(Text.assemble((shown_text(part.name), "bold"), f"  {part.byte_count:,} bytes"))
+    page.lines(drawing.title(part.name, counted(part.byte_count, "byte")))
     page.lines(drawing.box(part))
     page.lines(drawing.rest())
 
@@ -184,10 +189,13 @@ class _StoreView:
     def segments(self) -> Iterator[ManifestPart]:
         head = self.judge.head
         covered = 0 if head is None else head.checkpoint
-        for part in segment_parts(self.objects, self.paths, self.store.segments):
+        for number, part in segment_parts(self.objects, self.paths, self.store.segments):
             self._note(part)
-            if isinstance(part.content, Segment) and part.content.number > covered:
-                self.judge.follow(part.content)
+            if number > covered:
+                if isinstance(part.content, Segment):
+                    self.judge.follow(part.content)
+                else:
+                    self.judge.pass_over(number)
             yield part
         self.judge.end()
 
@@ -220,7 +228,7 @@ class _Drawing:
             counted(len(store.segments), "segment"),
             counted(len(store.leases), "lease"),
         ]
-        yield Text.assemble((shown_text(path), "bold"), (f"  {' · '.join(counts)}", "dim"))
+        yield from self.title(path, " · ".join(counts))
         if store.head is not None:
             yield from self.box(store.head)
         for part in view.checkpoints():
@@ -230,32 +238,54 @@ class _Drawing:
         for part in view.leases():
             yield from self.box(part)
         for name in store.foreign:
-            yield Text(f"? {shown_text(name)}: no object of a store; it is passed over", "yellow")
+            words = f"? {shown_text(name)}: no object of a store; it is passed over"
+            yield from self._wrapped(Text(words, "yellow"))
         yield from self.rest()
         problems = view.problems()
         for problem in problems:
-            yield Text(f"✗ {shown_text(problem)}", "bold red")
+            yield from self._wrapped(Text(f"✗ {shown_text(problem)}", "bold red"))
         if not problems:
             yield Text("✔ the chain is whole up to HEAD", "green")
 
+    def title(self, name: str, facts: str) -> Iterator[Text]:
+        yield from self._wrapped(
+            Text.assemble((shown_text(name), "bold"), (f"  {facts}", "dim")),
+        )
+
     def box(self, part: ManifestPart) -> Iterator[Text]:
         if part.content is None:
-            damage = shown_text(part.damage or "")
-            yield Text(f"✗ {shown_text(part.name)}: {damage}", "bold red")
+            # Why, the verdict at the end tells.
+            facts = f"{counted(part.byte_count, 'byte')} · damaged"
+            yield from self._wrapped(Text(f"✗ {shown_text(part.name)} · {facts}", "bold red"))
             return
-        lines = lines_of(part.content, columns=self._columns - 2)
+        title = Text(title_of(part.content))
+        lines = lines_of(part.content, columns=self._columns - len(_BAR))
         first = next(lines, None)
         if first is None:
-            yield Text(title_of(part.content))
+            yield from self._wrapped(title)
             return
-        yield Text.assemble(("╭─ ", "dim"), title_of(part.content))
+        corner = _CORNER
+        for piece in wrapped(title, self._columns - len(corner), indent=0):
+            yield Text.assemble((corner, "dim"), piece)
+            corner = f"{_BAR} "
         for line in (first, *lines):
             if self._room <= 0:
                 self._left_out += 1
                 continue
             self._room -= 1
-            yield Text.assemble(("│ ", "dim"), line)
+            yield from self._in_box(line, part.content)
         yield Text("╰─", "dim")
+
+    def _in_box(self, line: Text, content: Content) -> Iterator[Text]:
+        columns = self._columns - len(_BAR)
+        # The end of a file's line are facts, that of a record's a value that may be long.
+        is_file = isinstance(content, mrub_pb2.Manifest)
+        pieces = wrapped(line, columns, indent=2) if is_file else (clipped(line, columns),)
+        for piece in pieces:
+            yield Text.assemble((_BAR, "dim"), piece)
+
+    def _wrapped(self, text: Text) -> Iterator[Text]:
+        return wrapped(text, self._columns, indent=2)
 
     def rest(self) -> Iterator[Text]:
         if self._left_out:

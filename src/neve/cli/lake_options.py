@@ -1,15 +1,13 @@
 """What every command on a warehouse takes: where it is, how to reach it, how to answer."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeVar
-from urllib.parse import unquote, urlsplit
 
 import click
 
 import neve
 from neve.catalog.kv_catalog import KVCatalog
-from neve.errors import InvalidArgument, NotFound
+from neve.errors import InvalidArgument
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
@@ -39,9 +37,6 @@ def on_a_lake(command: Command) -> Command:
 
 def open_lake(lake: str, storage_options: tuple[str, ...], *, create: bool = False) -> KVCatalog:
     """Open a warehouse; without `create`, one that is not there is NotFound and stays so."""
-    directory = _directory_of(lake)
-    if not create and directory is not None and not directory.is_dir():
-        raise NotFound(f"there is no directory {lake}", hint="Check --lake")
     options = pairs_of(storage_options, what="storage option", show_value=False)
     return neve.open(lake, storage_options=options, create=create)
 
@@ -58,10 +53,3 @@ def pairs_of(texts: tuple[str, ...], *, what: str, show_value: bool = True) -> d
             raise InvalidArgument(f"the {what} {name!a} is given twice", hint="Give it once")
         pairs[name] = value
     return pairs
-
-
-def _directory_of(lake: str) -> Path | None:
-    """Give the directory a location names; None for other stores."""
-    if lake.startswith("file:"):
-        return Path(unquote(urlsplit(lake).path))
-    return None if "://" in lake else Path(lake)

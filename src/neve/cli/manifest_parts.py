@@ -62,7 +62,8 @@ class ChainJudge:
     head: Head | None
     problems: list[str] = field(default_factory=list)
     _reached: int = 0
-    _transaction: bytes = b""
+    _transaction: bytes | None = b""
+    """Of the last segment; None when that could not be read."""
 
     def begin(self, checkpoint: State) -> None:
         """Start behind a checkpoint."""
@@ -74,9 +75,17 @@ class ChainJudge:
             return
         if segment.number != self._reached + 1:
             self.problems.append(f"segment {self._reached + 1} is missing")
-        elif segment.previous != self._transaction:
+        elif self._transaction is not None and segment.previous != self._transaction:
             self.problems.append(f"segment {segment.number} does not follow the one before it")
         self._reached, self._transaction = segment.number, segment.transaction
+
+    def pass_over(self, number: int) -> None:
+        """Take the next segment, which cannot be read: it is there, and what it follows unknown."""
+        if self.head is None or number > self.head.segment:
+            return
+        if number != self._reached + 1:
+            self.problems.append(f"segment {self._reached + 1} is missing")
+        self._reached, self._transaction = number, None
 
     def end(self) -> None:
         """Compare the end with HEAD."""
@@ -84,7 +93,7 @@ class ChainJudge:
             return
         if self._reached < self.head.segment:
             self.problems.append(f"segment {self._reached + 1} is missing, which HEAD needs")
-        elif self._transaction != self.head.transaction:
+        elif self._transaction is not None and self._transaction != self.head.transaction:
             self.problems.append("the last segment is not the one that HEAD names")
 
 
@@ -166,10 +175,11 @@ def inspect_store(objects: ObjectStore, paths: StorePaths, *, shown: str) -> Ins
 
 def segment_parts(
     objects: ObjectStore, paths: StorePaths, numbers: tuple[int, ...]
-) -> Iterator[ManifestPart]:
-    """Read segments one by one."""
+) -> Iterator[tuple[int, ManifestPart]]:
+    """Read segments one by one, each with its number."""
     for number in numbers:
-        yield read_part(objects, paths.segment(number), name=f"segment {number}", number=number)
+        path = paths.segment(number)
+        yield number, read_part(objects, path, name=f"segment {number}", number=number)
 
 
 def _or(number: int | None, otherwise: int) -> int:

@@ -36,7 +36,7 @@ def title_of(content: Content) -> str:
     """Say in one line what an object is."""
     match content:
         case Head():
-            checkpoint = f"checkpoint {content.checkpoint}" if content.checkpoint else "none"
+            checkpoint = content.checkpoint or "none"
             return (
                 f"HEAD · segment {content.segment} · checkpoint: {checkpoint} · transaction "
                 f"{_transaction(content.transaction)} · epoch {content.epoch:x}"

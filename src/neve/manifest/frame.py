@@ -65,6 +65,8 @@ def decode_frame(
         raise _damaged("this is no manifest object of neve", path)
     if len(frame) != HEADER_BYTES + length + _TRAILER.size:
         raise _damaged(f"a manifest object is {len(frame)} bytes long and says otherwise", path)
+    if length > FRAME_BYTES_MAX:
+        raise _damaged(f"a manifest object of {length:,} bytes is larger than any is", path)
     (stored_crc,) = _TRAILER.unpack_from(frame, len(frame) - _TRAILER.size)
     if google_crc32c.value(frame[: -_TRAILER.size]) != stored_crc:
         raise _damaged("a manifest object's checksum does not match", path)

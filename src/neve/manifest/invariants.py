@@ -16,7 +16,6 @@ Breaking one of them is a bug of the committer, or damage: InvariantViolation sa
 nothing was written.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Final
@@ -76,18 +75,15 @@ def check_file(file: DataFile) -> None:
 def check_added(version: Version, edit: VersionEdit) -> None:
     """Check an edit's new files among the others of the Version it made (V1, V6).
 
+    The Version before obeyed the rules, so a new file can only break them with its neighbours.
     Files of level 0 may overlap, and row ids that were never given out before are new: so a flush
     costs nothing here.
     """
-    added = [file for file in edit.added if file.level > 0]
-    if added:
-        low = min(file.key_min for file in added)
-        high = max(file.key_max for file in added)
-        _check_overlaps(
-            file
-            for file in version.files.values()
-            if file.level > 0 and file.key_min <= high and low <= file.key_max
-        )
+    order = version.key_order
+    for file in edit.added:
+        if file.level > 0:
+            for path in order.neighbours(file):
+                _refuse_overlap(file, version.files[path])
     old_ids = any(
         file.first_row_id is not None and file.first_row_id < version.first_row_id
         for file in edit.added
@@ -101,7 +97,8 @@ def check_version(version: Version) -> None:
     """Check a whole Version (V1 to V3, V5, V6)."""
     for file in version.files.values():
         check_file(file)
-    _check_overlaps(file for file in version.files.values() if file.level > 0)
+    for left, right in version.key_order.adjacent():
+        _refuse_overlap(version.files[left], version.files[right])
     _check_row_ids(version.files.values())
 
 
@@ -147,17 +144,12 @@ def check_definition(
             raise InvariantViolation(f"V9: a file refers to {key}, which there is not")
 
 
-def _check_overlaps(files: Iterable[DataFile]) -> None:
-    by_place: defaultdict[object, list[DataFile]] = defaultdict(list)
-    for file in files:
-        by_place[file.level, file.spec_id, file.partition].append(file)
-    for neighbours in by_place.values():
-        neighbours.sort(key=lambda file: file.key_min)
-        for left, right in pairwise(neighbours):
-            if left.key_max >= right.key_min:
-                raise InvariantViolation(
-                    f"V1: in level {left.level}, {left.path} overlaps", path=right.path
-                )
+def _refuse_overlap(one: DataFile, other: DataFile) -> None:
+    if one.key_min <= other.key_max and other.key_min <= one.key_max:
+        left, right = sorted((one, other), key=lambda file: (file.key_min, file.path))
+        raise InvariantViolation(
+            f"V1: in level {left.level}, {left.path} overlaps", path=right.path
+        )
 
 
 def _check_row_ids(files: Iterable[DataFile]) -> None:

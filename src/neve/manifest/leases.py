@@ -12,15 +12,20 @@ collector's step 1 and is seen in its step 2.
 G1  A lease ends by itself: a reader that died delays deleting by its time, no longer.
 G2  A reader that did not renew in time stops with Fenced before it touches a file that may be gone.
     It judges that by its own monotonic clock and by the wall clock, whichever is further, and stops
-    a safety margin early. What has lapsed is never renewed.
+    a safety margin early. What has lapsed is never renewed, what was deleted never brought back.
+G3  Only objects named as `take` names them are leases; others belong to somebody else.
+G4  A lease that ends later than any may was taken by a clock that is wrong by more than clocks may
+    differ. It is not honoured: it could hold files back for years.
 """
 
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from threading import Lock
 from typing import Final
 
 from neve.errors import (
+    AlreadyExists,
     Corruption,
     Fenced,
     InvalidArgument,
@@ -35,6 +40,10 @@ from neve.storage.object_store import ObjectStore
 LEASE_SECONDS_MAX: Final = 24 * 60 * 60
 _MARGIN: Final = 0.8
 """Share of a lease's time that its holder relies on; the rest is for clocks that differ."""
+_AHEAD_MS_MAX: Final = int(LEASE_SECONDS_MAX * (2 - _MARGIN) * 1_000)
+"""How far ahead the end of a lease can be: the longest one, by a clock as wrong as any may be."""
+_RENEWALS_AT_ONCE: Final = 8
+_NAME: Final = re.compile(r"[0-9a-f]{32}")
 
 
 class HeldLease:
@@ -51,7 +60,9 @@ class HeldLease:
         # guarded by _lock; it is never held while the store is asked
         self._trusted_until = float("inf")
         self._trusted_until_ms = float("inf")
-        self._write()
+        self._tag: str | None = None
+        """Of the lease as this process wrote it last; None when an answer was lost."""
+        self._write(is_new=True)
 
     def renew(self) -> None:
         """Hold the lease for its whole time from now on; raises Fenced when it has lapsed."""
@@ -79,25 +90,53 @@ class HeldLease:
             self._trusted_until = float("-inf")
         self._leases.objects.delete(self._path)
 
-    def _write(self) -> None:
+    def _write(self, *, is_new: bool = False) -> None:
         clock = self._leases.clock
         started, started_ms = clock.monotonic(), clock.now_ms()
-        self._leases.write(
-            Lease(
-                lease_id=self.lease_id,
-                version=self.version,
-                expires_ms=started_ms + int(self._seconds * 1_000),
-            )
+        lease = Lease(
+            lease_id=self.lease_id,
+            version=self.version,
+            expires_ms=started_ms + int(self._seconds * 1_000),
         )
+        with self._lock:
+            tag, self._tag = self._tag, None
+        tag = self._create(encode_lease(lease)) if is_new else self._replace(lease, tag)
         with self._lock:
             # It may have lapsed, or been given up, while the store took its time.
             has_lapsed = self._has_lapsed_locked()
             if not has_lapsed:
+                self._tag = tag
                 self._trusted_until = started + self._seconds * _MARGIN
                 self._trusted_until_ms = started_ms + self._seconds * _MARGIN * 1_000
         if has_lapsed:
             self._leases.objects.delete(self._path)
             raise self._fenced()
+
+    def _create(self, payload: bytes) -> str:
+        tag = self._leases.objects.put_if_absent(self._path, payload)
+        if tag is None:
+            raise AlreadyExists("another lease has this id", path=self._path)
+        return tag
+
+    def _replace(self, lease: Lease, tag: str | None) -> str:
+        """Replace the lease if it is still there; raises Fenced when it is not."""
+        objects = self._leases.objects
+        # Another thread's renewal, or an earlier one that was late, may come in between.
+        for _ in range(_RENEWALS_AT_ONCE):
+            try:
+                known = tag or objects.get(self._path).tag
+            except NotFound as error:
+                with self._lock:
+                    self._trusted_until = float("-inf")
+                raise Fenced(
+                    f"the lease on version {self.version} is gone",
+                    path=self._path,
+                    hint="its files may be deleted: take a new snapshot",
+                ) from error
+            tag = objects.put_if_match(self._path, encode_lease(lease), tag=known)
+            if tag is not None:
+                return tag
+        raise Unavailable("the lease was renewed by too many at once", path=self._path)
 
     def _refuse_lapsed(self) -> None:
         with self._lock:
@@ -134,33 +173,45 @@ class Leases:
             )
         return HeldLease(self, self._ids.uuid().hex, version, seconds)
 
-    def write(self, lease: Lease) -> None:
-        """Create or replace a lease."""
-        self.objects.put(self.paths.lease(lease.lease_id), encode_lease(lease))
+    def unexpired(self, *, known_ms: int = 0) -> Iterator[Lease]:
+        """Give the leases that are in force; damaged ones count as in force for any Version.
 
-    def unexpired(self) -> Iterator[Lease]:
-        """Give the leases that are in force; damaged ones count as in force for any Version."""
+        `known_ms` is a time that has passed, whatever the clock says.
+        """
         now_ms = self.clock.now_ms()
-        for path in [found.path for found in self.objects.list(self.paths.leases)]:
+        for path in self._paths():
             try:
                 lease = decode_lease(self.objects.get(path).payload, path=path)
             except NotFound:
                 continue
             except Corruption:
                 lease = Lease(lease_id="", version=0, expires_ms=now_ms + 1)
-            if lease.expires_ms > now_ms:
+            if _is_in_force(lease, now_ms, known_ms):
                 yield lease
 
-    def remove_expired(self) -> int:
+    def remove_expired(self, *, known_ms: int = 0) -> int:
         """Delete leases that ended; gives how many."""
         now_ms = self.clock.now_ms()
         count = 0
-        for path in [found.path for found in self.objects.list(self.paths.leases)]:
+        for path in self._paths():
             try:
                 lease = decode_lease(self.objects.get(path).payload, path=path)
             except (NotFound, Corruption):
                 continue
-            if lease.expires_ms <= now_ms:
+            if not _is_in_force(lease, now_ms, known_ms):
                 self.objects.delete(path)
                 count += 1
         return count
+
+    def _paths(self) -> list[str]:
+        """Paths of what `take` has created (G3)."""
+        start = len(self.paths.leases)
+        return [
+            found.path
+            for found in self.objects.list(self.paths.leases)
+            if _NAME.fullmatch(found.path, start)
+        ]
+
+
+def _is_in_force(lease: Lease, now_ms: int, known_ms: int) -> bool:
+    return now_ms < lease.expires_ms <= max(now_ms, known_ms) + _AHEAD_MS_MAX  # G1, G4

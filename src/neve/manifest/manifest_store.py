@@ -104,6 +104,11 @@ class ManifestStore:
         """Give the newest state."""
         return ReadSession(self._refresh(self._patience()).state)
 
+    def read_known(self) -> ReadSession:
+        """Give the newest state that this process knows of; reads only when it knows none."""
+        known = self._known
+        return self.read() if known is None else ReadSession(known.state)
+
     def open(self) -> ReadSession:
         """Give the newest state after finishing what writers that died have decided.
 
@@ -139,18 +144,22 @@ class ManifestStore:
                     path=self.log.paths.prefix,
                     hint="read again and repeat the change",
                 )
-            staged.read_keys |= session.read_keys
-            staged.read_prefixes |= session.read_prefixes
+            staged.read_like(session)
             staged.staged.update(session.staged)
 
         return self._submit(run).segment
 
-    def checkpoint_once(self) -> bool:
-        """Publish a checkpoint if one is due; False when none is."""
+    def checkpoint_once(self, *, seconds: float | None = None) -> bool:
+        """Publish a checkpoint if one is due; False when none is.
+
+        It keeps trying for `seconds`, or else for as long as a commit does.
+        """
         known = self._known
         if known is None or not self._checkpoint_is_due(known):
             return False
-        return self.checkpoint()
+        patience = self._patience(seconds)
+        loaded = self._refresh(patience)  # another one may have published it meanwhile
+        return self._checkpoint_is_due(loaded) and self._publish(loaded, patience)
 
     def checkpoint(self) -> bool:
         """Publish a checkpoint of the newest state; False when there already is one."""
@@ -158,6 +167,9 @@ class ManifestStore:
         loaded = self._refresh(patience)
         if loaded.state.segment == loaded.state.checkpoint:
             return False
+        return self._publish(loaded, patience)
+
+    def _publish(self, loaded: Loaded, patience: Patience) -> bool:
         folded = loaded.state.folded(self._fold_entries)
         published = self.log.publish_checkpoint(folded, patience)
         if published:
@@ -291,5 +303,5 @@ class ManifestStore:
             state.change_bytes >= max(half, _CHECKPOINT_BYTES_MIN)
         )
 
-    def _patience(self) -> Patience:
-        return Patience(self._clock, self._ids, self.options.commit_seconds)
+    def _patience(self, seconds: float | None = None) -> Patience:
+        return Patience(self._clock, self._ids, seconds or self.options.commit_seconds)

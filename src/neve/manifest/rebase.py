@@ -26,7 +26,7 @@ Reading rows is the business of whoever commits: a RowLookup.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -80,12 +80,28 @@ class Proposal:
         return self.facts.operation is Operation.REPLACE
 
 
-def rebase(proposal: Proposal, base: Version, current: Version, lookup: RowLookup) -> Proposal:
-    """Carry a proposal over from its base to the current Version; raises Conflict when void."""
+def rebase(
+    proposal: Proposal,
+    base: Version,
+    current: Version,
+    lookup: RowLookup,
+    *,
+    touched: Collection[str] | None = None,
+) -> Proposal:
+    """Carry a proposal over from its base to the current Version; raises Conflict when void.
+
+    `touched` has every path whose file may differ between the two; without it, all are compared.
+    """
     assert proposal.base == base.number
     if base.number == current.number:
         return proposal
-    new_files = [file for path, file in current.files.items() if path not in base.files]
+    if touched is None:
+        touched = [*base.files, *current.files]
+    new_files = [
+        current.files[path]
+        for path in dict.fromkeys(touched)
+        if path in current.files and path not in base.files
+    ]
     _refuse_void(proposal, current, new_files)
     marked = {
         path: positions
@@ -95,7 +111,7 @@ def rebase(proposal: Proposal, base: Version, current: Version, lookup: RowLooku
     if proposal.is_rewrite:
         _carry_marks_to_outputs(proposal, base, current, lookup, marked)
     else:
-        unseen = [*new_files, *_restored_files(proposal, base, current, lookup)]
+        unseen = [*new_files, *_restored_files(proposal, base, current, lookup, touched)]
         _follow_rewritten_files(proposal, base, unseen, lookup, marked)
         _mark_keys(proposal, unseen, lookup, marked)
     facts = _carried_facts(proposal, base, current)
@@ -154,13 +170,17 @@ def _carried_facts(proposal: Proposal, base: Version, current: Version) -> Versi
 
 
 def _restored_files(
-    proposal: Proposal, base: Version, current: Version, lookup: RowLookup
+    proposal: Proposal,
+    base: Version,
+    current: Version,
+    lookup: RowLookup,
+    touched: Iterable[str],
 ) -> Iterator[DataFile]:
     """Files of the base that show rows again which were marked in it: only a rollback does that."""
     removed = set(proposal.removed)
-    for path, before in base.files.items():
-        file = current.files.get(path)
-        if file is None or before.vector in {None, file.vector}:
+    for path in dict.fromkeys(touched):
+        before, file = base.files.get(path), current.files.get(path)
+        if before is None or file is None or before.vector in (None, file.vector):
             continue
         if lookup.vector(before) - lookup.vector(file):
             if path in removed:

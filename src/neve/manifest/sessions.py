@@ -1,6 +1,6 @@
 """Reading and changing a manifest store: a pinned view, and a staged one on top of it.
 
-A write session remembers what it read: single keys, and prefixes it scanned. When another
+A write session remembers what it read: single keys, prefixes and ranges it scanned. When another
 transaction got the slot first, the session still commits behind it if none of what it read was
 changed; otherwise the transaction is run again, or its caller learns which keys moved.
 """
@@ -31,6 +31,10 @@ class ReadSession:
         """Keys that start with `prefix`, ascending, beginning behind `after`."""
         return self.state.scan(prefix, after=after)
 
+    def range(self, low: str, high: str | None = None) -> Iterator[tuple[str, bytes]]:
+        """Keys from `low` on, ascending, up to `high` and without it; None has no end."""
+        return self.state.range(low, high)
+
 
 @dataclass(slots=True)
 class WriteSession:
@@ -40,6 +44,7 @@ class WriteSession:
     staged: dict[str, bytes | None] = field(default_factory=dict)
     read_keys: set[str] = field(default_factory=set)
     read_prefixes: set[str] = field(default_factory=set)
+    read_ranges: set[tuple[str, str | None]] = field(default_factory=set)
 
     def get(self, key: str) -> bytes | None:
         """Value of a key, staged changes included."""
@@ -53,9 +58,20 @@ class WriteSession:
         self.read_prefixes.add(prefix)
         return self.view().scan(prefix, after=after)
 
+    def range(self, low: str, high: str | None = None) -> Iterator[tuple[str, bytes]]:
+        """Keys from `low` on and below `high`, ascending, staged changes included."""
+        self.read_ranges.add((low, high))
+        return self.view().range(low, high)
+
     def view(self) -> State:
         """Give the content as this session sees it: the state under what is staged."""
         return State(entries=self.state.entries, changes={**self.state.changes, **self.staged})
+
+    def read_like(self, other: "WriteSession") -> None:
+        """Take over what another session has read, so that this one depends on it too."""
+        self.read_keys |= other.read_keys
+        self.read_prefixes |= other.read_prefixes
+        self.read_ranges |= other.read_ranges
 
     def put(self, key: str, value: bytes) -> None:
         """Set a key."""
@@ -70,9 +86,10 @@ class WriteSession:
     def moved_keys(self, newer: State) -> tuple[str, ...]:
         """Keys this session read that have another value in a newer state."""
         moved = {key for key in self.read_keys if newer.get(key) != self.state.get(key)}
-        for prefix in self.read_prefixes:
-            before = dict(self.state.scan(prefix))
-            after = dict(newer.scan(prefix))
+        scans = [(self.state.scan(prefix), newer.scan(prefix)) for prefix in self.read_prefixes]
+        scans += [(self.state.range(*ends), newer.range(*ends)) for ends in self.read_ranges]
+        for scan_before, scan_after in scans:
+            before, after = dict(scan_before), dict(scan_after)
             moved |= {
                 key for key in before.keys() | after.keys() if before.get(key) != after.get(key)
             }

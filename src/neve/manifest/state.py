@@ -57,13 +57,21 @@ class State:
     def scan(self, prefix: str, *, after: str | None = None) -> Iterator[tuple[str, bytes]]:
         """Keys that start with `prefix`, ascending, beginning behind `after`."""
         floor = prefix if after is None else max(prefix, after + "\0")
+        return self._merged(floor, lambda key: key.startswith(prefix))
+
+    def range(self, low: str, high: str | None = None) -> Iterator[tuple[str, bytes]]:
+        """Keys from `low` on, ascending, up to `high` and without it; None has no end."""
+        return self._merged(low, lambda key: high is None or key < high)
+
+    def _merged(self, floor: str, belongs: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+        """Entries under the changes, from `floor` on, as long as the keys belong."""
         keys = self.entries.keys
-        changed = sorted(key for key in self.changes if key >= floor and key.startswith(prefix))
+        changed = sorted(key for key in self.changes if key >= floor and belongs(key))
         position = bisect_left(keys, floor)
         index = 0
         while True:
             stored = keys[position] if position < len(keys) else None
-            if stored is not None and not stored.startswith(prefix):
+            if stored is not None and not belongs(stored):
                 stored = None
             change = changed[index] if index < len(changed) else None
             if stored is None and change is None:

@@ -8,16 +8,23 @@ A crash between two phases leaves records that the next run goes on with. Every 
 repeated.
 
 E1  Kept are the last `retention.versions` Versions, all that were current within
-    `retention.milliseconds`, the current one, tagged ones and leased ones.
+    `retention.milliseconds`, the current one, tagged ones and leased ones. Times of Versions never
+    run back: those committed after a clock far ahead all have its time. Their age is counted from
+    when a collector saw them.
 E2  A file is deleted only if no kept Version reaches it, no live intent announced it, and no
-    unexpired lease is on a Version that the plan let go. A rollback brings old files back, so the
-    Versions after the oldest kept one count too, and so do those committed since the plan.
+    unexpired lease is on a Version that this plan or one before it let go: Versions share files. A
+    rollback brings old files back, so the Versions after the oldest kept one count too, and so do
+    those committed since the plan.
 E3  Only files under the table's own `data/` and `deletes/` are ever deleted.
+E4  Files of jobs that did not commit are looked for by the beginnings of names they announced, for
+    a day: a job that slept may write one more. First the files are listed, then the state is read:
+    whoever wrote one of them has announced it before, and may have committed it.
 """
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from neve.errors import Conflict, Corruption, InvalidArgument, NotFound
@@ -28,19 +35,21 @@ from neve.manifest.sessions import WriteSession
 from neve.manifest.table_head import (
     GARBAGE_PREFIX,
     HEAD_KEY,
+    SEEN_KEY,
     TableHead,
     state_key,
     version_key,
 )
-from neve.manifest.table_versions import Session, TableVersions
-from neve.manifest.table_work import TableWork
+from neve.manifest.table_versions import TableVersions
+from neve.manifest.table_work import DELETABLE, Abandoned, TableWork
 from neve.manifest.version_codec import encode_version
+from neve.manifest.version_reader import Session
 from neve.model.version import Version
 from neve.storage.clock import Clock, IdSource
 from neve.storage.table_paths import check_path
 
 _FORMAT: Final = 1
-_DELETABLE: Final = ("data/", "deletes/")
+_SWEEP_MS: Final = 24 * 60 * 60 * 1000
 _RECORD_PATHS_MAX: Final = 2_048  # so that a record of the longest names is a document still
 _RANGE: Final = re.compile(r"([0-9]{1,20})-([0-9]{1,20})", re.ASCII)
 _ANY_VERSION: Final = 0  # what a lease that cannot be read counts for
@@ -64,6 +73,14 @@ class GcPlan:
     def is_empty(self) -> bool:
         """Whether there is nothing to let go."""
         return not self.expired_versions
+
+    @property
+    def let_go(self) -> tuple[tuple[int, int], ...]:
+        """Versions that are not kept once the plan is applied, whenever they went: as ranges."""
+        kept = (0, *sorted(self.kept_versions), self.oldest_after)
+        return tuple(
+            (before + 1, after - 1) for before, after in pairwise(kept) if before + 1 < after
+        )
 
 
 class TableGarbage:
@@ -156,42 +173,80 @@ class TableGarbage:
             for first in range(0, len(paths), _RECORD_PATHS_MAX):
                 session.put(
                     f"{GARBAGE_PREFIX}{garbage_id}-{first:010}",
-                    _encode_record(paths[first : first + _RECORD_PATHS_MAX], plan.expired_versions),
+                    _encode_record(paths[first : first + _RECORD_PATHS_MAX], plan.let_go),
                 )
             return garbage_id
 
         return self._store.transact(run)
 
-    def delete_garbage(self, delete: Callable[[str], None]) -> int:
-        """Delete the files of applied plans that nothing holds back; gives how many.
+    def delete_garbage(
+        self, delete: Callable[[str], None], *, find: Callable[[str], Iterable[str]]
+    ) -> int:
+        """Delete the files of applied plans and of jobs that gave up, unless held back; how many.
 
         `delete` removes one file of the table by its relative path; one that is gone is no error.
+        `find` gives the paths that begin with a prefix.
         Raises Corruption, before anything is deleted, for a record that no plan can have left.
         """
         self._work.cancel_expired_intents()
         self._work.forget_finished_jobs()
-        session = self._store.read()
+        self._note_time()
+        before = self._store.read()
+        swept = list(self._work.abandoned_in(before))
+        found = {
+            path for job in swept for prefix in job.prefixes for path in find(prefix)
+        }  # before the state is read (E4)
+        session = self._store.read() if swept else before
         records = list(self._applied(session))
-        if not records:
+        if not records and not swept:
             return 0
-        self._refuse_reachable(session, records)
-        # Leases come after the records: whoever took one before a plan was applied is seen here.
-        self._leases.remove_expired()
-        leased = {lease.version for lease in self._leases.unexpired()}
+        reachable = self._reachable(session)
         announced = tuple(
             prefix for intent in self._work.intents_in(session) for prefix in intent.prefixes
         )
+        found -= reachable
+        found.difference_update(*(record.paths for record in records))
+        held = {path for path in found if path.startswith(announced)}
+        count = self._delete_records(records, reachable, announced, session, delete)
+        for path in sorted(found - held):
+            delete(path)
+        self._forget_swept(swept, held)
+        return count + len(found - held)
+
+    def _delete_records(
+        self,
+        records: Sequence["_GarbageRecord"],
+        reachable: set[str],
+        announced: tuple[str, ...],
+        session: Session,
+        delete: Callable[[str], None],
+    ) -> int:
+        if not records:
+            return 0
+        # Leases come after the records: whoever took one before a plan was applied is seen here.
+        known_ms = self._versions.head_in(session).last_transaction_ms
+        self._leases.remove_expired(known_ms=known_ms)
+        leased = self._leased(known_ms)
         count = 0
         for record in records:
             if _ANY_VERSION in leased or any(number in record for number in leased):
                 continue
-            free = [path for path in record.paths if not path.startswith(announced)]
+            # What was committed again since, under a name of old, leaves the record and stays.
+            gone = [path for path in record.paths if path not in reachable]
+            free = [path for path in gone if not path.startswith(announced)]
             for path in free:
                 delete(path)
             count += len(free)
-            if len(free) == len(record.paths):
+            if len(free) == len(gone):
                 self._store.transact(lambda staged, key=record.key: staged.delete(key))  # type: ignore[misc]
         return count
+
+    def _forget_swept(self, swept: Iterable[Abandoned], held: Iterable[str]) -> None:
+        for job in swept:
+            # One that ended a day ahead was ended by a clock that is wrong.
+            is_over = abs(self._clock.now_ms() - job.ended_ms) >= _SWEEP_MS
+            if is_over and not any(path.startswith(job.prefixes) for path in held):
+                self._work.forget_abandoned(job)
 
     def pending_paths(self) -> frozenset[str]:
         """Files of applied plans that are not deleted yet."""
@@ -203,19 +258,12 @@ class TableGarbage:
         for key, payload in session.scan(GARBAGE_PREFIX):
             yield _decode_record(key, payload)
 
-    def _refuse_reachable(self, session: Session, records: Sequence["_GarbageRecord"]) -> None:
+    def _reachable(self, session: Session) -> set[str]:
+        """Files that any retained Version reaches."""
         head = self._versions.head_in(session)
         alone = self._versions.kept_alone_in(session, head)
         reachable = self._reached(session, (*alone, head.oldest_version))
-        reachable |= self._brought(session, head.oldest_version + 1, head.current_version)
-        for record in records:
-            for path in record.paths:
-                if path in reachable:
-                    raise Corruption(
-                        f"a garbage record lists {path!a}, which a retained version reaches",
-                        path=record.key,
-                        hint="nothing was deleted; `neve inspect manifest` shows the store",
-                    )
+        return reachable | self._brought(session, head.oldest_version + 1, head.current_version)
 
     def _version_to_keep(self, session: WriteSession, number: int) -> Version:
         try:
@@ -234,12 +282,7 @@ class TableGarbage:
         """Files that the edits of these Versions brought into the table, or back into it."""
         paths: set[str] = set()
         for number in range(first, last + 1):
-            edit = self._versions.edit_in(session, number)
-            paths.update(vector.path for vector in edit.vectors.values())
-            for file in edit.added:
-                paths.add(file.path)
-                if file.vector is not None:
-                    paths.add(file.vector.path)
+            paths.update(self._versions.edit_message_in(session, number).brought)
         return paths
 
     def _oldest_kept(
@@ -251,45 +294,98 @@ class TableGarbage:
     ) -> int:
         """First Version that number and age retain (E1)."""
         count = head.retention.versions if keep_last is None else keep_last
-        age_ms = head.retention.milliseconds
-        horizon_ms = self._clock.now_ms() - age_ms if older_than_ms is None else older_than_ms
         by_count = max(head.current_version - max(count, 1) + 1, head.oldest_version)
+        aged = 0
+        horizon_ms = older_than_ms
+        if horizon_ms is None:
+            now_ms, age_ms = self._clock.now_ms(), head.retention.milliseconds
+            # What is in the table has happened, even if a clock far behind says otherwise.
+            horizon_ms = max(now_ms, head.last_transaction_ms) - age_ms
+            seen = _read_seen(session)
+            aged = 0 if seen is None else seen.version_aged(now_ms, age_ms)
         number = head.oldest_version
         while number < by_count:
-            following = self._versions.edit_in(session, number + 1)
+            following = self._versions.edit_message_in(session, number + 1)
             # A Version is the table until the next one replaces it: it is as old as its successor.
-            if following.facts.timestamp_ms > horizon_ms:
+            if following.facts.timestamp_ms > horizon_ms and number >= aged:
                 break
             number += 1
         return number
 
+    def _note_time(self) -> None:
+        """Note which Version is current, if its own time is ahead of the clock (E1)."""
+
+        def run(session: WriteSession) -> None:
+            head = self._versions.head_in(session)
+            now_ms = self._clock.now_ms()
+            seen = _read_seen(session)
+            if head.last_transaction_ms <= now_ms:
+                if seen is not None:
+                    session.delete(SEEN_KEY)
+                return
+            aged = 0 if seen is None else seen.version_aged(now_ms, head.retention.milliseconds)
+            if seen is None or now_ms < seen.at_ms or aged == seen.version != head.current_version:
+                noted = _Seen(version=head.current_version, at_ms=now_ms, aged=aged)
+                session.put(SEEN_KEY, noted.encode())
+
+        self._store.transact(run)
+
     def _pinned(self, session: Session) -> set[int]:
-        leased = {lease.version for lease in self._leases.unexpired()}
-        return leased | set(self._work.tags_in(session).values())
+        known_ms = self._versions.head_in(session).last_transaction_ms
+        return self._leased(known_ms) | set(self._work.tags_in(session).values())
+
+    def _leased(self, known_ms: int) -> set[int]:
+        return {lease.version for lease in self._leases.unexpired(known_ms=known_ms)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    """That a Version was current at a time by a collector's clock."""
+
+    version: int
+    at_ms: int
+    aged: int
+    """Versions below this one were seen replaced so long ago that age keeps them no more."""
+
+    def version_aged(self, now_ms: int, age_ms: int) -> int:
+        """First Version that age may keep."""
+        return self.version if now_ms - self.at_ms >= age_ms else self.aged
+
+    def encode(self) -> bytes:
+        """Bytes of the document."""
+        return write_document(
+            _FORMAT, {"version": self.version, "at_ms": self.at_ms, "aged": self.aged}
+        )
+
+
+def _read_seen(session: Session) -> _Seen | None:
+    payload = session.get(SEEN_KEY)
+    if payload is None:
+        return None
+    document = Document.read(payload, format_number=_FORMAT, path=SEEN_KEY)
+    return _Seen(
+        version=document.integer("version"),
+        at_ms=document.integer("at_ms"),
+        aged=document.integer("aged"),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _GarbageRecord:
-    """Files of an applied plan, and the Versions that it let go as ranges of numbers."""
+    """Files of an applied plan, and the Versions that may have reached them, as ranges."""
 
     key: str
     paths: tuple[str, ...]
-    expired: tuple[tuple[int, int], ...]
+    let_go: tuple[tuple[int, int], ...]
 
     def __contains__(self, number: int) -> bool:
-        return any(first <= number <= last for first, last in self.expired)
+        return any(first <= number <= last for first, last in self.let_go)
 
 
-def _encode_record(paths: Sequence[str], versions: Sequence[int]) -> bytes:
-    ranges: list[tuple[int, int]] = []
-    for number in sorted(versions):
-        if ranges and number == ranges[-1][1] + 1:
-            ranges[-1] = (ranges[-1][0], number)
-        else:
-            ranges.append((number, number))
+def _encode_record(paths: Sequence[str], let_go: Sequence[tuple[int, int]]) -> bytes:
     return write_document(
         _FORMAT,
-        {"paths": list(paths), "versions": [f"{first}-{last}" for first, last in ranges]},
+        {"paths": list(paths), "versions": [f"{first}-{last}" for first, last in let_go]},
     )
 
 
@@ -301,15 +397,15 @@ def _decode_record(key: str, payload: bytes) -> _GarbageRecord:
             check_path(path)
         except InvalidArgument as error:
             raise Corruption(f"a garbage record lists {path[:80]!a}", path=key) from error
-        if not path.startswith(_DELETABLE):
+        if not path.startswith(DELETABLE):
             raise Corruption(f"a garbage record lists {path[:80]!a}", path=key)
-    expired = []
+    let_go = []
     for text in document.texts("versions"):
         found = _RANGE.fullmatch(text)
         if found is None:
             raise Corruption(f"a garbage record is about versions {text[:80]!a}", path=key)
-        expired.append((int(found[1]), int(found[2])))
-    return _GarbageRecord(key=key, paths=paths, expired=tuple(expired))
+        let_go.append((int(found[1]), int(found[2])))
+    return _GarbageRecord(key=key, paths=paths, let_go=tuple(let_go))
 
 
 def _plan_is_stale() -> Conflict:

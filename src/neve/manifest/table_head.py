@@ -8,7 +8,9 @@
     txn/<app id>       last batch an application has committed
     job/<id>           the Version a job has committed
     intent/<id>        files a job is about to write; garbage collection leaves them alone
+    abandoned/<id>     beginnings of names of files that a job wrote and never committed
     gc/<id>-<n>        files that no Version reaches any more and that are being deleted
+    seen               when a collector saw a Version, if times of Versions are ahead of its clock
     reservation        a job that lost too many races and commits next
     purge              the table was dropped together with its files, which are being deleted
 
@@ -34,7 +36,9 @@ TAG_PREFIX: Final = "tag/"
 TRANSACTION_PREFIX: Final = "txn/"
 JOB_PREFIX: Final = "job/"
 INTENT_PREFIX: Final = "intent/"
+ABANDONED_PREFIX: Final = "abandoned/"
 GARBAGE_PREFIX: Final = "gc/"
+SEEN_KEY: Final = "seen"
 RESERVATION_KEY: Final = "reservation"
 PURGE_KEY: Final = "purge"
 
@@ -84,6 +88,11 @@ def job_key(job_id: str) -> str:
 def intent_key(job_id: str) -> str:
     """Key of an intent; raises InvalidArgument (H3)."""
     return _named_key(INTENT_PREFIX, "job", job_id)
+
+
+def abandoned_key(job_id: str) -> str:
+    """Key of what a job left behind; raises InvalidArgument (H3)."""
+    return _named_key(ABANDONED_PREFIX, "job", job_id)
 
 
 def read_number(key: str, *, prefix: str) -> int:

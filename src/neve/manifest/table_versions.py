@@ -8,75 +8,49 @@ Steps of a commit, one transaction of the table's manifest store:
 4. check the invariants, apply the edits, number the Versions and their rows
 5. write the edits and the new head
 
-A commit stores only its edit. A Version is read as the nearest one stored in full, and the edits
-since; checkpoints of the store add the newest one in full.
-
-R1  Whether a Version is retained is asked of the store each time, never of what this process
-    remembers: files of one that has expired may be gone.
-R2  Remembered are only Versions that are committed, never those a transaction has merely staged.
+A committer that does not know the newest Version beforehand gives a function instead of edits. It
+is called in step 3 with the Version that the transaction sees, so that concurrent committers of one
+process end in one segment, each on the Version of the one before.
 """
 
-from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
-from neve.errors import AlreadyExists, Conflict, Corruption, Fenced, InvalidArgument, NotFound
+from neve.errors import AlreadyExists, Conflict, Fenced, InvalidArgument, NotFound
 from neve.manifest.invariants import (
     check_added,
     check_definition,
     check_edit,
     check_head,
-    check_version,
 )
 from neve.manifest.json_document import Document, write_document
 from neve.manifest.manifest_store import ManifestStore
-from neve.manifest.sessions import ReadSession, WriteSession
+from neve.manifest.sessions import WriteSession
 from neve.manifest.table_head import (
     HEAD_KEY,
     RESERVATION_KEY,
-    SCHEMA_PREFIX,
-    SPEC_PREFIX,
-    STATE_PREFIX,
     HeadChange,
     Requirements,
     Reservation,
     TableHead,
     intent_key,
     job_key,
-    read_number,
     schema_key,
     spec_key,
-    state_key,
     transaction_key,
     version_key,
 )
-from neve.manifest.version_codec import decode_edit, decode_version, encode_edit
-from neve.model.version import Operation, Version, VersionEdit, VersionFacts, apply_edit
+from neve.manifest.version_codec import encode_edit
+from neve.manifest.version_reader import Session, TableSnapshot, VersionReader
+from neve.model.version import Operation, Version, VersionEdit, apply_edit
 from neve.storage.clock import Clock
 
 _FORMAT: Final = 1
-_VERSIONS_KEPT: Final = 16
 
-Session = ReadSession | WriteSession
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableSnapshot:
-    """A table's head and one of its Versions, read together."""
-
-    head: TableHead
-    version: Version
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Commit:
-    """What is known of a retained Version without its files."""
-
-    number: int
-    parent: int | None
-    facts: VersionFacts
+MakeEdits = Callable[[WriteSession, TableSnapshot], Sequence[VersionEdit]]
+"""From the Version that a transaction sees to the edits on it; may be called more than once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,15 +62,12 @@ class Committed:
     """The same batch or job was committed before; nothing was written now."""
 
 
-class TableVersions:
+class TableVersions(VersionReader):
     """Versions of one table in a manifest store of their own; safe for many threads."""
 
     def __init__(self, store: ManifestStore, *, clock: Clock) -> None:
-        self.store = store
+        super().__init__(store)
         self._clock = clock
-        self._path = store.log.paths.prefix
-        # safe on its own: entries are values, and a lost one is only read again
-        self._versions: OrderedDict[int, Version] = OrderedDict()
 
     def create(self, head: TableHead, *, schema: str, spec: str, edit: VersionEdit) -> Committed:
         """Commit Version 1; a table of the same uuid is left as it is (a create that was cut)."""
@@ -125,41 +96,6 @@ class TableVersions:
 
         return self._remembered(self.store.transact(run))
 
-    def head(self) -> TableHead:
-        """Give the newest head; raises NotFound when there is no such table."""
-        return self.head_in(self.store.read())
-
-    def snapshot_latest(self) -> TableSnapshot:
-        """Give the newest head and Version."""
-        session = self.store.read()
-        head = self.head_in(session)
-        return TableSnapshot(head=head, version=self._folded(session, head.current_version))
-
-    def version(self, number: int) -> Version:
-        """Give a retained Version; raises NotFound that says which there are."""
-        return self.version_in(self.store.read(), number)
-
-    def list_versions(self, limit: int = 0) -> list[Version]:
-        """Give the retained Versions, newest first; 0 gives all."""
-        session = self.store.read()
-        head = self.head_in(session)
-        lowest = head.oldest_version
-        if limit > 0:
-            lowest = max(lowest, head.current_version - limit + 1)
-        return list(self._each_from(session, lowest, head.current_version))[::-1]
-
-    def wal_floor(self) -> int:
-        """Lowest log that is still needed."""
-        return self.head().wal_floor
-
-    def schema_json(self, schema_id: int) -> str:
-        """Give the schema of an id, as JSON."""
-        return self._text(self.store.read(), schema_key(schema_id), f"schema {schema_id}")
-
-    def spec_json(self, spec_id: int) -> str:
-        """Give the partition spec of an id, as JSON."""
-        return self._text(self.store.read(), spec_key(spec_id), f"partition spec {spec_id}")
-
     def apply_version_edits(
         self,
         edits: Sequence[VersionEdit],
@@ -175,26 +111,54 @@ class TableVersions:
         first edit's base is no longer current, CatalogConflict when a requirement is not met.
         """
         asked = change or HeadChange()
-        required = requirements or Requirements()
         _check_edits(edits, asked)
 
+        def as_given(_session: WriteSession, snapshot: TableSnapshot) -> Sequence[VersionEdit]:
+            current = snapshot.head.current_version
+            if edits and edits[0].base != current:
+                raise Conflict(
+                    f"the table is at version {current}, not {edits[0].base}",
+                    keys=(HEAD_KEY,),
+                    path=self._path,
+                    hint="rebase the change on the current version",
+                )
+            return edits
+
+        return self._commit(as_given, asked, schema, spec, requirements or Requirements())
+
+    def apply_made_edits(self, make_edits: MakeEdits, change: HeadChange) -> Committed:
+        """Commit the edits that a function makes of the newest Version, in one transaction.
+
+        The function may be called by another thread that commits for this one, and while others
+        wait: what takes long is done before. It must not commit through this handle.
+        """
+
+        def checked(session: WriteSession, snapshot: TableSnapshot) -> Sequence[VersionEdit]:
+            edits = make_edits(session, snapshot)
+            _check_edits(edits, change)
+            return edits
+
+        return self._commit(checked, change, None, None, Requirements())
+
+    def _commit(
+        self,
+        make_edits: MakeEdits,
+        asked: HeadChange,
+        schema: str | None,
+        spec: str | None,
+        required: Requirements,
+    ) -> Committed:
         def run(session: WriteSession) -> Committed:
             head = self.head_in(session)
-            repeated = self._find_repeat(session, head, asked)
+            repeated = self.repeat_in(session, head, asked)
             if repeated is not None:
                 return repeated
             self._check_asked(session, head, asked)
             if asked.restored_version is not None:
                 self.version_in(session, asked.restored_version)
             required.check(head, path=self._path)
-            if edits and edits[0].base != head.current_version:
-                raise Conflict(
-                    f"the table is at version {head.current_version}, not {edits[0].base}",
-                    keys=(HEAD_KEY,),
-                    path=self._path,
-                    hint="rebase the change on the current version",
-                )
             version = self._folded(session, head.current_version)
+            edits = make_edits(session, TableSnapshot(head=head, version=version))
             for edit in edits:
                 version = self._stage_edit(session, version, edit)
             after = head.advanced(asked, versions=len(edits), now_ms=self._clock.now_ms())
@@ -206,114 +170,6 @@ class TableVersions:
 
         return self._remembered(self.store.transact(run))
 
-    def head_in(self, session: Session) -> TableHead:
-        """Give the head as a session sees it; raises NotFound."""
-        payload = session.get(HEAD_KEY)
-        if payload is None:
-            raise NotFound("there is no such table", path=self._path)
-        return TableHead.decode(payload, path=self._path)
-
-    def version_in(self, session: Session, number: int) -> Version:
-        """Give a retained Version as a session sees it; raises NotFound (R1)."""
-        head = self.head_in(session)
-        if not head.oldest_version <= number <= head.current_version and (
-            number > head.current_version or session.get(state_key(number)) is None
-        ):
-            raise self._not_retained(session, number)
-        return self._folded(session, number)
-
-    def _folded(self, session: Session, number: int) -> Version:
-        """Give a Version that is known to be retained."""
-        staged = session.staged if isinstance(session, WriteSession) else {}
-        pending: list[VersionEdit] = []
-        version: Version | None = None
-        at = number
-        while at > 0:
-            version = None if version_key(at) in staged else self._recall(at)
-            version = version or self._stored_in_full(session, at)
-            if version is not None:
-                break
-            pending.append(self.edit_in(session, at))
-            at -= 1
-        for edit in reversed(pending):
-            check_edit(version, edit)
-            version = apply_edit(version, edit)
-        assert version is not None
-        if not any(version_key(made) in staged for made in range(at + 1, number + 1)):
-            self._keep(version)
-        return version
-
-    def commits_in(self, session: Session) -> Iterator[Commit]:
-        """Give the retained Versions without their files, oldest first; each edit is read once."""
-        head = self.head_in(session)
-        for number in self.kept_alone_in(session, head):
-            version = self.version_in(session, number)
-            yield Commit(number=number, parent=version.parent, facts=version.facts)
-        for number in range(head.oldest_version, head.current_version + 1):
-            edit = self.edit_in(session, number)
-            yield Commit(number=number, parent=edit.base or None, facts=edit.facts)
-
-    def each_version_in(self, session: Session) -> Iterator[Version]:
-        """Give the retained Versions, oldest first; each edit is applied once."""
-        head = self.head_in(session)
-        for number in self.kept_alone_in(session, head):
-            yield self.version_in(session, number)
-        yield from self._each_from(session, head.oldest_version, head.current_version)
-
-    def _each_from(self, session: Session, first: int, last: int) -> Iterator[Version]:
-        version = self.version_in(session, first)
-        yield version
-        for number in range(first + 1, last + 1):
-            edit = self.edit_in(session, number)
-            version = apply_edit(version, edit)
-            yield version
-
-    def schemas_in(self, session: Session) -> dict[int, str]:
-        """Give every schema the table ever had, as JSON by id."""
-        return self._texts(session, SCHEMA_PREFIX, "schema")
-
-    def specs_in(self, session: Session) -> dict[int, str]:
-        """Give every partition spec the table ever had, as JSON by id."""
-        return self._texts(session, SPEC_PREFIX, "partition spec")
-
-    def kept_alone_in(self, session: Session, head: TableHead) -> list[int]:
-        """Versions below the oldest that a tag or lease kept when their neighbours went."""
-        numbers = (read_number(key, prefix=STATE_PREFIX) for key, _ in session.scan(STATE_PREFIX))
-        return [number for number in numbers if number < head.oldest_version]
-
-    def _stored_in_full(self, session: Session, number: int) -> Version | None:
-        # Not a read of the session: a full copy that comes or goes with a checkpoint changes
-        # nothing a transaction has decided on.
-        key = state_key(number)
-        staged = session.staged if isinstance(session, WriteSession) else {}
-        full = staged[key] if key in staged else session.state.get(key)
-        if full is None:
-            return None
-        version = decode_version(full, path=f"{self._path}/{key}")
-        check_version(version)
-        return version
-
-    def edit_in(self, session: Session, number: int) -> VersionEdit:
-        """Give the edit that made a retained Version; raises NotFound."""
-        payload = session.get(version_key(number))
-        if payload is None:
-            raise self._not_retained(session, number)
-        return decode_edit(payload, path=f"{self._path}/{version_key(number)}")
-
-    def _texts(self, session: Session, prefix: str, what: str) -> dict[int, str]:
-        keys = {read_number(key, prefix=prefix): key for key, _ in session.scan(prefix)}
-        return {
-            number: self._text(session, key, f"{what} {number}") for number, key in keys.items()
-        }
-
-    def _not_retained(self, session: Session, number: int) -> NotFound:
-        head = self.head_in(session)
-        return NotFound(
-            f"version {number} is not there",
-            path=self._path,
-            hint=f"versions {head.oldest_version} to {head.current_version} are kept",
-        )
-
     def _stage_edit(
         self, session: WriteSession, version: Version | None, edit: VersionEdit
     ) -> Version:
@@ -322,7 +178,9 @@ class TableVersions:
         numbered = self._numbered(version, edit)
         result = apply_edit(version, numbered)
         check_added(result, numbered)
-        session.put(version_key(result.number), encode_edit(numbered))
+        payload = encode_edit(numbered)
+        session.put(version_key(result.number), payload)
+        self._keep_staged(result, payload, numbered)
         return result
 
     def _numbered(self, version: Version | None, edit: VersionEdit) -> VersionEdit:
@@ -345,11 +203,10 @@ class TableVersions:
         if change.application is None and change.job_id is None:
             return None
         session = self.store.read()
-        return self._find_repeat(session, self.head_in(session), change)
+        return self.repeat_in(session, self.head_in(session), change)
 
-    def _find_repeat(
-        self, session: Session, head: TableHead, asked: HeadChange
-    ) -> Committed | None:
+    def repeat_in(self, session: Session, head: TableHead, asked: HeadChange) -> Committed | None:
+        """Give the outcome of this very batch or job, if a session sees it committed."""
         number: int | None = None
         if asked.application is not None:
             name, batch = asked.application
@@ -445,29 +302,9 @@ class TableVersions:
             return None
         return Document.read(payload, format_number=_FORMAT, path=f"{self._path}/{key}")
 
-    def _text(self, session: Session, key: str, what: str) -> str:
-        payload = session.get(key)
-        if payload is None:
-            raise NotFound(f"there is no {what}", path=self._path)
-        try:
-            return payload.decode()
-        except UnicodeDecodeError as error:
-            raise Corruption(f"{what} is no text", path=f"{self._path}/{key}") from error
-
     def _remembered(self, committed: Committed) -> Committed:
         self._keep(committed.snapshot.version)
         return committed
-
-    def _recall(self, number: int) -> Version | None:
-        version = self._versions.pop(number, None)
-        if version is not None:
-            self._versions[number] = version  # the last to be forgotten now
-        return version
-
-    def _keep(self, version: Version) -> None:
-        self._versions[version.number] = version
-        while len(self._versions) > _VERSIONS_KEPT:
-            self._versions.popitem(last=False)
 
 
 def _check_edits(edits: Sequence[VersionEdit], asked: HeadChange) -> None:

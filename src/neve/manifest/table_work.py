@@ -3,22 +3,26 @@
 N1  Taking the table over raises the writer epoch; every commit of the writer before is refused.
 N2  A job registers its intent before it writes its first file. Garbage collection leaves files of
     live intents alone, and ends an expired one by a commit; a job must find its own still there.
+    What a withdrawn or expired intent announced is abandoned: it is looked for and deleted.
+    Names of files are never used twice, not even by a job that is repeated.
 N3  A reservation holds other committers back for a bounded time, and ends by itself. It cannot be
     prolonged; the same job gets another one only when others had as long.
 N4  Dropping is for good. Of a table whose files were deleted too, the head stays: it tells a writer
     that slept that the table is gone.
 N5  A finished job is remembered for a week, so that it is committed once however often it is
-    repeated. Batches of applications are remembered for ever.
+    repeated; the week is one of the table's own time, not of a collector's clock. Batches of
+    applications are remembered for ever.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from neve.errors import AlreadyExists, Conflict, InvalidArgument, NotFound
+from neve.errors import AlreadyExists, Conflict, Corruption, InvalidArgument, NotFound
 from neve.manifest.json_document import Document, write_document
 from neve.manifest.sessions import WriteSession
 from neve.manifest.table_head import (
+    ABANDONED_PREFIX,
     HEAD_KEY,
     INTENT_PREFIX,
     JOB_PREFIX,
@@ -27,15 +31,20 @@ from neve.manifest.table_head import (
     RESERVATION_MS_MAX,
     TAG_PREFIX,
     Reservation,
+    abandoned_key,
     intent_key,
     job_key,
     read_tag,
     tag_key,
 )
-from neve.manifest.table_versions import Session, TableVersions
+from neve.manifest.table_versions import TableVersions
 from neve.manifest.version_fold import tag_value
+from neve.manifest.version_reader import Session
 from neve.storage.clock import Clock
 from neve.storage.table_paths import check_prefix
+
+DELETABLE: Final = ("data/", "deletes/")
+"""Where garbage collection may delete files."""
 
 _FORMAT: Final = 1
 _JOB_MEMORY_MS: Final = 7 * 24 * 60 * 60 * 1000
@@ -58,6 +67,15 @@ class Intent:
             )
         for prefix in self.prefixes:
             check_prefix(prefix)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Abandoned:
+    """What a job announced whose intent was withdrawn or expired; it can be committed no more."""
+
+    job_id: str
+    prefixes: tuple[str, ...]
+    ended_ms: int
 
 
 class TableWork:
@@ -133,31 +151,68 @@ class TableWork:
 
     def release_intent(self, job_id: str) -> None:
         """Withdraw an intent; its files are garbage then. One that is gone is no error."""
-        self._store.transact(lambda session: session.delete(intent_key(job_id)))
+
+        def run(session: WriteSession) -> None:
+            payload = session.get(intent_key(job_id))
+            if payload is not None:
+                self._abandon(session, _decode_intent(intent_key(job_id), payload))
+
+        self._store.transact(run)
 
     def cancel_expired_intents(self) -> tuple[str, ...]:
         """End intents past their deadline by a commit, so that their jobs can commit no more."""
 
         def run(session: WriteSession) -> tuple[str, ...]:
             now_ms = self._clock.now_ms()
-            ended = tuple(
-                intent.job_id for intent in self.intents_in(session) if intent.deadline_ms <= now_ms
-            )
-            for job_id in ended:
-                session.delete(intent_key(job_id))
-            return ended
+            ended = [intent for intent in self.intents_in(session) if intent.deadline_ms <= now_ms]
+            for intent in ended:
+                self._abandon(session, intent)
+            return tuple(intent.job_id for intent in ended)
 
         return self._store.transact(run)
 
+    def _abandon(self, session: WriteSession, intent: Intent) -> None:
+        session.delete(intent_key(intent.job_id))
+        prefixes = {prefix for prefix in intent.prefixes if _is_of_a_job(prefix)}
+        key = abandoned_key(intent.job_id)
+        before = session.get(key)
+        if before is not None:
+            prefixes.update(_decode_abandoned(key, before).prefixes)
+        if prefixes:
+            ended_ms = self._clock.now_ms()
+            session.put(
+                key,
+                write_document(_FORMAT, {"prefixes": [*sorted(prefixes)], "ended_ms": ended_ms}),
+            )
+
+    def abandoned_in(self, session: Session) -> Iterator[Abandoned]:
+        """Give what jobs left behind that did not commit."""
+        for key, payload in session.scan(ABANDONED_PREFIX):
+            yield _decode_abandoned(key, payload)
+
+    def forget_abandoned(self, swept: Abandoned) -> None:
+        """Remove the record of a job whose files are deleted; one that changed since stays."""
+        key = abandoned_key(swept.job_id)
+
+        def run(session: WriteSession) -> None:
+            payload = session.get(key)
+            if payload is not None and _decode_abandoned(key, payload) == swept:
+                session.delete(key)
+
+        self._store.transact(run)
+
     def forget_finished_jobs(self) -> int:
         """Remove the records of jobs that finished long ago (N5); gives how many."""
-        horizon_ms = self._clock.now_ms() - _JOB_MEMORY_MS
+        found = self._store.read()
+        horizon_ms = self._versions.head_in(found).last_transaction_ms - _JOB_MEMORY_MS
         old = [
             key
-            for key, payload in self._store.read().scan(JOB_PREFIX)
+            for key, payload in found.scan(JOB_PREFIX)
             if Document.read(payload, format_number=_FORMAT, path=key).integer("finished_ms")
             <= horizon_ms
         ]
+        if not old:
+            return 0
 
         def run(session: WriteSession) -> None:
             for key in old:
@@ -169,12 +224,7 @@ class TableWork:
     def intents_in(self, session: Session) -> Iterator[Intent]:
         """Give every registered intent."""
         for key, payload in session.scan(INTENT_PREFIX):
-            document = Document.read(payload, format_number=_FORMAT, path=key)
-            yield Intent(
-                job_id=key.removeprefix(INTENT_PREFIX),
-                prefixes=document.texts("prefixes"),
-                deadline_ms=document.integer("deadline_ms"),
-            )
+            yield _decode_intent(key, payload)
 
     def reserve(self, job_id: str, *, milliseconds: int) -> None:
         """Let only this job commit for a while (N3); raises Conflict when another one may."""
@@ -231,3 +281,34 @@ class TableWork:
             key.removeprefix(TAG_PREFIX): read_tag(value, path=key)
             for key, value in session.scan(TAG_PREFIX)
         }
+
+
+def _decode_intent(key: str, payload: bytes) -> Intent:
+    document = Document.read(payload, format_number=_FORMAT, path=key)
+    return Intent(
+        job_id=key.removeprefix(INTENT_PREFIX),
+        prefixes=document.texts("prefixes"),
+        deadline_ms=document.integer("deadline_ms"),
+    )
+
+
+def _decode_abandoned(key: str, payload: bytes) -> Abandoned:
+    document = Document.read(payload, format_number=_FORMAT, path=key)
+    prefixes = document.texts("prefixes")
+    for prefix in prefixes:
+        try:
+            check_prefix(prefix)
+        except InvalidArgument as error:
+            raise Corruption(f"an abandoned job wrote {prefix[:80]!a}", path=key) from error
+        if not _is_of_a_job(prefix):
+            raise Corruption(f"an abandoned job wrote {prefix[:80]!a}", path=key)
+    return Abandoned(
+        job_id=key.removeprefix(ABANDONED_PREFIX),
+        prefixes=prefixes,
+        ended_ms=document.integer("ended_ms"),
+    )
+
+
+def _is_of_a_job(prefix: str) -> bool:
+    """Whether names that begin so are one job's: a whole folder of the table is everybody's."""
+    return prefix.startswith(DELETABLE) and prefix not in DELETABLE

@@ -23,8 +23,9 @@ C3  Unknown fields of a manifest and of its whole files are carried along in `un
 """
 
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
@@ -63,7 +64,7 @@ def encode_version(version: Version) -> bytes:
     """Bytes of a whole Version; raises InvalidArgument when it could not be read back."""
     check_version_fits(version)
     with _refusing_what_protobuf_cannot_hold():
-        manifest = _manifest_of(version.facts, number=version.number, parent=version.parent)
+        manifest = manifest_of(version.facts, number=version.number, parent=version.parent)
         manifest.form = mrub_pb2.FORM_STATE
         manifest.next_row_id = version.next_row_id
         manifest.first_row_id = version.first_row_id
@@ -76,7 +77,7 @@ def encode_edit(edit: VersionEdit) -> bytes:
     """Bytes of an edit; raises InvalidArgument when it could not be read back."""
     check_edit_fits(edit)
     with _refusing_what_protobuf_cannot_hold():
-        manifest = _manifest_of(edit.facts, number=edit.base + 1, parent=edit.base or None)
+        manifest = manifest_of(edit.facts, number=edit.base + 1, parent=edit.base or None)
         manifest.form = mrub_pb2.FORM_EDIT
         for path in edit.removed:
             manifest.data_files.add(path=path, status=_Status.DELETED)
@@ -95,7 +96,7 @@ def encode_edit(edit: VersionEdit) -> bytes:
 
 def decode_version(frame: bytes, *, path: str) -> Version:
     """Read a whole Version; raises Corruption naming `path`, the place of the frame."""
-    manifest = _manifest_in(frame, mrub_pb2.FORM_STATE, path)
+    manifest = manifest_in(frame, mrub_pb2.FORM_STATE, path)
     files: dict[str, DataFile] = {}
     for ref in manifest.data_files:
         if _status_of(ref, path) is not _Status.EXISTING:
@@ -118,14 +119,50 @@ def decode_version(frame: bytes, *, path: str) -> Version:
 
 def decode_edit(frame: bytes, *, path: str) -> VersionEdit:
     """Read an edit; raises Corruption naming `path`, the place of the frame."""
-    manifest = _manifest_in(frame, mrub_pb2.FORM_EDIT, path)
-    added: list[DataFile] = []
+    found = read_edit(frame, path=path)
+    edit = VersionEdit(
+        base=found.base,
+        facts=found.facts,
+        added=tuple(_file_of(ref, path) for ref in found.added),
+        removed=found.removed,
+        vectors=found.vectors,
+    )
+    with _damage_at(path):
+        check_edit_fits(edit)
+    return edit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditMessage:
+    """An edit whose new files are still messages: quick to read, their facts not checked yet."""
+
+    base: int
+    facts: VersionFacts
+    added: tuple[mrub_pb2.DataFileRef, ...]
+    removed: tuple[str, ...]
+    vectors: Mapping[str, VectorRef]
+
+    @property
+    def brought(self) -> Iterator[str]:
+        """Paths of the files that it brings into the table, vectors included."""
+        for ref in self.added:
+            yield ref.path
+            if ref.HasField("dv_path"):
+                yield ref.dv_path
+        for vector in self.vectors.values():
+            yield vector.path
+
+
+def read_edit(frame: bytes, *, path: str) -> EditMessage:
+    """Read an edit but for the facts of its new files; raises Corruption naming `path`."""
+    manifest = manifest_in(frame, mrub_pb2.FORM_EDIT, path)
+    added: list[mrub_pb2.DataFileRef] = []
     removed: list[str] = []
     vectors: dict[str, VectorRef] = {}
     for ref in manifest.data_files:
         match _status_of(ref, path):
             case _Status.ADDED:
-                added.append(_file_of(ref, path))
+                added.append(ref)
             case _Status.DELETED:
                 _check_only(ref, _FIELDS_WHEN_DELETED, path)
                 removed.append(ref.path)
@@ -138,22 +175,20 @@ def decode_edit(frame: bytes, *, path: str) -> VersionEdit:
     base = _parent_of(manifest) or 0
     if manifest.snapshot_id != base + 1:
         raise _damaged(f"an edit leads from version {base} to {manifest.snapshot_id}", path)
-    edit = VersionEdit(
+    return EditMessage(
         base=base,
         facts=_facts_of(manifest, path),
         added=tuple(added),
         removed=tuple(removed),
         vectors=vectors,
     )
-    with _damage_at(path):
-        check_edit_fits(edit)
-    return edit
 
 
 # Values to messages.
 
 
-def _manifest_of(facts: VersionFacts, *, number: int, parent: int | None) -> mrub_pb2.Manifest:
+def manifest_of(facts: VersionFacts, *, number: int, parent: int | None) -> mrub_pb2.Manifest:
+    """Give the message of a commit's facts; raises ValueError or DecodeError for foreign bytes."""
     manifest = mrub_pb2.Manifest(
         snapshot_id=number,
         sequence_number=number,
@@ -233,7 +268,8 @@ def _refusing_what_protobuf_cannot_hold() -> Iterator[None]:
 # Messages to values.
 
 
-def _manifest_in(frame: bytes, form: mrub_pb2.Form, path: str) -> mrub_pb2.Manifest:
+def manifest_in(frame: bytes, form: mrub_pb2.Form, path: str) -> mrub_pb2.Manifest:
+    """Read the message of a state or an edit; raises Corruption."""
     manifest = decode_mrub(frame, path=path)
     if manifest.form not in mrub_pb2.Form.values():
         raise _newer(f"manifest form {manifest.form} is unknown", path)

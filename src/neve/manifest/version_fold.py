@@ -2,13 +2,15 @@
 
 Kept in full: the oldest retained one, older ones that tags or leases kept when their neighbours
 expired, every thousandth, and the newest. So reading the newest Version costs the edits since the
-checkpoint, and reading any retained one at most a thousand.
+checkpoint, and reading any retained one at most a thousand. A full one that is there already stays
+as it is, byte for byte, and so do the records of files that no edit since has touched.
 """
 
 from collections.abc import Iterator
 from typing import Final
 
 from neve.errors import Corruption
+from neve.manifest.folded_state import FoldedState
 from neve.manifest.table_head import (
     HEAD_KEY,
     STATE_PREFIX,
@@ -17,8 +19,7 @@ from neve.manifest.table_head import (
     state_key,
     version_key,
 )
-from neve.manifest.version_codec import decode_edit, decode_version, encode_version
-from neve.model.version import Version, apply_edit
+from neve.manifest.version_codec import read_edit
 
 _FULL_EVERY: Final = 1_000
 
@@ -38,9 +39,9 @@ def fold_versions(entries: dict[str, bytes]) -> dict[str, bytes]:
         if not key.startswith(STATE_PREFIX)
         or _is_worth_keeping(read_number(key, prefix=STATE_PREFIX), head)
     }
-    for version in _versions_since_a_full_one(entries, head.current_version):
-        if version.number == head.current_version or _is_worth_keeping(version.number, head):
-            folded[state_key(version.number)] = encode_version(version)
+    for state in _states_since_a_full_one(entries, head.current_version):
+        if state.number == head.current_version or _is_worth_keeping(state.number, head):
+            folded[state_key(state.number)] = state.encode()
     return folded
 
 
@@ -49,21 +50,21 @@ def tag_value(number: int) -> bytes:
     return str(number).encode()
 
 
-def _versions_since_a_full_one(entries: dict[str, bytes], number: int) -> Iterator[Version]:
+def _states_since_a_full_one(entries: dict[str, bytes], number: int) -> Iterator[FoldedState]:
     """Fold the newest Version out of the nearest full one; gives each on the way."""
     at = number
     while at > 0 and state_key(at) not in entries:
         at -= 1
-    version: Version | None = None
+    state = FoldedState()
     if at > 0:
-        version = decode_version(entries[state_key(at)], path=state_key(at))
-        yield version
+        state = FoldedState.read(entries[state_key(at)], path=state_key(at))
+        yield state
     for made in range(at + 1, number + 1):
         key = version_key(made)
         if key not in entries:
             raise Corruption(f"the edit of version {made} is missing", path=key)
-        version = apply_edit(version, decode_edit(entries[key], path=key))
-        yield version
+        state.apply(read_edit(entries[key], path=key))
+        yield state
 
 
 def _is_worth_keeping(number: int, head: TableHead) -> bool:

@@ -134,6 +134,10 @@ class PartitionSpec:
             raise InvalidArgument(
                 "partition fields were given as one text", hint=f"Pass a list: [{texts[:64]!r}]"
             )
+        if not isinstance(texts, Iterable):
+            raise InvalidArgument(
+                f"partition fields are a list, not {type(texts).__name__}", hint="Write ['day(ts)']"
+            )
         known = {
             (field.source_id, field.transform): field for spec in history for field in spec.fields
         }

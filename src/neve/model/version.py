@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from neve.errors import Corruption
 from neve.model.data_file import DataFile, VectorRef, WalSegmentRef
+from neve.model.key_order import KeyOrder
 
 
 class Operation(StrEnum):
@@ -53,6 +54,19 @@ class Version:
     next_row_id: int = 0
     first_row_id: int = 0
     """The parent's next row id: where the ids of this version's rows begin."""
+    _order: tuple[Mapping[str, DataFile], KeyOrder] | None = field(
+        default=None, compare=False, repr=False
+    )
+    """The order of `files`, with the very mapping it was made of."""
+
+    @property
+    def key_order(self) -> KeyOrder:
+        """Files of levels from 1 on in the order of their keys; made once."""
+        known = self._order
+        if known is None or known[0] is not self.files:
+            known = self.files, KeyOrder.of(self.files.values())
+            object.__setattr__(self, "_order", known)  # derived: the value stays the same
+        return known[1]
 
     @property
     def row_count(self) -> int:
@@ -81,10 +95,13 @@ def apply_edit(version: Version | None, edit: VersionEdit) -> Version:
     number = 1 if version is None else version.number + 1
     if edit.base != number - 1:
         raise Corruption(f"an edit of version {edit.base} cannot follow version {number - 1}")
-    files = {} if version is None else dict(version.files)
+    files = {} if version is None else _copied(version.files)
+    removed: list[DataFile] = []
     for path in edit.removed:
-        if files.pop(path, None) is None:
+        gone = files.pop(path, None)
+        if gone is None:
             raise Corruption(f"version {number} removes a file that is not there", path=path)
+        removed.append(gone)
     for path, vector in edit.vectors.items():
         file = files.get(path)
         if file is None:
@@ -97,6 +114,7 @@ def apply_edit(version: Version | None, edit: VersionEdit) -> Version:
         files[file.path] = file
         if file.first_row_id is not None:
             next_row_id = max(next_row_id, file.first_row_id + file.row_count)
+    order = KeyOrder() if version is None else version.key_order
     return Version(
         number=number,
         parent=None if version is None else version.number,
@@ -104,4 +122,10 @@ def apply_edit(version: Version | None, edit: VersionEdit) -> Version:
         files=files,
         next_row_id=next_row_id,
         first_row_id=0 if version is None else version.next_row_id,
+        _order=(files, order.after(removed, edit.added)),
     )
+
+
+def _copied(files: Mapping[str, DataFile]) -> dict[str, DataFile]:
+    """Copy a mapping; `copy` clones a dict whole, `dict` puts every key anew after a removal."""
+    return files.copy() if isinstance(files, dict) else dict(files)

@@ -30,6 +30,27 @@ WAL_SYNC_SECONDS = Metric("neve.wal.sync_seconds", "seconds", "time spent in syn
 WAL_ROTATIONS = Metric("neve.wal.rotations", "logs", "logs closed because they were full")
 WAL_RECYCLED = Metric("neve.wal.recycled", "logs", "logs begun in the file of an older one")
 WAL_DELETED = Metric("neve.wal.deleted", "logs", "logs deleted because nothing needs them")
+FLUSHES = Metric("neve.engine.flushes", "memtables", "memtables flushed to data files")
+FLUSHED_ROWS = Metric("neve.engine.flushed_rows", "rows", "changes that flushes brought to files")
+FLUSH_SECONDS = Metric("neve.engine.flush_seconds", "seconds", "time spent in flushes")
+COMPACTIONS = Metric("neve.engine.compactions", "plans", "compactions committed")
+COMPACTED_ROWS = Metric("neve.engine.compacted_rows", "rows", "rows that compactions rewrote")
+COMPACTED_BYTES = Metric("neve.engine.compacted_bytes", "bytes", "bytes that compactions read")
+STALL_SECONDS = Metric(
+    "neve.engine.stall_seconds", "seconds", "time writers were held back by work that is behind"
+)
+GARBAGE_FILES = Metric("neve.engine.garbage_files", "files", "files deleted as garbage")
+
+SSTABLE_FILES = Metric("neve.sstable.files", "files", "data files written")
+SSTABLE_ROWS = Metric("neve.sstable.rows", "rows", "rows written to data files")
+SSTABLE_BYTES = Metric("neve.sstable.bytes", "bytes", "bytes of data files written")
+SSTABLE_INDEX_BYTES = Metric("neve.sstable.index_bytes", "bytes", "bytes of index files written")
+SSTABLE_INDEX_REBUILDS = Metric(
+    "neve.sstable.index_rebuilds", "files", "index files missing or damaged, made again in memory"
+)
+SSTABLE_GROUPS_DECODED = Metric(
+    "neve.sstable.groups_decoded", "groups", "row groups of data files decoded for point reads"
+)
 
 ALL_METRICS = (
     WAL_BATCHES,
@@ -41,6 +62,20 @@ ALL_METRICS = (
     WAL_ROTATIONS,
     WAL_RECYCLED,
     WAL_DELETED,
+    SSTABLE_FILES,
+    SSTABLE_ROWS,
+    SSTABLE_BYTES,
+    SSTABLE_INDEX_BYTES,
+    SSTABLE_INDEX_REBUILDS,
+    SSTABLE_GROUPS_DECODED,
+    FLUSHES,
+    FLUSHED_ROWS,
+    FLUSH_SECONDS,
+    COMPACTIONS,
+    COMPACTED_ROWS,
+    COMPACTED_BYTES,
+    STALL_SECONDS,
+    GARBAGE_FILES,
 )
 
 

@@ -1,4 +1,7 @@
-"""CloudClient: one request each to S3, Google Cloud Storage or Azure; answers are values.
+"""CloudClient: one request each to an object store, through obstore; answers are values.
+
+Tested against S3 servers and obstore's store in memory. The stores of Google Cloud Storage and
+Azure have the same calls and are passed on to obstore, but no test has run against either.
 
 obstore's errors have a class and a text. The class says most; where it is vague, the status number
 in the text says the rest:
@@ -16,8 +19,8 @@ in the text says the rest:
 Nothing a server or obstore says is passed on but a status number and an error code made of letters:
 answers can repeat session tokens. For the same reason no error of theirs is chained.
 
-A tag is the entity tag, then a space and the object version where the store has versions; Google
-compares the version, the others the entity tag.
+A tag is the entity tag, then a space and the object version where the store has versions. Both are
+sent with a conditional write; S3 compares the entity tag.
 """
 
 import re

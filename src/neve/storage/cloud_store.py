@@ -44,9 +44,10 @@ from neve.storage.cloud_client import (
     entity_tag,
     s3_bucket,
 )
+from neve.storage.file_checks import check_object_path
 from neve.storage.object_store import ObjectInfo, StoredObject
 from neve.storage.s3_options import PATIENCE_SECONDS, Listing, S3Options
-from neve.storage.table_paths import check_path, check_prefix
+from neve.storage.table_paths import check_prefix, is_object_name, split_path
 
 T = TypeVar("T")
 
@@ -74,7 +75,7 @@ class CloudStore:
         object_bytes_max: int = OBJECT_BYTES_MAX,
         listing: Listing = Listing.ORDERED,
     ) -> None:
-        """Keep objects in a store of obstore: S3Store, MemoryStore, or GCSStore and AzureStore.
+        """Keep objects in a store of obstore: S3Store or MemoryStore, which are tested, or others.
 
         `patience_seconds` bounds how long a call goes on trying; the time-out in the bucket's
         client options bounds each try. `put` sends what is larger than `part_bytes` in parts. An
@@ -96,12 +97,12 @@ class CloudStore:
 
     def get(self, path: str) -> StoredObject:
         """Read a whole object; raises NotFound."""
-        check_path(path)
+        check_object_path(path)
         return self._found(self._persist(lambda: self._client.read(path)), path)
 
     def get_if_changed(self, path: str, *, tag: str) -> StoredObject | None:
         """Read a whole object unless it still has `tag`; raises NotFound."""
-        check_path(path)
+        check_object_path(path)
         check_tag(tag)
         answer = self._persist(lambda: self._client.read(path, unless=tag))
         if isinstance(answer, Failure) and answer.verdict is Verdict.UNCHANGED:
@@ -110,7 +111,7 @@ class CloudStore:
 
     def get_range(self, path: str, *, start: int, length: int) -> bytes:
         """Read up to `length` bytes from `start`; short only at the end; raises NotFound."""
-        check_path(path)
+        check_object_path(path)
         if start < 0 or length < 0:
             raise InvalidArgument(
                 f"a byte range starts at {start} with length {length}",
@@ -126,7 +127,7 @@ class CloudStore:
 
     def size(self, path: str) -> int:
         """Bytes in the object; raises NotFound."""
-        check_path(path)
+        check_object_path(path)
         answer = self._persist(lambda: self._client.size(path))
         if isinstance(answer, Failure) and answer.verdict is Verdict.MISSING:
             # The object or the bucket: a read tells which, and raises for both.
@@ -135,7 +136,7 @@ class CloudStore:
 
     def put(self, path: str, payload: bytes) -> str:
         """Write or replace an object; gives its tag."""
-        check_path(path)
+        check_object_path(path)
         self._client.check_payload(path, payload)
         answer = self._persist(lambda: self._client.write(path, payload))
         if isinstance(answer, str):
@@ -146,13 +147,13 @@ class CloudStore:
 
     def put_if_absent(self, path: str, payload: bytes) -> str | None:
         """Create an object; gives its tag, or None when another one is already there."""
-        check_path(path)
+        check_object_path(path)
         self._client.check_payload(path, payload)
         return self._put_if(path, payload, tag=None)
 
     def put_if_match(self, path: str, payload: bytes, *, tag: str) -> str | None:
         """Replace the object that has `tag`; gives the new tag, or None when it has another."""
-        check_path(path)
+        check_object_path(path)
         check_tag(tag)
         self._client.check_payload(path, payload)
         return self._put_if(path, payload, tag=tag)
@@ -160,18 +161,19 @@ class CloudStore:
     def list(self, prefix: str, *, after: str | None = None) -> Iterator[ObjectInfo]:
         """Objects whose path starts with `prefix`, ascending, beginning behind `after`.
 
-        An ordered listing is read as it is consumed; an unordered one whole, to be sorted.
+        An ordered listing is read as it is consumed; an unordered one whole, to be sorted. Locks
+        and temporary files that were copied from a disk are left out.
         """
         check_prefix(prefix)
         if after is not None:
             check_prefix(after)
-        if self._listing is Listing.ORDERED:
-            return self._list_in_order(prefix, after)
-        return self._list_sorted(prefix, after)
+        is_ordered = self._listing is Listing.ORDERED
+        found = (self._list_in_order if is_ordered else self._list_sorted)(prefix, after)
+        return (info for info in found if is_object_name(split_path(info.path)[1]))
 
     def delete(self, path: str) -> None:
         """Remove an object; one that is not there is no error."""
-        check_path(path)
+        check_object_path(path)
         failure = self._persist(lambda: self._client.delete(path))
         if failure is not None and failure.verdict is not Verdict.MISSING:
             raise self._not_done(failure, path, lost=failure.verdict is Verdict.LOST)
@@ -242,7 +244,9 @@ class CloudStore:
         if not isinstance(answer, Failure):
             return answer
         if answer.verdict is Verdict.MISSING:
-            raise NotFound(f"there is no such object in {self.location}", path=path)
+            raise NotFound(
+                "there is no such object", path=path, hint=f"The store is {self.location}"
+            )
         raise self._unavailable(answer, path)
 
     def _not_done(self, failure: Failure, path: str, *, lost: bool) -> NeveError:

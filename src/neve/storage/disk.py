@@ -68,6 +68,13 @@ class Disk(Protocol):
         """Read up to `length` bytes; may give fewer, and gives none only at the end."""
         ...
 
+    def map_file(self, handle: int) -> memoryview:
+        """Give the bytes of an open file, read when looked at; they outlive handle and name.
+
+        Only for files that nobody changes: reading behind a cut ends the process.
+        """
+        ...
+
     def write(self, handle: int, pieces: Sequence[bytes | memoryview], offset: int) -> int:
         """Write the pieces one behind the other; gives how many bytes were taken, maybe fewer."""
         ...

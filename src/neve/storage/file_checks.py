@@ -6,8 +6,8 @@
     wal/LOCK                refused                     yes
 
 A lock would not hold if its file could be written, renamed or deleted like any other: whoever asked
-next would lock another file of the same name. So one name is kept for locks, in all stores that
-have them; what works in memory works on a disk.
+next would lock another file of the same name. So one name is kept for locks, in all stores: what
+works in memory or in a bucket works on a disk.
 """
 
 from typing import Final

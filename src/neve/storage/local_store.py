@@ -117,6 +117,15 @@ class LocalStore:
             )
         return self._read(path, start=start, length=length)
 
+    def map(self, path: str) -> memoryview:
+        """Give a whole object, read from the disk as it is looked at; raises NotFound.
+
+        For objects that are never replaced in place, which is all that `put` and its kin write: the
+        bytes stay those of the object that had the name at the call.
+        """
+        with self._opened(path) as handle:
+            return self._disk.map_file(handle)
+
     def size(self, path: str) -> int:
         """Bytes in the object; raises NotFound."""
         check_object_path(path)
@@ -317,18 +326,24 @@ class LocalStore:
 
     def _read(self, path: str, *, start: int, length: int | None) -> bytes:
         """Read from `start`, to the end when there is no length."""
-        check_object_path(path)
         disk = self._disk
+        with self._opened(path) as handle:
+            # The size bounds what is allocated, whatever a caller asks for.
+            there = max(disk.size(handle) - start, 0)
+            wanted = there if length is None else min(there, length)
+            if length is None and wanted > self._object_bytes_max:
+                raise self._too_large(path, wanted)
+            return read_fully(disk, handle, start, wanted)
+
+    @contextmanager
+    def _opened(self, path: str) -> Iterator[int]:
+        """Open an object for reading; raises NotFound, and says what failed meanwhile."""
+        check_object_path(path)
         try:
             self._tree.refuse_links(path)
-            handle = disk.open_file(self._tree.on_disk(path))
+            handle = self._disk.open_file(self._tree.on_disk(path))
             try:
-                # The size bounds what is allocated, whatever a caller asks for.
-                there = max(disk.size(handle) - start, 0)
-                wanted = there if length is None else min(there, length)
-                if length is None and wanted > self._object_bytes_max:
-                    raise self._too_large(path, wanted)
-                return read_fully(disk, handle, start, wanted)
+                yield handle
             finally:
                 self._tree.close(handle)
         except OSError as error:

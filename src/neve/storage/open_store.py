@@ -37,8 +37,12 @@ def open_store(
     storage_options: Mapping[str, str] | None = None,
     clock: Clock | None = None,
     ids: IdSource | None = None,
+    create: bool = True,
 ) -> ObjectStore:
-    """Open the store at `location`; a directory that does not exist is made."""
+    """Open the store at `location`; a directory that does not exist is made.
+
+    Without `create` it is NotFound. A bucket is never made, and is not looked for here.
+    """
     if not location.strip():
         raise InvalidArgument("the location is empty", hint=_FORMS)
     if _CONTROL.search(location):
@@ -50,10 +54,10 @@ def open_store(
             return _open_s3(rest, options, clock, ids)
         case "":
             _refuse_options(options)
-            return LocalStore(rest, clock=clock, ids=ids)
+            return LocalStore(rest, clock=clock, ids=ids, create=create)
         case "file":
             _refuse_options(options)
-            return LocalStore(_file_path(rest), clock=clock, ids=ids)
+            return LocalStore(_file_path(rest), clock=clock, ids=ids, create=create)
         case "memory":
             _refuse_options(options)
             return named_memory_store(_memory_name(rest))

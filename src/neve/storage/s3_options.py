@@ -31,7 +31,7 @@ _FLAGS: Final = {"true": True, "false": False}
 
 
 class Listing(StrEnum):
-    """How a server lists: S3, Google and Azure by name, SeaweedFS directory by directory."""
+    """How a server lists: S3 by name, SeaweedFS directory by directory."""
 
     ORDERED = "ordered"
     UNORDERED = "unordered"

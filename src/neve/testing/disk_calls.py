@@ -19,6 +19,7 @@ class CallKind(StrEnum):
     CREATE_FILE = "create_file"
     OPEN_FILE = "open_file"
     READ = "read"
+    MAP_FILE = "map_file"
     WRITE = "write"
     ALLOCATE = "allocate"
     TRUNCATE = "truncate"
@@ -93,6 +94,11 @@ class HookedDisk:
         """Tell, then forward."""
         self._before_handle(CallKind.READ, handle, offset, length)
         return self._inner.read(handle, offset, length)
+
+    def map_file(self, handle: int) -> memoryview:
+        """Tell, then forward."""
+        self._before_handle(CallKind.MAP_FILE, handle)
+        return self._inner.map_file(handle)
 
     def write(self, handle: int, pieces: Sequence[bytes | memoryview], offset: int) -> int:
         """Tell, then forward."""

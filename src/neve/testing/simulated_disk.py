@@ -152,6 +152,11 @@ class SimulatedDisk:
         with self._called(CallKind.READ, self._path(handle), offset, length):
             return bytes(self._file(handle).content[offset : offset + length])
 
+    def map_file(self, handle: int) -> memoryview:
+        """Give a copy of the bytes as they are now."""
+        with self._called(CallKind.MAP_FILE, self._path(handle)):
+            return memoryview(bytes(self._file(handle).content))
+
     def write(self, handle: int, pieces: Sequence[bytes | memoryview], offset: int) -> int:
         """Write at an offset; always takes everything."""
         payload = b"".join(pieces)

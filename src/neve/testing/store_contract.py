@@ -395,9 +395,7 @@ class ObjectStoreContract:
             list(store.list(hostile))
 
     @pytest.mark.parametrize("path", ["LOCK", "a/LOCK"])
-    def test_a_store_that_has_locks_keeps_their_name(self, store: ObjectStore, path: str) -> None:
-        if not hasattr(store, "lock"):
-            pytest.skip("this store has no locks, and so no name to keep for them")
+    def test_the_name_of_locks_is_no_object(self, store: ObjectStore, path: str) -> None:
         tag = store.put("witness", b"unchanged")
 
         for call in [*_reads(store, path), *_writes(store, path, tag)]:

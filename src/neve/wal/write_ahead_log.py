@@ -63,6 +63,10 @@ Apply = Callable[[int], None]
 """Called with a batch's first sequence number, in sequence order, once the batch may be seen."""
 
 
+Decide = Callable[[], tuple[EncodedChanges, Apply | None] | None]
+"""Makes the batch to log, and what applies it; None when nothing is to be logged."""
+
+
 class _Append:
     """One batch on its way through the log."""
 
@@ -173,6 +177,30 @@ class WriteAheadLog:
             raise work.failure
         return work.first_sequence
 
+    def append_decided(self, decide: Decide) -> int | None:
+        """Log a batch that is decided on while no other can come before it; None when none is.
+
+        `decide` sees every batch before it applied; others wait meanwhile. What it raises is
+        raised, and nothing is logged.
+        """
+        outcome: list[_Append] = []
+
+        def run() -> None:
+            decided = decide()
+            if decided is not None:
+                changes, apply = decided
+                check_size(changes)
+                work = _Append(changes, apply)
+                outcome.append(work)
+                self._commit_group([work])
+
+        self._queue.run_alone(run)
+        if not outcome:
+            return None
+        if outcome[0].failure is not None:
+            raise outcome[0].failure
+        return outcome[0].first_sequence
+
     def sync_once(self) -> bool:
         """Sync what is not durable yet; False when there was nothing to do."""
         worked = False
@@ -187,8 +215,11 @@ class WriteAheadLog:
         self._queue.run_alone(sync)
         return worked
 
-    def rotate(self) -> int:
-        """Close the active log and begin the next one; gives the closed one's number."""
+    def rotate(self, *, then: Callable[[], None] | None = None) -> int:
+        """Close the active log and begin the next one; gives the closed one's number.
+
+        `then` is called before any batch is appended to the new log.
+        """
         closed = self._active.log_number
 
         def rotate() -> None:
@@ -196,6 +227,8 @@ class WriteAheadLog:
             self._check_usable()
             closed = self._active.log_number
             self._rotate()
+            if then is not None:
+                then()
 
         self._queue.run_alone(rotate)
         return closed

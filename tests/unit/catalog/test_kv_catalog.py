@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from threading import Barrier
 
 import pytest
@@ -19,6 +20,7 @@ from neve.errors import (
     Unavailable,
 )
 from neve.model.version import Operation
+from neve.storage.local_store import LocalStore
 from neve.storage.memory_store import MemoryStore
 from neve.storage.object_store import ObjectStore
 from neve.testing.faulty_store import Fault, FaultyStore, PlannedFault
@@ -249,6 +251,21 @@ def test_dropping_leaves_files_and_purging_deletes_them() -> None:
     # The head stays: it tells a writer that slept that the table is gone.
     remains = [path for path in left if path.startswith(f"manifest/version/{purged_id}/")]
     assert [path.rpartition("/")[2][:5] for path in remains] == ["HEAD", "ckpt-"]
+
+
+def test_a_purge_passes_over_files_that_no_store_can_name(tmp_path: Path) -> None:
+    objects = LocalStore(str(tmp_path))
+    catalog = a_catalog(objects)
+    stored = a_table(catalog).stored
+    objects.put(stored.paths.data_file("a"), b"rows")
+    strange = tmp_path / stored.paths.root / "data" / "back\\slash" / "notes.txt"
+    strange.parent.mkdir()
+    strange.write_text("mine")
+
+    assert catalog.drop_table("shop.orders", purge=True)
+
+    assert [info.path for info in objects.list(f"{stored.paths.root}/data/a")] == []
+    assert strange.read_text() == "mine"
 
 
 def test_a_writer_that_slept_through_a_purge_cannot_commit() -> None:
@@ -677,3 +694,82 @@ def test_a_table_that_is_being_dropped_cannot_be_renamed_away() -> None:
     clock.advance(601)
     catalog.rename_table("shop.orders", "shop.sales")
     assert catalog.list_tables() == ["shop.sales"]
+
+
+# Arguments that Python's own types would refuse later, or not at all
+
+
+@pytest.mark.parametrize("wrong", [7, None, ["a"], 1.5, b"shop"], ids=repr)
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda lake, wrong: lake.table(wrong),
+        lambda lake, wrong: lake.table_exists(wrong),
+        lambda lake, wrong: lake.drop_table(wrong),
+        lambda lake, wrong: lake.rename_table("shop.orders", wrong),
+        lambda lake, wrong: lake.create_namespace(wrong),
+        lambda lake, wrong: lake.drop_namespace(wrong),
+        lambda lake, wrong: lake.namespace_properties(wrong),
+        lambda lake, wrong: lake.list_namespaces(wrong or 0),
+        lambda lake, wrong: lake.list_tables(wrong or 0),
+        lambda lake, wrong: lake.system_table(wrong),
+        lambda lake, wrong: lake.table("shop.orders").at(tag=wrong or 0),
+        lambda lake, wrong: lake.create_namespace("new", wrong or 7),
+        lambda lake, wrong: lake.table("shop.orders").set_properties(wrong or 7),
+        lambda lake, wrong: lake.create_table("a.b", ORDERS, ["id"], properties=wrong or 7),
+    ],
+    ids=range(14),
+)  # fmt: skip
+def test_what_is_of_the_wrong_type_is_refused_and_changes_nothing(
+    call: Callable[[KVCatalog, object], object], wrong: object
+) -> None:
+    objects = MemoryStore()
+    catalog = a_catalog(objects)
+    a_table(catalog)
+    before = everything(objects)
+
+    with pytest.raises(InvalidArgument) as refusal:
+        call(catalog, wrong)
+
+    assert refusal.value.hint
+    assert everything(objects) == before
+
+
+@pytest.mark.parametrize("wrong", [7, None, 1.5], ids=repr)
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda lake, wrong: lake.create_table("a.b", ORDERS, wrong),
+        lambda lake, wrong: lake.create_table("a.b", orders_schema(), wrong),
+        lambda lake, wrong: lake.create_table("a.b", ORDERS, ["id"], partition_by=wrong),
+        lambda lake, wrong: lake.create_table("a.b", ORDERS, ["id"], sort_by=wrong),
+        lambda lake, wrong: lake.create_table("a.b", wrong, ["id"]),
+        lambda lake, wrong: lake.table("shop.orders").update_partition_spec(wrong or 7),
+        lambda lake, wrong: lake.table("shop.orders").update_sort_order(wrong or 7),
+    ],
+    ids=range(7),
+)
+def test_what_is_no_list_is_refused_and_changes_nothing(
+    call: Callable[[KVCatalog, object], object], wrong: object
+) -> None:
+    catalog = a_catalog()
+    a_table(catalog)
+
+    with pytest.raises(InvalidArgument) as refusal:
+        call(catalog, wrong)
+
+    assert refusal.value.hint
+    assert catalog.list_tables() == ["shop.orders"]
+
+
+@pytest.mark.parametrize("wrong", ["1", None, True, 1.5, -1, 1 << 31], ids=repr)
+def test_a_schema_version_is_a_whole_number(wrong: int) -> None:
+    with pytest.raises(InvalidArgument, match="schema version"):
+        a_catalog().register_table("a.b", ORDERS, ["id"], schema_version=wrong)
+
+
+def test_an_unknown_namespace_with_a_long_name_is_refused_in_a_short_message() -> None:
+    with pytest.raises(InvalidArgument) as refusal:
+        a_catalog().list_tables("x" * 100_000)
+
+    assert len(str(refusal.value)) < 200

@@ -49,6 +49,23 @@ def test_without_create_nothing_is_made() -> None:
         neve.open(f"memory://{uuid4()}", create=False)
 
 
+def test_without_create_a_missing_directory_stays_missing(tmp_path: Path) -> None:
+    with pytest.raises(NotFound) as refusal:
+        neve.open(tmp_path / "lake", create=False)
+
+    assert str(tmp_path / "lake") in str(refusal.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_create_a_directory_without_a_catalog_stays_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+
+    with pytest.raises(NotFound, match="no catalog"):
+        neve.open(tmp_path, create=False)
+
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
 @pytest.mark.parametrize(
     "location",
     ["", "ftp://x", "s3://", "memory://a/b", "s3://user:pw@b/x", None, 7, b"lake"],

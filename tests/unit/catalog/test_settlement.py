@@ -11,6 +11,7 @@ from neve.catalog.kv_catalog import KVCatalog
 from neve.catalog.settlement import Settled
 from neve.catalog.table_definition import TableDefinition
 from neve.errors import AlreadyExists, NeveError, NotFound, OutcomeUnknown, Unavailable
+from neve.manifest.leases import Leases
 from neve.manifest.table_head import HeadChange
 from neve.model.version import Operation, VersionEdit, VersionFacts
 from neve.storage.memory_store import MemoryStore
@@ -227,6 +228,114 @@ def test_a_purge_that_was_cut_is_finished_by_recovering_not_by_opening(bench: Be
     assert report.with_outcome(Settled.PURGED) == (table.table_id,)
     with pytest.raises(NotFound):
         bench.objects.get(path)
+    assert bench.announcements() == 0
+
+
+def leases_of(bench: Bench, table: CatalogTable) -> Leases:
+    return Leases(
+        bench.objects,
+        table.stored.paths.manifest,
+        clock=bench.clock,
+        ids=SeededIds(next(bench.seeds)),
+    )
+
+
+def test_a_purge_leaves_the_files_to_readers_until_their_leases_end(bench: Bench) -> None:
+    catalog = bench.open()
+    table = a_table(catalog)
+    path = table.stored.paths.data_file("a")
+    bench.objects.put(path, b"rows")
+    leases = leases_of(bench, table)
+    lease = leases.take(1, seconds=3_600)
+
+    is_done = catalog.drop_table("shop.orders", purge=True)
+
+    assert not is_done
+    assert catalog.list_tables() == []
+    with pytest.raises(NotFound, match="dropped"):
+        table.refresh()
+    assert a_table(catalog).table_id != table.table_id
+    bench.clock.advance(1_800)
+    lease.renew()
+    held_back = bench.open().recover()
+    assert held_back.with_outcome(Settled.UNPURGED) == (table.table_id,)
+    assert bench.objects.get(path).payload == b"rows"
+
+    bench.clock.advance(3_600)
+    report = bench.open().recover()
+
+    assert report.with_outcome(Settled.PURGED) == (table.table_id,)
+    assert list(bench.objects.list(f"{table.stored.paths.root}/")) == []
+    assert list(bench.objects.list(leases.paths.leases)) == []
+    assert bench.announcements() == 0
+
+
+def test_a_purge_goes_ahead_once_readers_have_given_their_leases_up(bench: Bench) -> None:
+    catalog = bench.open()
+    table = a_table(catalog)
+    path = table.stored.paths.data_file("a")
+    bench.objects.put(path, b"rows")
+    lease = leases_of(bench, table).take(1, seconds=3_600)
+    catalog.drop_table("shop.orders", purge=True)
+
+    lease.release()
+    report = catalog.recover()
+
+    assert report.with_outcome(Settled.PURGED) == (table.table_id,)
+    with pytest.raises(NotFound):
+        bench.objects.get(path)
+
+
+def test_a_purge_removes_the_leases_of_readers_that_died(bench: Bench) -> None:
+    catalog = bench.open()
+    table = a_table(catalog)
+    leases = leases_of(bench, table)
+    leases.take(1, seconds=60)
+    bench.clock.advance(60)
+
+    is_done = catalog.drop_table("shop.orders", purge=True)
+
+    assert is_done
+    assert list(bench.objects.list(leases.paths.leases)) == []
+
+
+def test_a_purge_waits_longer_when_the_clock_jumps_back(bench: Bench) -> None:
+    catalog = bench.open()
+    table = a_table(catalog)
+    path = table.stored.paths.data_file("a")
+    bench.objects.put(path, b"rows")
+    leases_of(bench, table).take(1, seconds=3_600)
+    taken_ms = bench.clock.now_ms()
+    bench.clock.set_now_ms(taken_ms - 30 * 24 * 3_600_000)
+
+    assert not catalog.drop_table("shop.orders", purge=True)
+    assert bench.objects.get(path).payload == b"rows"
+
+    bench.clock.set_now_ms(taken_ms + 3_600_000)
+    assert catalog.recover().with_outcome(Settled.PURGED) == (table.table_id,)
+
+
+def test_a_purge_waits_for_a_lease_that_cannot_be_read(bench: Bench) -> None:
+    catalog = bench.open()
+    table = a_table(catalog)
+    path = table.stored.paths.data_file("a")
+    bench.objects.put(path, b"rows")
+    damaged = leases_of(bench, table).paths.lease("0" * 32)
+    bench.objects.put(damaged, b"damaged")
+
+    assert not catalog.drop_table("shop.orders", purge=True)
+    assert bench.objects.get(path).payload == b"rows"
+
+    bench.objects.delete(damaged)
+    assert catalog.recover().with_outcome(Settled.PURGED) == (table.table_id,)
+
+
+def test_a_drop_without_purge_asks_for_no_leases(bench: Bench) -> None:
+    catalog = bench.open()
+    table = a_table(catalog)
+    leases_of(bench, table).take(1, seconds=3_600)
+
+    assert catalog.drop_table("shop.orders")
     assert bench.announcements() == 0
 
 

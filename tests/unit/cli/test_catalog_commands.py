@@ -11,6 +11,8 @@ from click.testing import CliRunner, Result
 import neve
 from neve.catalog.kv_catalog import KVCatalog
 from neve.cli.main import cli
+from neve.manifest.leases import Leases
+from neve.storage.clock import SystemClock, SystemIds
 from tests.unit.catalog.builders import a_file, a_table, an_append
 
 
@@ -132,6 +134,23 @@ def test_dropping_and_renaming_answer_in_json(catalog: KVCatalog, lake: str) -> 
     assert json.loads(dropped.stdout) == {"dropped": "eu.sales", "purged": False}
 
 
+def test_dropping_says_that_readers_hold_the_files(catalog: KVCatalog, lake: str) -> None:
+    for name in ("shop.told", "shop.answered"):
+        stored = a_table(catalog, name).stored
+        leases = Leases(stored.objects, stored.paths.manifest, clock=SystemClock(), ids=SystemIds())
+        leases.take(1, seconds=3_600)
+
+    told = run("drop", "shop.told", "--purge", lake=lake)
+    answered = run("drop", "shop.answered", "--purge", "--json", lake=lake)
+
+    assert told.exit_code == answered.exit_code == 0
+    first, second = told.stdout.splitlines()
+    assert first == "dropped shop.told; readers still hold its files"
+    assert "recover()" in second
+    assert json.loads(answered.stdout) == {"dropped": "shop.answered", "purged": False}
+    assert catalog.list_tables() == []
+
+
 @pytest.mark.parametrize("command", ["drop", "describe", "history"])
 def test_an_unknown_table_is_refused_with_a_similar_one(
     catalog: KVCatalog, lake: str, command: str
@@ -245,14 +264,14 @@ def test_a_history_is_told_oldest_first(catalog: KVCatalog, lake: str) -> None:
 # Where the warehouse is
 
 
-@pytest.mark.parametrize("form", ["{}", "file://{}"])
+@pytest.mark.parametrize("form", ["{}", "file://{}", "FILE://{}"])
 def test_commands_that_only_look_make_no_directory(tmp_path: Path, form: str) -> None:
     missing = tmp_path / "missing"
 
     refused = run("tables", lake=form.format(missing))
 
     assert refused.exit_code == 2
-    assert "there is no directory" in refused.stderr
+    assert f"there is no store in {missing}\n" in refused.stderr
     assert not missing.exists()
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from rich.cells import cell_len
 
 import neve
 from neve.catalog.catalog_table import CatalogTable
@@ -54,7 +55,8 @@ def test_a_head_is_one_line(store: Path) -> None:
     assert line.startswith("HEAD · segment 3 · checkpoint: none · transaction ")
 
 
-def test_a_segment_shows_its_records_in_words(store: Path) -> None:
+def test_a_segment_shows_its_records_in_words(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
     shown = inspect(segment(store, 2))
 
     lines = shown.stdout.splitlines()
@@ -83,6 +85,7 @@ def test_a_segment_is_one_json_document(store: Path) -> None:
 def test_a_checkpoint_shows_its_entries(store: Path, table: CatalogTable) -> None:
     table.stored.store.checkpoint()
 
+    assert "HEAD · segment 3 · checkpoint: 3 · " in inspect(store / "HEAD").stdout
     shown = inspect(store / "checkpoints" / f"ckpt-{3:020}")
 
     assert "checkpoint of segment 3" in shown.stdout
@@ -167,13 +170,14 @@ def test_a_missing_file_is_not_found(tmp_path: Path) -> None:
 # A whole store
 
 
-def test_a_store_is_drawn_with_its_chain(store: Path) -> None:
+def test_a_store_is_drawn_with_its_chain(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
     shown = inspect(store)
 
     assert shown.exit_code == 0
     lines = shown.stdout.splitlines()
     assert lines[0] == f"{store}  0 checkpoints · 3 segments · 0 leases"
-    assert lines[1].startswith("HEAD · segment 3")
+    assert lines[1].startswith("HEAD · segment 3 · checkpoint: none · transaction ")
     assert [line for line in lines if line.startswith("╭─ segment")][2].startswith("╭─ segment 3")
     assert lines[-1] == "✔ the chain is whole up to HEAD"
 
@@ -207,10 +211,77 @@ def test_a_damaged_segment_is_told_and_the_others_are_shown(store: Path) -> None
     shown = inspect(store)
 
     assert shown.exit_code == 0
-    assert "✗ segment 2: a manifest object of 11 bytes is cut off" in shown.stdout
+    lines = shown.stdout.splitlines()
+    assert "✗ segment 2 · 11 bytes · damaged" in lines
     assert "╭─ segment 3" in shown.stdout
-    assert inspect(store, "--strict").exit_code == 5
-    assert json.loads(inspect(store, "--json").stdout)["problems"]
+    assert [line for line in lines if "segment 2" in line][1:] == [
+        "✗ segment 2: a manifest object of 11 bytes is cut off"
+    ]
+    assert json.loads(inspect(store, "--json").stdout)["problems"] == [
+        "segment 2: a manifest object of 11 bytes is cut off"
+    ]
+
+
+def test_a_damaged_store_that_is_judged_strictly_is_exit_code_five(store: Path) -> None:
+    segment(store, 2).write_bytes(b"NEVE\x02damage")
+
+    judged = inspect(store, "--strict")
+
+    assert judged.exit_code == 5
+    assert judged.stdout == inspect(store).stdout
+    assert judged.stderr == f"neve: the manifest store is damaged in {store}\n"
+
+
+def test_a_damaged_last_segment_is_one_problem(store: Path) -> None:
+    segment(store, 3).write_bytes(b"NEVE\x02damage")
+
+    assert json.loads(inspect(store, "--json").stdout)["problems"] == [
+        "segment 3: a manifest object of 11 bytes is cut off"
+    ]
+
+
+@pytest.mark.parametrize("columns", [40, 60, 100])
+def test_no_line_is_wider_than_the_page(
+    tmp_path: Path,
+    store: Path,
+    table: CatalogTable,
+    monkeypatch: pytest.MonkeyPatch,
+    columns: int,
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    stored = table.stored
+    leases = Leases(
+        LocalStore(str(tmp_path)), stored.paths.manifest, clock=SystemClock(), ids=SystemIds()
+    )
+    leases.take(2, seconds=60)
+    table.commit([an_append(3, a_file("long" * 40))])
+    stored.store.checkpoint()
+    stored.store.transact(lambda session: session.put("名" * 40, ("値" * 80).encode()))
+    stored.store.transact(lambda session: session.delete("名" * 40))
+    edit = stored.store.read().get("version/00000000000000000004")
+    assert edit is not None
+    (tmp_path / "edit.mrub").write_bytes(edit)
+    (store / f"{'notes ' * 20}.txt").write_text("mine")
+    segment(store, 6).write_bytes(b"NEVE\x02damage")
+
+    for shown in (inspect(store), inspect(store / "HEAD"), inspect(tmp_path / "edit.mrub")):
+        assert shown.exit_code == 0
+        assert [line for line in shown.stdout.splitlines() if cell_len(line) > columns] == []
+
+
+def test_a_narrow_page_loses_nothing_of_titles_and_verdicts(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    segment(store, 2).unlink()
+    wide = inspect(segment(store, 3)).stdout.splitlines()[1]
+
+    monkeypatch.setenv("COLUMNS", "40")
+    narrow = inspect(segment(store, 3)).stdout.splitlines()
+    verdict = inspect(store).stdout.splitlines()
+
+    title = [narrow[1]] + [line for line in narrow[2:] if line.startswith("│  ")]
+    assert " ".join(line[3:] for line in title) == wide[3:]
+    assert verdict[-1] == "✗ segment 2 is missing"
 
 
 def test_a_missing_segment_and_a_missing_head_are_told(store: Path) -> None:

@@ -1,7 +1,8 @@
 """Small tables for tests: one manifest store with everything that stands on it, and defaults."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from threading import Lock
 
 from neve.manifest.leases import Leases
 from neve.manifest.manifest_store import ManifestStore, StoreOptions
@@ -13,6 +14,7 @@ from neve.manifest.table_work import TableWork
 from neve.manifest.version_fold import fold_versions
 from neve.model.data_file import DataFile, VectorRef
 from neve.model.version import Operation, VersionEdit, VersionFacts
+from neve.storage.commit_queue import Latch
 from neve.storage.memory_store import MemoryStore
 from neve.storage.object_store import ObjectStore
 from neve.testing.simulated_clock import SeededIds, SimulatedClock
@@ -99,6 +101,7 @@ class TableBench:
         seed: int = 0,
         options: StoreOptions | None = None,
         commit_seconds: float = 60.0,
+        make_latch: Callable[[], Latch] = Lock,
     ) -> None:
         self.objects: ObjectStore = MemoryStore() if objects is None else objects
         self.clock = clock or SimulatedClock()
@@ -110,6 +113,7 @@ class TableBench:
             ids=self.ids,
             options=options,
             fold_entries=fold_versions,
+            make_latch=make_latch,
         )
         self.versions = TableVersions(self.store, clock=self.clock)
         self.work = TableWork(self.versions, clock=self.clock)
@@ -179,8 +183,12 @@ class TableBench:
             deleted.append(path)
             self.objects.delete(path)
 
-        self.garbage.delete_garbage(delete)
+        self.garbage.delete_garbage(delete, find=self.find)
         return deleted
+
+    def find(self, prefix: str) -> list[str]:
+        """Files whose names begin with a prefix."""
+        return [found.path for found in self.objects.list(prefix)]
 
     def segment(self) -> int:
         """Number of the last committed transaction: it stays when nothing was written."""

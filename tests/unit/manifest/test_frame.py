@@ -88,6 +88,13 @@ def test_a_length_that_claims_gigabytes_allocates_nothing() -> None:
     assert "says otherwise" in refusal(claims).message
 
 
+def test_a_frame_that_is_too_large_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = framed(head_message().SerializeToString())
+    monkeypatch.setattr(frame, "FRAME_BYTES_MAX", len(whole) - HEADER_BYTES - 5)
+
+    assert "larger than any" in refusal(whole).message
+
+
 def test_a_message_that_is_too_large_is_refused_with_the_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -2,15 +2,21 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Never
 
 import pytest
 
 from neve.errors import Corruption, InvalidArgument
-from neve.manifest.invariants import InvariantViolation, check_head, check_version
+from neve.manifest.invariants import (
+    InvariantViolation,
+    check_added,
+    check_head,
+    check_version,
+)
 from neve.manifest.table_head import HeadChange, TableHead, state_key
 from neve.manifest.version_codec import encode_version
 from neve.model.data_file import DataFile, PartitionValue
-from neve.model.version import Operation, Version, VersionEdit
+from neve.model.version import Operation, Version, VersionEdit, apply_edit
 from tests.unit.manifest.builders import (
     TableBench,
     data_file,
@@ -287,3 +293,50 @@ def test_a_schema_or_spec_that_is_not_the_tables_is_not_committed() -> None:
             bench.versions.apply_version_edits([wrong])
 
     assert bench.segment() == before
+
+
+class CountedFiles(dict[str, DataFile]):
+    """Files of a Version that count how often one is looked at."""
+
+    looks = 0
+
+    def __getitem__(self, path: str) -> DataFile:
+        self.looks += 1
+        return super().__getitem__(path)
+
+    def values(self) -> Never:
+        raise AssertionError("every file was looked at")
+
+
+def test_a_new_file_is_checked_against_its_neighbours_in_a_level_of_any_size() -> None:
+    many = [data_file(f"f{n}", keys=(b"%06d" % n, b"%06d" % n), level=1) for n in range(2_000)]
+    before = apply_edit(None, edit_of(0, *many))
+    edit = edit_of(
+        1,
+        data_file("new", keys=(b"000500", b"000501"), level=1, first_row_id=50_000),
+        removed=["f500", "f501"],
+    )
+    after = apply_edit(before, edit)
+    counted = CountedFiles(after.files)
+    seen = replace(after, files=counted, _order=(counted, after.key_order))
+
+    check_added(seen, edit)
+
+    assert counted.looks == 2
+
+
+@pytest.mark.parametrize("keys", [(b"1", b"3"), (b"4", b"6"), (b"2", b"5"), (b"0", b"9")])
+def test_a_file_that_reaches_into_a_neighbour_is_not_committed(keys: tuple[bytes, bytes]) -> None:
+    bench = new_table()
+    bench.commit(
+        data_file("low", keys=(b"0", b"1"), level=1),
+        data_file("mid", keys=(b"2", b"3"), level=1),
+        data_file("high", keys=(b"6", b"9"), level=1),
+    )
+
+    with pytest.raises(InvariantViolation, match="V1"):
+        bench.commit(
+            data_file("new", keys=keys, level=1), removed=["mid"] if keys[0] == b"4" else []
+        )
+
+    assert bench.commit(data_file("new", keys=(b"4", b"5"), level=1)) == 3

@@ -2,7 +2,8 @@
 
 import pytest
 
-from neve.errors import Fenced, InvalidArgument, NotFound, Unavailable
+from neve.errors import Fenced, InvalidArgument, NotFound, OutcomeUnknown, Unavailable
+from neve.manifest.documents import Lease, encode_lease
 from neve.manifest.leases import LEASE_SECONDS_MAX, HeldLease, Leases
 from neve.storage.memory_store import MemoryStore
 from neve.storage.object_store import ObjectStore, StoredObject
@@ -26,16 +27,20 @@ def versions_of(leases: Leases) -> list[int]:
 
 
 class SlowStore(MemoryStore):
-    """A store whose puts take time."""
+    """A store whose writes take time."""
 
     def __init__(self, clock: SimulatedClock) -> None:
         super().__init__()
         self._clock = clock
         self.seconds_per_put = 0.0
 
-    def put(self, path: str, payload: bytes) -> str:
+    def put_if_absent(self, path: str, payload: bytes) -> str | None:
         self._clock.advance(self.seconds_per_put)
-        return super().put(path, payload)
+        return super().put_if_absent(path, payload)
+
+    def put_if_match(self, path: str, payload: bytes, *, tag: str) -> str | None:
+        self._clock.advance(self.seconds_per_put)
+        return super().put_if_match(path, payload, tag=tag)
 
 
 def test_a_lease_is_in_force_until_its_time() -> None:
@@ -140,7 +145,7 @@ def test_a_lease_counts_from_before_it_was_written() -> None:
 
 def test_storage_that_does_not_answer_ends_a_lease_only_when_its_time_is_over() -> None:
     clock = SimulatedClock()
-    faults = [PlannedFault(fault=Fault.BEFORE, operation=Operation.PUT, times=1_000)]
+    faults = [PlannedFault(fault=Fault.BEFORE, operation=Operation.PUT_IF_MATCH, times=1_000)]
     objects = MemoryStore()
     lease = leases_on(objects, clock).take(3, seconds=10)
     lease._leases.objects = FaultyStore(objects, faults)
@@ -211,6 +216,130 @@ def test_a_lease_that_cannot_be_read_counts_for_every_version_and_is_left_alone(
     assert versions_of(leases) == [0]
     assert leases.remove_expired() == 0
     assert leases.objects.get(path).payload == b"damaged"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "notes.txt",
+        ".keep",
+        "x" * 32,
+        "A" * 32,
+        "0" * 31,
+        "0" * 33,
+        "0" * 31 + "\u0660",
+        "a/" + "0" * 32,
+    ],
+    ids=ascii,
+)
+def test_a_foreign_file_among_the_leases_holds_nothing_back_and_stays(name: str) -> None:
+    _, leases, _ = held()
+    leases.objects.put(f"{leases.paths.leases}{name}", b"not a lease")
+
+    assert versions_of(leases) == [3]
+    assert leases.remove_expired() == 0
+    assert leases.objects.get(f"{leases.paths.leases}{name}").payload == b"not a lease"
+
+
+def test_a_lease_that_ends_later_than_any_may_is_not_honoured() -> None:
+    """Its taker's clock was wrong by more than clocks may differ; it would hold for ever."""
+    clock = SimulatedClock()
+    objects = MemoryStore()
+    longest_ms = int(LEASE_SECONDS_MAX * 1.2) * 1_000
+    for number, expires_ms in enumerate((longest_ms, longest_ms + 1), start=3):
+        lease = Lease(
+            lease_id=f"{number:032x}", version=number, expires_ms=clock.now_ms() + expires_ms
+        )
+        objects.put(f"{PREFIX}/leases/{lease.lease_id}", encode_lease(lease))
+    leases = leases_on(objects, clock)
+
+    assert versions_of(leases) == [3]
+    assert leases.remove_expired() == 1
+    assert [found.path[-1] for found in objects.list(leases.paths.leases)] == ["3"]
+
+
+def test_a_collector_whose_clock_is_days_behind_still_honours_leases() -> None:
+    """What the table's history shows to have passed has passed, whatever the clock says."""
+    clock, leases, _ = held()
+    known_ms = clock.now_ms()
+    clock.set_now_ms(known_ms - 1_000 * HOUR_MS)
+
+    assert [lease.version for lease in leases.unexpired(known_ms=known_ms)] == [3]
+    assert leases.remove_expired(known_ms=known_ms) == 0
+
+
+def test_a_lease_that_was_deleted_meanwhile_is_not_brought_back() -> None:
+    for act in (HeldLease.renew, HeldLease.check):
+        clock, leases, lease = held(seconds=10)
+        leases.objects.delete(leases.paths.lease(lease.lease_id))
+        clock.advance(5)
+
+        with pytest.raises(Fenced, match="gone") as caught:
+            act(lease)
+
+        assert caught.value.path == leases.paths.lease(lease.lease_id)
+        assert versions_of(leases) == []
+        with pytest.raises(Fenced):
+            lease.check()
+
+
+@pytest.mark.parametrize("fault", [Fault.LOST, Fault.LATE, Fault.TIMEOUT, Fault.TWICE])
+def test_a_renewal_whose_answer_was_lost_does_not_end_the_lease(fault: Fault) -> None:
+    clock = SimulatedClock()
+    planned = PlannedFault(fault=fault, operation=Operation.PUT_IF_MATCH)
+    leases = leases_on(FaultyStore(MemoryStore(), [planned]), clock)
+    lease = leases.take(3, seconds=10)
+
+    for _ in range(5):
+        clock.advance(5)
+        lease.check()
+        lease.check()
+
+    assert versions_of(leases) == [3]
+
+
+def test_a_renewal_that_arrives_after_the_release_brings_nothing_back() -> None:
+    clock = SimulatedClock()
+    planned = PlannedFault(fault=Fault.LATE, operation=Operation.PUT_IF_MATCH)
+    store = FaultyStore(MemoryStore(), [planned])
+    leases = leases_on(store, clock)
+    lease = leases.take(3, seconds=10)
+    clock.advance(5)
+    with pytest.raises(OutcomeUnknown):
+        lease.renew()
+
+    lease.release()  # the late renewal arrives just before it
+    store.put("somewhere", b"")
+
+    assert versions_of(leases) == []
+
+
+def test_two_threads_that_renew_at_once_both_go_on() -> None:
+    clock = SimulatedClock()
+    objects = MemoryStore()
+
+    class RacingStore(MemoryStore):
+        """A store in which the other thread's renewal comes first, once."""
+
+        def put_if_match(self, path: str, payload: bytes, *, tag: str) -> str | None:
+            if races and races.pop():
+                lease.renew()
+            return objects.put_if_match(path, payload, tag=tag)
+
+    leases = leases_on(objects, clock)
+    lease = leases.take(3, seconds=10)
+    races = [False, True]
+    racing = RacingStore()
+    racing._contents = objects._contents
+    leases.objects = racing
+    clock.advance(5)
+
+    lease.renew()
+    clock.advance(7)
+    lease.check()
+
+    assert races == []
+    assert versions_of(leases) == [3]
 
 
 def test_a_lease_that_vanishes_while_leases_are_listed_is_no_error() -> None:

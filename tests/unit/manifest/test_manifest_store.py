@@ -870,3 +870,62 @@ def test_a_refusal_that_rests_on_what_never_happened_is_not_given() -> None:
     store._commit_group(works)
 
     assert [type(work.failure) for work in works] == [Unavailable, Unavailable]
+
+
+def test_a_range_read_by_hand_conflicts_with_what_came_into_it_and_nothing_else() -> None:
+    store = open_store(MemoryStore())
+    store.transact(lambda session: session.put("b", b"1"))
+    inside, outside = store.write(), store.write()
+    assert [key for key, _ in inside.range("a", "c")] == ["b"]
+    assert [key for key, _ in outside.range("b", "bb")] == ["b"]
+    inside.put("seen", b"inside")
+    outside.put("seen", b"outside")
+
+    store.transact(lambda session: session.put("bb", b"2"))
+
+    with pytest.raises(Conflict) as caught:
+        store.commit(inside)
+    assert caught.value.keys == ("bb",)
+    store.commit(outside)
+    assert store.read().get("seen") == b"outside"
+
+
+def test_what_is_known_is_read_without_a_call() -> None:
+    counted = FaultyStore(MemoryStore())
+    store = open_store(counted)
+    assert store.read_known().segment == 0
+    store.transact(increment)
+    calls = len(counted.calls)
+
+    assert store.read_known().get("counter") == b"1"
+    assert len(counted.calls) == calls
+
+
+def test_a_checkpoint_that_another_process_published_meanwhile_is_not_published_again() -> None:
+    objects = MemoryStore()
+    options = StoreOptions(checkpoint_every=2, checkpoint_at_most_every=2)
+    mine, theirs = (
+        open_store(objects, options=options),
+        open_store(objects, seed=2, options=options),
+    )
+    for _ in range(2):
+        mine.transact(increment)
+    assert theirs.checkpoint()
+
+    assert not mine.checkpoint_once()
+    assert len(list(objects.list(f"{PREFIX}/checkpoints/"))) == 1
+
+
+def test_a_checkpoint_gives_up_after_the_seconds_it_was_given() -> None:
+    objects = MemoryStore()
+    clock = SimulatedClock()
+    options = StoreOptions(checkpoint_every=1, checkpoint_at_most_every=1)
+    faults = plan(Fault.BEFORE, Operation.PUT_IF_ABSENT, f"{PREFIX}/checkpoints/")
+    store = open_store(FaultyStore(objects, faults), clock=clock, options=options)
+    store.transact(increment)
+    start = clock.monotonic()
+
+    with pytest.raises(Unavailable):
+        store.checkpoint_once(seconds=2)
+
+    assert 2 <= clock.monotonic() - start < 5

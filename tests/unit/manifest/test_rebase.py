@@ -21,10 +21,12 @@ class Desk:
 
     rows: ModelRows = field(default_factory=ModelRows)
     versions: list[Version] = field(default_factory=list)
+    edits: list[VersionEdit] = field(default_factory=list)
     names: int = 0
 
     def __post_init__(self) -> None:
         created = VersionEdit(base=0, facts=facts(Operation.CREATE))
+        self.edits.append(created)
         self.versions.append(apply_edit(None, created))
 
     @property
@@ -79,12 +81,23 @@ class Desk:
             removed=tuple(file.path for file in inputs),
         )
 
-    def commit(self, proposal: Proposal) -> Version:
-        base = self.versions[proposal.base - 1]
-        carried = rebase(proposal, base, self.current, self.rows)
-        edit = complete(carried, self.current, self.rows, self.rows.write_vectors)
+    def carry(self, proposal: Proposal, base: Version) -> Proposal:
+        """Carry over in both ways: with the paths that edits touched, and comparing all files."""
+        touched = [path for edit in self.edits[base.number :] for path in _touched_by(edit)]
+        carried = rebase(proposal, base, self.current, self.rows, touched=touched)
+        assert carried == rebase(proposal, base, self.current, self.rows)
+        return carried
+
+    def _apply(self, edit: VersionEdit) -> Version:
+        self.edits.append(edit)
         self.versions.append(apply_edit(self.current, edit))
         return self.current
+
+    def commit(self, proposal: Proposal) -> Version:
+        base = self.versions[proposal.base - 1]
+        carried = self.carry(proposal, base)
+        edit = complete(carried, self.current, self.rows, self.rows.write_vectors)
+        return self._apply(edit)
 
     def roll_back(self, number: int) -> Version:
         edit = VersionEdit(
@@ -93,12 +106,15 @@ class Desk:
             removed=tuple(self.current.files),
             added=tuple(self.versions[number - 1].files.values()),
         )
-        self.versions.append(apply_edit(self.current, edit))
-        return self.current
+        return self._apply(edit)
 
     def shows(self, **rows: str) -> bool:
         wanted = [(key.encode(), value.encode()) for key, value in sorted(rows.items())]
         return self.rows.live_rows(self.current) == wanted
+
+
+def _touched_by(edit: VersionEdit) -> list[str]:
+    return [*edit.removed, *edit.vectors, *(file.path for file in edit.added)]
 
 
 @pytest.fixture

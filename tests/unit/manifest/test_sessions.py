@@ -31,6 +31,66 @@ class TestReading:
         assert [key for key, _ in session.scan("job/", after="job/1")] == ["job/2"]
 
 
+class TestRange:
+    FIVE = state_with({"a": b"1", "b": b"2", "c": b"3", "d": b"4", "é": b"5"})
+
+    @pytest.mark.parametrize(
+        ("low", "high", "found"),
+        [
+            ("b", "d", "bc"),
+            ("b", "d\0", "bcd"),
+            ("", "b", "a"),
+            ("aa", "az", ""),
+            ("c", None, "cdé"),
+            ("", None, "abcdé"),
+            ("d", "b", ""),
+            ("b", "b", ""),
+        ],
+    )
+    def test_a_range_begins_with_its_low_end_and_stops_before_its_high_end(
+        self, low: str, high: str | None, found: str
+    ) -> None:
+        for state in (self.FIVE, self.FIVE.folded()):
+            assert "".join(key for key, _ in ReadSession(state).range(low, high)) == found
+            assert "".join(key for key, _ in WriteSession(state).range(low, high)) == found
+
+    def test_a_range_shows_changes_over_the_checkpoint_in_order(self) -> None:
+        state = later(self.FIVE.folded(), {"b": None, "bb": b"new", "c": b"33"})
+
+        assert list(ReadSession(state).range("a", "d")) == [
+            ("a", b"1"),
+            ("bb", b"new"),
+            ("c", b"33"),
+        ]
+
+    def test_a_range_of_a_write_session_shows_what_is_staged(self) -> None:
+        session = WriteSession(self.FIVE)
+        session.put("bb", b"staged")
+        session.delete("c")
+
+        assert [key for key, _ in session.range("b", "d")] == ["b", "bb"]
+
+    @pytest.mark.parametrize("key", ["b", "bb", "c"])
+    def test_a_change_inside_a_range_that_was_read_moves_it(self, key: str) -> None:
+        session = WriteSession(self.FIVE)
+        list(session.range("b", "d"))
+
+        assert session.moved_keys(later(self.FIVE, {key: b"changed"})) == (key,)
+
+    @pytest.mark.parametrize("key", ["a", "d", "é"])
+    def test_a_change_beside_a_range_that_was_read_moves_nothing(self, key: str) -> None:
+        session = WriteSession(self.FIVE)
+        list(session.range("b", "d"))
+
+        assert session.moved_keys(later(self.FIVE, {key: b"changed"})) == ()
+
+    def test_a_range_without_a_high_end_is_moved_by_whatever_comes_behind_its_low_end(self) -> None:
+        session = WriteSession(self.FIVE)
+        list(session.range("b"))
+
+        assert session.moved_keys(later(self.FIVE, {"a": b"x", "zz": b"x"})) == ("zz",)
+
+
 class TestStaging:
     def test_reads_see_what_is_staged_and_nobody_else_does(self) -> None:
         session = WriteSession(BASE)

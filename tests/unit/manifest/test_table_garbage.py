@@ -141,6 +141,237 @@ def test_commits_after_the_clock_jumped_back_do_not_expire_early() -> None:
     assert bench.garbage.compute_gc_plan().is_empty
 
 
+def far_ahead(commits: int) -> TableBench:
+    """Give a table of one Version a minute, whose first commits were made by a clock in 2123.
+
+    Times never run back, so all later Versions have that same time.
+    """
+    bench = rewritten(2, retention=Retention(versions=2, milliseconds=HOUR_MS))
+    now_ms = bench.clock.now_ms()
+    bench.clock.set_now_ms(now_ms + 100 * 365 * 24 * HOUR_MS)
+    write(bench, "f3")
+    bench.replace_file("f2", "f3")
+    bench.clock.set_now_ms(now_ms)
+    for number in range(4, commits + 1):
+        commit_one_more(bench, number)
+    return bench
+
+
+def commit_one_more(bench: TableBench, number: int) -> None:
+    bench.clock.advance(MINUTE)
+    write(bench, f"f{number}")
+    bench.replace_file(f"f{number - 1}", f"f{number}")
+
+
+def collect(bench: TableBench) -> list[int]:
+    bench.garbage.apply_gc_plan(bench.garbage.compute_gc_plan())
+    bench.delete_garbage()
+    return readable(bench)
+
+
+def test_times_far_ahead_of_the_clock_do_not_keep_versions_for_ever() -> None:
+    bench = far_ahead(10)
+
+    assert collect(bench) == [2, 3, 4, 5, 6, 7, 8, 9, 10]
+    for number in range(11, 70):
+        commit_one_more(bench, number)
+    assert collect(bench)[0] == 2, "no hour has passed since anyone looked"
+    for number in range(70, 140):
+        commit_one_more(bench, number)
+    assert collect(bench)[0] == 10
+    assert collect(bench)[0] == 10
+    for number in range(140, 202):
+        commit_one_more(bench, number)
+    collect(bench)
+    assert collect(bench) == list(range(139, 202))
+
+
+def test_versions_with_times_ahead_of_the_clock_stay_as_long_as_others() -> None:
+    bench = far_ahead(10)
+    collect(bench)
+    bench.clock.advance(HOUR_MS / 1_000 - 1)
+    assert collect(bench)[0] == 2
+
+    bench.clock.advance(1)
+
+    assert collect(bench) == [9, 10]
+
+
+def test_looking_at_times_that_are_in_order_writes_nothing() -> None:
+    bench = rewritten(3)
+    bench.delete_garbage()
+    before = bench.segment()
+
+    bench.delete_garbage()
+
+    assert bench.segment() == before
+
+
+def test_a_clock_far_behind_does_not_stop_the_ageing_of_versions() -> None:
+    bench = rewritten(2, retention=Retention(versions=2, milliseconds=HOUR_MS))
+    for number in range(3, 121):
+        commit_one_more(bench, number)
+    collector = bench.another()
+    collector.clock.set_now_ms(0)
+
+    assert collect(collector)[0] == 60
+
+
+# Files of jobs that gave up.
+
+
+def announce(bench: TableBench, job_id: str, *, seconds: int = 60) -> None:
+    bench.work.register_intent(
+        Intent(
+            job_id=job_id,
+            prefixes=(f"data/{job_id}-", f"deletes/{job_id}-"),
+            deadline_ms=bench.clock.now_ms() + seconds * 1_000,
+        )
+    )
+
+
+def test_files_of_a_job_that_gave_up_are_deleted() -> None:
+    bench = rewritten(2)
+    announce(bench, "job")
+    write(bench, "job-1")
+    bench.objects.put("deletes/job-1.puffin", b"marks")
+    assert bench.delete_garbage() == []
+
+    bench.work.release_intent("job")
+
+    assert bench.another().delete_garbage() == [path_of("job-1"), "deletes/job-1.puffin"]
+    assert stored(bench) == [path_of("f2")]
+
+
+def test_files_of_a_job_past_its_deadline_are_deleted_and_it_cannot_commit_them() -> None:
+    bench = rewritten(2)
+    announce(bench, "job")
+    write(bench, "job-1")
+    bench.clock.advance(60)
+
+    assert bench.another().delete_garbage() == [path_of("job-1")]
+
+    with pytest.raises(Fenced):
+        bench.versions.apply_version_edits([edit_of(2, "job-1")], HeadChange(intent_id="job"))
+
+
+def test_a_file_that_a_dead_job_wrote_after_it_was_cancelled_is_found_within_a_day() -> None:
+    bench = rewritten(2)
+    announce(bench, "job", seconds=1)
+    bench.clock.advance(1)
+    assert bench.delete_garbage() == []
+    write(bench, "job-1")
+
+    assert bench.delete_garbage() == [path_of("job-1")]
+
+    bench.clock.advance(24 * 60 * MINUTE)
+    assert bench.delete_garbage() == []
+    assert list(bench.work.abandoned_in(bench.store.read())) == []
+
+
+def test_files_held_back_by_a_repeated_job_are_found_when_it_is_done() -> None:
+    bench = rewritten(2)
+    announce(bench, "job")
+    write(bench, "job-1")
+    bench.work.release_intent("job")
+    announce(bench, "job", seconds=1_000_000)
+    bench.clock.advance(2 * 24 * 60 * MINUTE)
+    assert bench.delete_garbage() == []
+
+    bench.versions.apply_version_edits([edit_of(2, "job-2")], HeadChange(intent_id="job"))
+
+    assert bench.delete_garbage() == [path_of("job-1")]
+
+
+def test_a_collector_whose_clock_is_a_little_behind_goes_on_looking() -> None:
+    bench = rewritten(2)
+    announce(bench, "job")
+    bench.work.release_intent("job")
+    bench.clock.set_now_ms(bench.clock.now_ms() - 1_000)
+    assert bench.delete_garbage() == []
+    write(bench, "job-1")
+
+    assert bench.delete_garbage() == [path_of("job-1")]
+
+
+def test_a_job_that_a_clock_far_ahead_has_ended_is_not_looked_for_for_years() -> None:
+    bench = rewritten(2)
+    now_ms = bench.clock.now_ms()
+    announce(bench, "job")
+    write(bench, "job-1")
+    bench.clock.set_now_ms(now_ms + 1_000 * HOUR_MS)
+    bench.work.release_intent("job")
+    bench.clock.set_now_ms(now_ms)
+
+    assert bench.delete_garbage() == [path_of("job-1")]
+    assert list(bench.work.abandoned_in(bench.store.read())) == []
+
+
+def test_what_others_committed_under_a_name_that_begins_alike_stays() -> None:
+    bench = rewritten(2)
+    write(bench, "job-9")
+    bench.commit("job-9")
+    bench.commit(removed=["job-9"])
+    bench.work.tag("gold", 3)
+    bench.expire()
+    announce(bench, "job")
+    write(bench, "job-1")
+    bench.work.release_intent("job")
+
+    assert bench.delete_garbage() == [path_of("job-1")]
+    assert path_of("job-9") in stored(bench)
+
+
+def test_a_leased_file_under_a_name_that_begins_alike_stays() -> None:
+    bench = rewritten(2)
+    write(bench, "job-9")
+    bench.commit("job-9")
+    bench.commit(removed=["job-9"])
+    plan = bench.garbage.compute_gc_plan(keep_last=1, older_than_ms=bench.clock.now_ms() + 1)
+    lease = bench.leases.take(3, seconds=60)
+    bench.garbage.apply_gc_plan(plan)
+    announce(bench, "job")
+    bench.work.release_intent("job")
+
+    assert bench.delete_garbage() == []
+
+    lease.release()
+    assert bench.delete_garbage() == [path_of("job-9")]
+
+
+def test_files_that_another_live_job_announced_stay() -> None:
+    bench = rewritten(2)
+    announce(bench, "job")
+    bench.work.release_intent("job")
+    announce(bench, "job")
+    write(bench, "job-1")
+
+    assert bench.delete_garbage() == []
+
+    bench.versions.apply_version_edits([edit_of(2, "job-1")], HeadChange(intent_id="job"))
+    assert bench.delete_garbage() == []
+    assert path_of("job-1") in stored(bench)
+
+
+def test_a_file_written_while_files_are_looked_for_is_announced_or_not_found() -> None:
+    """Files are listed before intents are read: what was not announced then cannot be listed."""
+    bench = rewritten(2)
+    other = bench.another()
+    announce(bench, "job")
+    bench.work.release_intent("job")
+    deleted: list[str] = []
+
+    def find(prefix: str) -> list[str]:
+        if prefix.startswith("data/"):
+            announce(other, "job")
+            write(other, "job-1")
+        return bench.find(prefix)
+
+    bench.garbage.delete_garbage(deleted.append, find=find)
+
+    assert deleted == []
+
+
 # Plans.
 
 
@@ -397,6 +628,42 @@ def test_a_lease_taken_between_plan_and_apply_keeps_the_files_until_it_ends() ->
         lease.check()
 
 
+def test_a_lease_holds_files_back_that_only_a_later_plan_let_go() -> None:
+    """A file outlives the leased Version in the next one, and is let go with that."""
+    bench = rewritten(2)
+    bench.commit("other")  # Versions 2 and 3 both have f2
+    plan = bench.garbage.compute_gc_plan(keep_last=1, older_than_ms=bench.clock.now_ms() + 1)
+    lease = bench.another().leases.take(2, seconds=60)
+    wanted = bench.versions.version(2)
+    bench.garbage.apply_gc_plan(plan)
+    assert bench.delete_garbage() == []
+    bench.replace_file("f2", "f4")
+
+    bench.expire()
+
+    assert bench.delete_garbage() == []
+    assert paths_of(wanted) <= set(stored(bench))
+    lease.release()
+    assert bench.delete_garbage() == [path_of("f2")]
+
+
+def test_a_lease_holds_files_back_that_a_removed_tag_let_go() -> None:
+    bench = rewritten(2)
+    bench.work.tag("gold", 2)
+    bench.commit("other")
+    bench.replace_file("f2", "f4")
+    plan = bench.garbage.compute_gc_plan(keep_last=1, older_than_ms=bench.clock.now_ms() + 1)
+    lease = bench.another().leases.take(3, seconds=60)
+    bench.garbage.apply_gc_plan(plan)
+    bench.work.remove_tag("gold")
+
+    bench.expire()
+
+    assert bench.delete_garbage() == []
+    lease.release()
+    assert bench.delete_garbage() == [path_of("f2")]
+
+
 def test_a_lease_on_a_version_that_stays_holds_nothing_back() -> None:
     bench = rewritten(4)
     bench.leases.take(4, seconds=60)
@@ -425,8 +692,8 @@ def test_a_lease_taken_while_garbage_is_being_deleted_is_seen_or_comes_too_late(
     list_leases = bench.leases.unexpired
     seen: list[int] = []
 
-    def lease_then_apply() -> Iterator[Lease]:
-        found = list(list_leases())
+    def lease_then_apply(*, known_ms: int = 0) -> Iterator[Lease]:
+        found = list(list_leases(known_ms=known_ms))
         reader.leases.take(3, seconds=60)
         seen.append(reader.versions.version(3).number)
         other.garbage.apply_gc_plan(plan)
@@ -484,6 +751,13 @@ def put_record(bench: TableBench, key: str, paths: list[str], versions: list[str
     bench.store.transact(lambda session: session.put(f"{GARBAGE_PREFIX}{key}", payload))
 
 
+def delete_nothing(bench: TableBench) -> None:
+    def delete(path: str) -> None:
+        pytest.fail(f"{path!r} was deleted")
+
+    bench.garbage.delete_garbage(delete, find=bench.find)
+
+
 @pytest.mark.parametrize("path", HOSTILE_PATHS)
 def test_a_record_that_names_a_file_elsewhere_deletes_nothing(path: str) -> None:
     bench = rewritten(4)
@@ -491,21 +765,36 @@ def test_a_record_that_names_a_file_elsewhere_deletes_nothing(path: str) -> None
     put_record(bench, "zzz", ["data/good.parquet", path], ["1-1"])
 
     with pytest.raises(Corruption, match="garbage record"):
-        bench.garbage.delete_garbage(lambda path: pytest.fail(f"{path!r} was deleted"))
+        delete_nothing(bench)
     with pytest.raises(Corruption):
         bench.garbage.pending_paths()
 
 
-def test_a_record_that_names_a_file_of_a_retained_version_deletes_nothing() -> None:
+def test_a_file_that_a_retained_version_reaches_is_dropped_from_its_record_not_deleted() -> None:
     bench = rewritten(4)
     bench.versions.apply_version_edits([edit_of(4, vectors={"f4": vector_ref("1", marked=1)})])
     bench.work.tag("gold", 2)
     bench.expire()
 
     for path in (path_of("f4"), path_of("f2"), "deletes/1.puffin"):
-        put_record(bench, "zzz", [path], ["1-1"])
-        with pytest.raises(Corruption, match="a retained version reaches"):
-            bench.garbage.delete_garbage(lambda path: pytest.fail(f"{path!r} was deleted"))
+        put_record(bench, "zzz", [path, "data/really-garbage"], ["1-1"])
+        assert path not in bench.delete_garbage()
+        assert records(bench) == []
+
+
+def test_a_file_committed_again_while_it_awaits_deleting_stays_and_blocks_nothing() -> None:
+    bench = rewritten(4)
+    bench.expire()
+    assert bench.garbage.pending_paths() == {path_of("f2"), path_of("f3")}
+    bench.another().commit("f2")
+
+    assert bench.delete_garbage() == [path_of("f3")]
+
+    assert records(bench) == []
+    assert set(stored(bench)) == {path_of("f2"), path_of("f4")}
+    bench.commit(removed=["f2"])
+    bench.expire()
+    assert bench.delete_garbage() == [path_of("f2")]
 
 
 @pytest.mark.parametrize("versions", ["x", "1", "-1", "1-", "1-2-3", "١-٢", "1-" + "9" * 30])
@@ -514,7 +803,7 @@ def test_a_record_about_versions_that_make_no_sense_deletes_nothing(versions: st
     put_record(bench, "zzz", ["data/x"], [versions])
 
     with pytest.raises(Corruption, match="versions"):
-        bench.garbage.delete_garbage(lambda path: pytest.fail(f"{path!r} was deleted"))
+        delete_nothing(bench)
 
 
 @pytest.mark.parametrize("payload", [b"", b"{}", b'{"format":1,"paths":7,"versions":[]}', b"\xff"])
@@ -524,7 +813,7 @@ def test_a_record_that_cannot_be_read_deletes_nothing(payload: bytes) -> None:
     bench.store.transact(lambda session: session.put(f"{GARBAGE_PREFIX}zzz", payload))
 
     with pytest.raises(Corruption):
-        bench.garbage.delete_garbage(lambda path: pytest.fail(f"{path!r} was deleted"))
+        delete_nothing(bench)
 
 
 # A process that dies between or within phases.
@@ -543,7 +832,7 @@ def one_cycle(bench: TableBench, die: Callable[[str], None]) -> None:
         bench.objects.delete(path)
         die(f"behind {path}")
 
-    bench.garbage.delete_garbage(delete)
+    bench.garbage.delete_garbage(delete, find=bench.find)
     die("deleted")
 
 
@@ -607,10 +896,10 @@ def test_two_collectors_at_once_delete_the_same_and_lose_nothing() -> None:
     bench.expire(keep_last=3)
 
     def delete(path: str) -> None:
-        other.garbage.delete_garbage(other.objects.delete)
+        other.garbage.delete_garbage(other.objects.delete, find=other.find)
         bench.objects.delete(path)
 
-    bench.garbage.delete_garbage(delete)
+    bench.garbage.delete_garbage(delete, find=bench.find)
 
     assert stored(bench) == [path_of("f4"), path_of("f5"), path_of("f6")]
     assert records(bench) == []

@@ -6,6 +6,7 @@ from contextlib import suppress
 import pytest
 
 from neve.errors import AlreadyExists, Conflict, Corruption, Fenced, InvalidArgument, NotFound
+from neve.manifest.json_document import write_document
 from neve.manifest.table_head import JOB_PREFIX, RESERVATION_KEY, RESERVATION_MS_MAX, HeadChange
 from neve.manifest.table_work import Intent
 from tests.unit.manifest.builders import (
@@ -115,6 +116,69 @@ def test_an_intent_can_be_withdrawn_twice() -> None:
     bench.work.release_intent("job")
 
     assert intents(bench) == []
+
+
+def abandoned(bench: TableBench) -> dict[str, tuple[str, ...]]:
+    session = bench.another(9).store.read()
+    return {ended.job_id: ended.prefixes for ended in bench.work.abandoned_in(session)}
+
+
+def test_what_a_withdrawn_or_cancelled_job_wrote_is_remembered_as_garbage() -> None:
+    bench = table_with("a")
+    bench.work.register_intent(intent(bench, "late", seconds=60))
+    bench.work.register_intent(intent(bench, "given-up", seconds=600))
+    bench.work.register_intent(intent(bench, "live", seconds=600))
+    bench.clock.advance(60)
+
+    bench.work.cancel_expired_intents()
+    bench.work.release_intent("given-up")
+
+    assert abandoned(bench) == {"given-up": ("data/given-up-",), "late": ("data/late-",)}
+
+
+def test_a_job_that_committed_leaves_nothing_behind() -> None:
+    bench = table_with("a")
+    bench.work.register_intent(intent(bench))
+    bench.versions.apply_version_edits([edit_of(2, "job-1")], HeadChange(intent_id="job"))
+
+    bench.work.release_intent("job")
+
+    assert abandoned(bench) == {}
+
+
+def test_a_job_that_gave_up_twice_is_remembered_with_all_it_announced() -> None:
+    bench = table_with("a")
+    for prefix in ("data/x-", "data/y-"):
+        bench.work.register_intent(
+            Intent(job_id="job", prefixes=(prefix,), deadline_ms=bench.clock.now_ms() + 1)
+        )
+        bench.work.release_intent("job")
+
+    assert abandoned(bench) == {"job": ("data/x-", "data/y-")}
+
+
+@pytest.mark.parametrize(
+    "prefix", ["data", "data/", "deletes/", "wal/x", "metadata/v1", "dataset/"]
+)
+def test_beginnings_of_names_that_are_not_a_jobs_own_are_never_garbage(prefix: str) -> None:
+    bench = table_with("a")
+    bench.work.register_intent(
+        Intent(job_id="job", prefixes=(prefix,), deadline_ms=bench.clock.now_ms() + 1)
+    )
+
+    bench.work.release_intent("job")
+
+    assert abandoned(bench) == {}
+
+
+@pytest.mark.parametrize("prefix", ["data/", "", "wal/x", "data/../x", "data/\0"], ids=ascii)
+def test_an_abandoned_job_with_names_elsewhere_is_corruption(prefix: str) -> None:
+    bench = table_with("a")
+    payload = write_document(1, {"prefixes": [prefix], "ended_ms": 0})
+    bench.store.transact(lambda session: session.put("abandoned/x", payload))
+
+    with pytest.raises(Corruption, match="abandoned"):
+        bench.delete_garbage()
 
 
 def test_an_intent_survives_a_checkpoint() -> None:
@@ -416,9 +480,11 @@ def test_a_finished_job_is_remembered_for_a_week_and_then_forgotten() -> None:
         [edit_of(3, "c")], HeadChange(application=("app", 1), job_id="late")
     )
     bench.clock.advance(7 * DAY_SECONDS - 1)
+    bench.commit("d")
     assert bench.work.forget_finished_jobs() == 0
 
     bench.clock.advance(1)
+    bench.commit("e")
 
     assert bench.another().work.forget_finished_jobs() == 2
     assert not list(bench.store.read().scan(JOB_PREFIX))
@@ -426,10 +492,22 @@ def test_a_finished_job_is_remembered_for_a_week_and_then_forgotten() -> None:
     assert bench.versions.committed_before(HeadChange(application=("app", 1))) is not None
 
 
+def test_a_collector_whose_clock_is_ahead_forgets_no_job() -> None:
+    bench = table_with("a")
+    bench.versions.apply_version_edits([edit_of(2, "b")], HeadChange(job_id="job"))
+    bench.clock.set_now_ms(bench.clock.now_ms() + 1_000 * DAY_SECONDS * 1_000)
+
+    assert bench.work.forget_finished_jobs() == 0
+    repeated = bench.versions.apply_version_edits([edit_of(3, "c")], HeadChange(job_id="job"))
+
+    assert repeated.is_repeat
+
+
 def test_deleting_garbage_forgets_old_jobs() -> None:
     bench = table_with("a")
     bench.versions.apply_version_edits([edit_of(2, "b")], HeadChange(job_id="job"))
     bench.clock.advance(8 * DAY_SECONDS)
+    bench.commit("c")
 
     bench.delete_garbage()
 

@@ -3,7 +3,7 @@
 import pytest
 
 from neve.errors import Corruption, NotFound
-from neve.manifest import table_versions
+from neve.manifest import version_reader
 from neve.manifest.table_head import (
     HEAD_KEY,
     STATE_PREFIX,
@@ -168,7 +168,7 @@ def test_of_ten_thousand_versions_any_is_read_from_at_most_a_thousand_edits(
         edits_read += 1
         return decode_edit(frame, path=path)
 
-    monkeypatch.setattr(table_versions, "decode_edit", count)
+    monkeypatch.setattr(version_reader, "decode_edit", count)
 
     newest = bench.another().versions.snapshot_latest().version
     assert (newest.number, edits_read) == (10_001, 0)
@@ -196,7 +196,7 @@ def test_a_plan_over_ten_thousand_versions_reads_each_edit_a_few_times_only(
         edits_read += 1
         return decode_edit(frame, path=path)
 
-    monkeypatch.setattr(table_versions, "decode_edit", count)
+    monkeypatch.setattr(version_reader, "decode_edit", count)
 
     plan = bench.another().garbage.compute_gc_plan()
 

@@ -15,9 +15,9 @@ from obstore.store import AzureStore, GCSStore, LocalStore, MemoryStore, S3Store
 from neve.errors import InvalidArgument, LimitExceeded, Unavailable
 from neve.storage.cloud_client import Verdict, _attempt, _tag
 from neve.storage.cloud_store import CloudStore, open_s3
+from neve.storage.file_checks import check_object_path
 from neve.storage.object_store import ObjectStore
 from neve.storage.s3_options import Listing, parse_s3_options
-from neve.storage.table_paths import check_path
 from neve.testing.simulated_clock import SeededIds, SimulatedClock
 from neve.testing.store_contract import ObjectStoreContract
 
@@ -56,7 +56,7 @@ class TestUnorderedListing(ObjectStoreContract):
 @given(st.text(min_size=1, max_size=40))
 def test_every_allowed_path_is_a_path_to_the_client(path: str) -> None:
     try:
-        check_path(path)
+        check_object_path(path)
     except InvalidArgument:
         return
     store = CloudStore(MemoryStore())
@@ -66,6 +66,18 @@ def test_every_allowed_path_is_a_path_to_the_client(path: str) -> None:
     assert [info.path for info in store.list("")] == [path]
     assert list(store.list("", after=path)) == []
     assert store.get(path).payload == b"x"
+
+
+@pytest.mark.parametrize("listing", Listing)
+def test_names_that_no_object_has_are_left_out_of_listings(listing: Listing) -> None:
+    bucket = MemoryStore()
+    for path in ("a/LOCK", "a/.lock", "a/.tmp-1", "LOCK", ".lock"):
+        bucket.put(path, b"copied from a disk")
+    store = CloudStore(bucket, listing=listing)
+    store.put("a/LOCKS", b"")
+    store.put("b", b"")
+
+    assert [info.path for info in store.list("")] == ["a/LOCKS", "b"]
 
 
 @pytest.mark.parametrize("after", ["a/", "a/.", "a/..", ".", "..", ""])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from neve.errors import InvalidArgument
+from neve.errors import InvalidArgument, NotFound
 from neve.storage.cloud_store import CloudStore
 from neve.storage.local_store import LocalStore
 from neve.storage.memory_store import MemoryStore
@@ -79,6 +79,24 @@ class TestLocations:
 
         assert isinstance(store, LocalStore)
         assert (tmp_path / "new lake").is_dir()
+
+    @pytest.mark.parametrize("form", ["{}", "file://{}"])
+    def test_without_create_a_missing_directory_stays_missing(
+        self, tmp_path: Path, form: str
+    ) -> None:
+        missing = tmp_path / "some" / "lake"
+
+        with pytest.raises(NotFound) as refusal:
+            open_store(form.format(missing), create=False)
+
+        assert refusal.value.path == str(missing)
+        assert refusal.value.hint
+        assert list(tmp_path.iterdir()) == []
+
+    def test_without_create_a_directory_that_is_there_is_opened(self, tmp_path: Path) -> None:
+        open_store(str(tmp_path)).put("object", b"x")
+
+        assert open_store(str(tmp_path), create=False).get("object").payload == b"x"
 
     @pytest.mark.parametrize("form", ["file://{}", "file://localhost{}", "file:{}", "FILE://{}"])
     def test_a_file_url_is_the_directory_it_names(self, tmp_path: Path, form: str) -> None:

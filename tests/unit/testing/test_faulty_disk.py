@@ -103,6 +103,7 @@ def test_every_kind_of_call_can_fail(kind: CallKind) -> None:
     handle = attempt(CallKind.CREATE_FILE, "/a")
     attempt(CallKind.WRITE, handle, [b"x"], 0)
     attempt(CallKind.READ, handle, 0, 1)
+    attempt(CallKind.MAP_FILE, handle)
     attempt(CallKind.ALLOCATE, handle, 10)
     attempt(CallKind.TRUNCATE, handle, 1)
     attempt(CallKind.SIZE, handle)

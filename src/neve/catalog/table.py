@@ -1,0 +1,285 @@
+"""Table: rows by key, durable when written, in a table of the catalog.
+
+    orders = lake.table("shop.orders")
+    orders.put({"id": 1, "customer": "ada", "amount": 9.5})
+    orders.get(1)
+    orders.scan("amount > 5").to_arrow()
+
+The catalog's half (definition, history, files) is `CatalogTable`; rows are the business of the
+engine that the handle holds. Handles of one table from one catalog share an engine.
+"""
+
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+import pyarrow as pa
+
+from neve.catalog.catalog_table import CatalogTable
+from neve.catalog.live_tables import LiveTables
+from neve.catalog.moment import Moment, moment_ms
+from neve.catalog.settlement import Settlement
+from neve.catalog.stored_table import TableState
+from neve.catalog.table_meta import TableMeta
+from neve.catalog.table_stats import TableStats, table_stats
+from neve.catalog.warehouse import Warehouse
+from neve.engine.maintenance import Maintenance
+from neve.engine.rewrite import PlanExecutor
+from neve.engine.snapshot import Snapshot, rows_in_order
+from neve.engine.table_engine import TableEngine
+from neve.engine.table_options import TableOptions
+from neve.engine.upkeep import ExpireReport, GarbageReport
+from neve.engine.verification import VerifyReport
+from neve.errors import Closed
+from neve.read.scan import Scan
+
+
+class Table(CatalogTable):
+    """A table that is open for reading and writing rows; safe for many threads."""
+
+    def __init__(
+        self,
+        warehouse: Warehouse,
+        settlement: Settlement,
+        meta: TableMeta,
+        state: TableState,
+        *,
+        options: TableOptions | None = None,
+        read_only: bool = False,
+    ) -> None:
+        super().__init__(warehouse, settlement, meta, state)
+        # Fixed at construction.
+        self._options = options
+        self._read_only = read_only
+        self._live: LiveTables = warehouse.live_tables
+        # Safe on their own: an engine is acquired once, and released once.
+        self._engine: TableEngine | None = None
+        self._release: Callable[[], None] | None = None
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        return f"Table({self.name!r}, version={self.version})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # Writing
+
+    def put(self, row: Mapping[str, object]) -> int:
+        """Write one row, replacing the one of its key; gives its sequence number.
+
+        Durable on return, as the `sync` option says. Raises SchemaMismatch naming the column that
+        is missing, unknown, or of another type; nothing is written then.
+        """
+        engine = self._engine
+        if engine is None:
+            engine = self.engine
+        return engine.writer.put(row)
+
+    def upsert(self, rows: object) -> int:
+        """Write many rows, all or none, each replacing the one of its key; gives the last sequence.
+
+        Rows are dicts, anything Arrow, a pandas or a Polars frame; of two rows with one key the
+        later wins. Rows of a `RecordBatchReader`, and what takes more than about 128 MiB, are
+        several batches, each of which is all or nothing.
+        """
+        writer = self.engine.writer
+        sequence = self.engine.current.sequence
+        for prepared in writer.path.upsert(rows):
+            sequence = writer.write(prepared)
+        return sequence
+
+    def delete(self, key: object) -> int:
+        """Delete the row of a key, whether there is one or not; gives the sequence number."""
+        writer = self.engine.writer
+        return writer.write(writer.path.delete(key))
+
+    def delete_many(self, keys: object) -> int:
+        """Delete the rows of many keys, all or none; gives the last sequence number."""
+        writer = self.engine.writer
+        prepared = writer.path.delete_many(keys)
+        return self.engine.current.sequence if prepared is None else writer.write(prepared)
+
+    def delete_where(self, filter: object) -> int:  # noqa: A002 - the word of `scan`
+        """Delete every row that matches a filter, as of one moment; gives the last sequence number.
+
+        No other write of this process comes between finding the rows and deleting them.
+        """
+        return self.engine.delete_where(filter)
+
+    # Reading
+
+    def get(self, key: object) -> dict[str, object] | None:
+        """Give the row of a key, None when there is none; a composite key is a tuple."""
+        engine = self._engine
+        if engine is None:
+            engine = self.engine
+        return engine.get(key)
+
+    def get_many(self, keys: object, *, with_missing: bool = False) -> pa.Table:
+        """Give the rows of keys in the order asked; missing keys are absent, or rows of NULL."""
+        engine = self.engine
+        return rows_in_order(keys, engine.current.view, engine.get_many, with_missing=with_missing)
+
+    def scan(
+        self,
+        filter: object = None,  # noqa: A002 - the name of the contract
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+        key_range: tuple[object, object] | None = None,
+        reverse: bool = False,
+    ) -> Scan:
+        """Read many rows, as of now.
+
+        `filter` is text such as "amount > 5 and day >= '2024-01-01'", `neve.col(…)`, or an Arrow
+        expression. `key_range` is (first, end) without the end, None for no bound; with it, or with
+        `reverse`, rows come in the order of their keys.
+        """
+        return self.engine.scan(
+            filter=filter, columns=columns, limit=limit, key_range=key_range, reverse=reverse
+        )
+
+    def snapshot(self) -> Snapshot:
+        """Freeze the table as it is now, unflushed rows included; close it when done."""
+        return self.engine.snapshot()
+
+    def at(  # type: ignore[override]  # rows too, not only what is known of them
+        self,
+        version: int | None = None,
+        *,
+        timestamp: Moment | None = None,
+        tag: str | None = None,
+    ) -> Snapshot:
+        """Give a retained Version to read: by number, by the time it was current, or by a tag.
+
+        Raises NotFound that says which there are.
+        """
+        self.refresh()
+        found = super().at(version, timestamp=timestamp, tag=tag)
+        return self.engine.snapshot_of(found.version)
+
+    # History and names
+
+    def history(self) -> pa.Table:
+        """Give the retained Versions, oldest first."""
+        self._see()
+        return super().history()
+
+    def files(self) -> pa.Table:
+        """Give the data files of the current Version."""
+        self._see()
+        return super().files()
+
+    def stats(self) -> TableStats:  # type: ignore[override]  # more of them
+        """Give the size and health of the table."""
+        self._see()
+        return table_stats(super().stats(), self.engine)
+
+    def tag(self, name: str, version: int | None = None) -> None:
+        """Name a retained Version, by default the current one; it never expires. Names move."""
+        self._see()
+        self.stored.work.tag(name, self.version if version is None else version)
+        self._see()
+
+    def remove_tag(self, name: str) -> None:
+        """Take a name away; raises NotFound."""
+        self.stored.work.remove_tag(name)
+        self._see()
+
+    def rollback(self, version: int) -> int:
+        """Make an old Version the current one again, after flushing; gives the new number."""
+        number = self._maintenance.rollback(version)
+        self._see()
+        return number
+
+    # Maintenance
+
+    def flush(self) -> int:
+        """Commit everything written so far as a Version; gives the current one's number."""
+        number = self.engine.writer.flush()
+        self._see()
+        return number
+
+    def compact(
+        self,
+        executor: str | PlanExecutor = "local",
+        *,
+        full: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> int:
+        """Flush, then rewrite files until no level asks for more; gives the current Version.
+
+        `full` rewrites everything. `progress` is told how many of how many rows are done.
+        """
+        number = self._maintenance.compact(full=full, executor=executor, progress=progress)
+        self._see()
+        return number
+
+    def expire(
+        self, *, keep_last: int | None = None, older_than: Moment | None = None
+    ) -> ExpireReport:
+        """Let old Versions go, as retention or the arguments say; tagged ones stay."""
+        older_than_ms = None if older_than is None else moment_ms(older_than)
+        report = self._maintenance.expire(keep_last=keep_last, older_than_ms=older_than_ms)
+        self._see()
+        return report
+
+    def collect_garbage(self, *, dry_run: bool = True) -> GarbageReport:
+        """Delete files that no retained Version reaches; a dry run, the default, only says which.
+
+        Files that readers hold a lease on wait for the next time.
+        """
+        return self._maintenance.collect_garbage(dry_run=dry_run)
+
+    def verify(self, *, progress: Callable[[int, int], None] | None = None) -> VerifyReport:
+        """Read everything and check it; raises Corruption when something is wrong."""
+        return self._maintenance.verify(progress=progress)
+
+    def refresh(self) -> "Table":
+        """Show what others committed and, read-only, logged since. Gives itself."""
+        super().refresh()
+        if self._engine is not None:
+            self._engine.refresh()
+        return self
+
+    def close(self) -> None:
+        """End this handle; twice is no error. Unflushed rows stay in the log for the next open."""
+        self._is_closed = True
+        self._engine = None
+        release, self._release = self._release, None
+        if release is not None:
+            release()
+
+    @property
+    def engine(self) -> TableEngine:
+        """What reads and writes the rows; opened when first needed."""
+        if self._is_closed:
+            raise Closed(f"the handle of {self.name!a} was closed", hint="open the table again")
+        self._warehouse.check_open()
+        if self._engine is None:
+            engine = self._live.acquire(
+                self.table_id,
+                read_only=self._read_only,
+                options=self._options,
+                make_parts=lambda: self.stored.parts(self.properties),
+            )
+            self._release = weakref.finalize(self, self._live.release, engine)
+            self._engine = engine
+        return self._engine
+
+    @property
+    def _maintenance(self) -> Maintenance:
+        return Maintenance(self.engine)
+
+    def _see(self) -> None:
+        """Show the newest state in the catalog's half."""
+        super().refresh()

@@ -1,0 +1,148 @@
+"""Executes a plan in this process: merges the live rows of its inputs in bounded memory.
+
+1. Arrange the inputs in runs: sequences of files whose keys follow each other. Hold one row group
+   of each run.
+2. Find the smallest last key of the groups held. Rows up to it are complete: whatever is still to
+   be read has greater keys.
+3. Take these rows from every run. Where their keys are apart, hand them on one after another;
+   where not, join them and sort once.
+4. Fill up the runs that have no rows left, and go on with 2.
+5. Compare the number of rows with the plan's, and finish the files.
+
+    run 1    ─── a d f ───│── h k …
+    run 2    ── b c ──│──── g i …          smallest last key: c, so a b c are handed on
+                      ▲
+Memory is that of one row group for each run, and once more while a window is sorted. Whatever goes
+wrong, the files written so far are deleted.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import Final, Protocol, TypeAlias, TypeVar
+
+import pyarrow as pa
+
+from neve.compaction.plan import CompactionPlan
+from neve.compaction.row_block import RowBlock, merged
+from neve.compaction.row_stream import KeepMask, RowReading, RowSource, live_blocks
+from neve.errors import Corruption
+from neve.model.data_file import DataFile
+from neve.model.key_column import KeyArray
+
+# Sorting copies rows into single Arrow arrays, whose 32-bit offsets end at 2 GiB.
+SORTED_BYTES_MAX: Final = 256 << 20
+
+Held: TypeAlias = tuple[RowBlock, Iterator[RowBlock]]
+"""Rows of a run that were read and not yet handed on, and the rest of the run."""
+
+Output_co = TypeVar("Output_co", covariant=True)
+Output = TypeVar("Output")
+
+
+class FileSink(Protocol[Output_co]):
+    """Takes rows in the order of their keys and makes data files of them."""
+
+    def append(self, rows: pa.Table, keys: KeyArray) -> None:
+        """Take the next rows; their keys are greater than all before."""
+        ...
+
+    def finish(self) -> tuple[Output_co, ...]:
+        """Complete the files and give what was written; nothing, when there were no rows."""
+        ...
+
+    def abort(self) -> None:
+        """Delete whatever was written."""
+        ...
+
+
+def execute(
+    plan: CompactionPlan,
+    *,
+    reader_of: Callable[[DataFile], RowSource],
+    mask_of: Callable[[DataFile], KeepMask | None],
+    make_writer: Callable[[CompactionPlan], FileSink[Output]],
+    project: Callable[[pa.Table, DataFile], pa.Table],
+    encode_keys: Callable[[pa.Table], KeyArray],
+    progress: Callable[[int], None],
+    check_cancelled: Callable[[], None],
+) -> tuple[Output, ...]:
+    """Rewrite a plan's inputs; gives what the sink wrote.
+
+    `mask_of` goes by the vector in the plan's own file facts. `progress` is told the number of
+    further rows handed on. Raises Corruption when the rows are not what the plan says, and whatever
+    `check_cancelled`, a source or the sink raises; the sink is aborted then.
+    """
+    reading = RowReading(
+        reader_of=reader_of,
+        mask_of=mask_of,
+        project=project,
+        encode_keys=encode_keys,
+        check_cancelled=check_cancelled,
+    )
+    sink = make_writer(plan)
+    try:
+        row_count = 0
+        for block in merged_blocks([live_blocks(files, reading) for files in plan.runs()]):
+            sink.append(block.rows, block.keys)
+            row_count += len(block)
+            progress(len(block))
+        _check_count(plan, row_count)
+        return sink.finish()
+    except BaseException as error:
+        _abort(sink, error)
+        raise
+
+
+def merged_blocks(runs: Sequence[Iterator[RowBlock]]) -> Iterator[RowBlock]:
+    """Give the rows of runs, each ascending by key, as one such run."""
+    held = [(block, run) for run in runs if (block := next(run, None)) is not None]
+    while held:
+        window, held = _cut(held)
+        yield from _by_key(window)
+        # Rows handed on are let go of before the next groups are read.
+        window.clear()
+        held = [
+            (block, run)
+            for rest, run in held
+            if (block := rest if len(rest) > 0 else next(run, None)) is not None
+        ]
+
+
+def _cut(held: list[Held]) -> tuple[list[RowBlock], list[Held]]:
+    """Give the rows up to the smallest last key of the groups held, and what is left of each."""
+    bound = min(block.last for block, _ in held)
+    parts = [block.split_at(block.count_through(bound)) for block, _ in held]
+    window = [taken for taken, _ in parts if len(taken) > 0]
+    return window, [(rest, run) for (_, rest), (_, run) in zip(parts, held, strict=True)]
+
+
+def _by_key(window: list[RowBlock]) -> Iterator[RowBlock]:
+    window.sort(key=lambda block: block.first)
+    if all(left.last < right.first for left, right in pairwise(window)):
+        yield from window
+    elif sum(block.rows.nbytes for block in window) <= SORTED_BYTES_MAX:
+        yield merged(window)
+    else:
+        # Keys overlap, so the longest block has two rows at least, and both halves are smaller.
+        longest = max(window, key=len)
+        middle = longest.key_at((len(longest) - 1) // 2)
+        halves = [block.split_at(block.count_through(middle)) for block in window]
+        yield from _by_key([lower for lower, _ in halves if len(lower) > 0])
+        yield from _by_key([upper for _, upper in halves if len(upper) > 0])
+
+
+def _check_count(plan: CompactionPlan, row_count: int) -> None:
+    if row_count != plan.live_count:
+        raise Corruption(
+            f"{row_count:,} live rows were read, the manifest has {plan.live_count:,}",
+            path=plan.inputs[0].path,
+            hint="Run verify to see which file or vector is damaged",
+        )
+
+
+def _abort(sink: FileSink[Output], error: BaseException) -> None:
+    """Abort the sink without hiding why."""
+    try:
+        sink.abort()
+    except Exception as second:  # noqa: BLE001  # the first error is the one to raise
+        error.add_note(f"the files written so far could not be deleted: {second}")

@@ -1,0 +1,103 @@
+"""CompactionPlan: which files are rewritten, into which level, and why.
+
+    inputs      files of one partition, by key; exactly these are read and then removed
+    outputs     their live rows by key, in files of about `file_bytes`, in `target_level`
+
+P1  Outputs lie between the smallest and the largest key of the inputs. No other file of the target
+    level and partition does, from level 1 on.
+P2  Commits are clean: no key has two live rows. So whoever executes a plan drops marked rows and
+    orders the others by key, and never chooses between rows.
+
+An executor decides nothing: a plan executed here or on Spark gives the same rows.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from heapq import heappop, heappush
+
+from neve.model.data_file import DataFile, FileFormat, PartitionValue
+
+
+class CompactionReason(StrEnum):
+    """Why files are rewritten."""
+
+    LEVEL0 = "level0"
+    """Level 0 has many files."""
+    SIZE = "size"
+    """A level holds more bytes than it may."""
+    GARBAGE = "garbage"
+    """Many rows of a file are marked."""
+    SMALL = "small"
+    """Files next to each other are small."""
+    FULL = "full"
+    """Somebody asked for everything."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionPlan:
+    """One rewrite, complete: whoever executes it needs nothing else to decide."""
+
+    base: int
+    """Number of the Version whose files the inputs are."""
+    inputs: tuple[DataFile, ...]
+    target_level: int
+    format: FileFormat
+    reason: CompactionReason
+    file_bytes: int
+    """Size at which the next output file is begun."""
+
+    @property
+    def input_bytes(self) -> int:
+        """Bytes of all inputs."""
+        return sum(file.file_bytes for file in self.inputs)
+
+    @property
+    def live_count(self) -> int:
+        """Rows that the outputs will have."""
+        return sum(file.live_count for file in self.inputs)
+
+    @property
+    def paths(self) -> frozenset[str]:
+        """Paths of the inputs."""
+        return frozenset(file.path for file in self.inputs)
+
+    @property
+    def spec_id(self) -> int:
+        """Partition spec of inputs and outputs."""
+        return self.inputs[0].spec_id
+
+    @property
+    def partition(self) -> tuple[PartitionValue, ...]:
+        """Partition of inputs and outputs."""
+        return self.inputs[0].partition
+
+    @property
+    def key_min(self) -> bytes:
+        """Key that no output goes below."""
+        return min(file.key_min for file in self.inputs)
+
+    @property
+    def key_max(self) -> bytes:
+        """Key that no output goes above."""
+        return max(file.key_max for file in self.inputs)
+
+    def runs(self) -> tuple[tuple[DataFile, ...], ...]:
+        """Give the inputs as few sequences of files whose keys follow each other."""
+        return disjoint_runs(self.inputs)
+
+
+def disjoint_runs(files: Iterable[DataFile]) -> tuple[tuple[DataFile, ...], ...]:
+    """Arrange files in as few sequences as possible; within one, keys never overlap."""
+    runs: list[list[DataFile]] = []
+    # The run that ended first is the one to go on with; only when it has not, a new one is needed.
+    ends: list[tuple[bytes, int]] = []
+    for file in sorted(files, key=lambda file: (file.key_min, file.key_max, file.path)):
+        if ends and ends[0][0] < file.key_min:
+            _, number = heappop(ends)
+        else:
+            number = len(runs)
+            runs.append([])
+        runs[number].append(file)
+        heappush(ends, (file.key_max, number))
+    return tuple(map(tuple, runs))

@@ -1,0 +1,1 @@
+"""The live table: owns threads, locks and the order of things."""

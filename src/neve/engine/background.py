@@ -1,0 +1,94 @@
+"""Background work: steps that a thread runs until none has anything left to do.
+
+A step does one bounded piece of work and says whether it found any. Tests run the same steps by
+hand. The thread does not keep its owner alive: when the owner is gone, the thread ends.
+
+Y1  A wake-up is never lost: the event is cleared before the steps look for work.
+Y2  A step that fails is tried again after a pause, which grows; until then `failure` says why.
+Y3  `close` waits for the step that is running, and no other begins.
+"""
+
+import logging
+import weakref
+from collections.abc import Callable, Sequence
+from threading import Event, Thread, current_thread
+from types import MethodType
+from typing import Final, cast
+
+from neve.errors import Closed, Fenced, NeveError
+
+logger = logging.getLogger(__name__)
+
+
+Step = Callable[[], bool]
+"""A bound method that does one piece of work; False when there was nothing to do."""
+
+
+_PAUSE_SECONDS: Final = 0.05
+_PAUSE_SECONDS_MAX: Final = 5.0
+
+
+class BackgroundWork:
+    """Runs the steps of one owner in a thread of its own."""
+
+    def __init__(
+        self, name: str, steps: Sequence[Step], *, idle_seconds: float | None = None
+    ) -> None:
+        """Take the steps, methods of objects; they run when woken, and every `idle_seconds`."""
+        self._steps = [weakref.WeakMethod(step) for step in steps]
+        self._wake = Event()
+        self._is_closing = Event()
+        self._idle_seconds = idle_seconds
+        # An owner that goes away wakes the thread, so that it ends.
+        weakref.finalize(cast("MethodType", steps[0]).__self__, self._wake.set)
+        # Safe on its own: replaced whole.
+        self.failure: NeveError | None = None
+        self._thread = Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Have the steps look for work."""
+        self._wake.set()
+
+    def close(self) -> None:
+        """End the thread, after the step that it is in."""
+        self._is_closing.set()
+        self._wake.set()
+        if self._thread.is_alive() and self._thread is not current_thread():
+            self._thread.join()
+
+    def _run(self) -> None:
+        pause = _PAUSE_SECONDS
+        timeout = self._idle_seconds
+        while True:
+            self._wake.wait(timeout)
+            self._wake.clear()
+            if self._is_closing.is_set() or any(step() is None for step in self._steps):
+                return
+            try:
+                while not self._is_closing.is_set() and self._step_once():
+                    pass
+            except (Closed, Fenced) as error:
+                self.failure = error
+                return
+            except NeveError as error:
+                self.failure = error
+                logger.warning("background work failed name=%s cause=%s", self._thread.name, error)
+                timeout = pause
+                pause = min(pause * 2, _PAUSE_SECONDS_MAX)
+            else:
+                self.failure = None
+                timeout, pause = self._idle_seconds, _PAUSE_SECONDS
+
+    def _step_once(self) -> bool:
+        """Run the first step that finds work."""
+        for reference in self._steps:
+            step = reference()
+            if step is None or self._is_closing.is_set():
+                return False
+            if step():
+                return True
+        return False

@@ -1,0 +1,57 @@
+"""CurrentView: the view that readers take, and the last sequence number that is visible.
+
+X1  The view is replaced whole, under the lock, and its Version never goes back: of two commits that
+    are installed out of order, the older one changes nothing.
+X2  A memtable leaves in the same replacement that brings the Version with its rows.
+X3  The sequence moves only after a whole batch was applied. Readers take the view first.
+"""
+
+from threading import Lock
+
+from neve.memtable.memtable import Memtable
+from neve.model.version import Version
+from neve.read.file_set import FileSet
+from neve.read.read_context import ReadContext
+from neve.read.table_view import TableView
+
+
+class CurrentView:
+    """Where the newest view of a table is; safe for many threads."""
+
+    def __init__(self, view: TableView, sequence: int) -> None:
+        # Safe on their own: read without the lock, each replaced whole.
+        self.view = view
+        self.sequence = sequence
+        # Held while the view is replaced.
+        self._lock = Lock()
+
+    def push_memtable(self, memtable: Memtable) -> None:
+        """Let a memtable take what is written from now on."""
+        with self._lock:
+            view = self.view
+            self.view = TableView((memtable, *view.memtables), view.files, view.context)
+
+    def install(
+        self,
+        version: Version,
+        *,
+        flushed: Memtable | None = None,
+        context: ReadContext | None = None,
+    ) -> bool:
+        """Show a Version, and without the memtable whose rows it has; False when it is older."""
+        with self._lock:
+            view = self.view
+            is_newer = version.number > view.version
+            files = (
+                FileSet(version, view.files.access, before=view.files) if is_newer else view.files
+            )
+            memtables = tuple(each for each in view.memtables if each is not flushed)
+            self.view = TableView(memtables, files, context or view.context)
+            return is_newer
+
+    def replace(self, view: TableView, sequence: int) -> None:
+        """Show another view, unless its Version is older: what a reader that tails the log does."""
+        with self._lock:
+            if view.version >= self.view.version:
+                self.view = view
+                self.sequence = sequence

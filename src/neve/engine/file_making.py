@@ -1,0 +1,106 @@
+"""FileMaking: writes the files of one table: data files with their indexes, and vectors.
+
+A file that was written belongs to nobody until the commit that names it. When the commit fails for
+certain its files are deleted at once; when the outcome is not known they stay, and the next writer
+sweeps what turns out to be unreachable.
+"""
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Final
+
+from pyroaring import BitMap64
+
+from neve.engine.partition_split import Partition
+from neve.engine.table_parts import TableParts
+from neve.errors import NeveError
+from neve.model.data_file import FileFormat, VectorRef
+from neve.model.key_encoding import KeyEncoder
+from neve.model.schema import TableSchema
+from neve.sstable.data_file_writer import DataFileWriter, WriteTarget, WrittenFile
+from neve.sstable.index_file import INDEX_SUFFIX
+from neve.sstable.parquet_layout import ParquetLayout
+from neve.sstable.puffin import write_puffin
+from neve.storage.table_paths import join_path, split_path
+
+WRITER_NAME: Final = "neve"
+
+
+class FileMaking:
+    """Makes files; safe for many threads."""
+
+    def __init__(self, parts: TableParts, *, encoder: KeyEncoder, file_bytes: int) -> None:
+        self._parts = parts
+        self._encoder = encoder
+        self._file_bytes = file_bytes
+
+    def data_files(
+        self,
+        schema: TableSchema,
+        *,
+        spec_id: int,
+        partition: Partition,
+        level: int,
+        file_format: FileFormat,
+        sequences: tuple[int, int] = (0, 0),
+    ) -> DataFileWriter:
+        """Begin the data files of one partition and level.
+
+        `sequences` are the lowest and the highest that the live writer gave to these rows.
+        """
+        parts = self._parts
+        target = WriteTarget(
+            store=parts.objects,
+            paths=parts.paths,
+            schema=schema,
+            spec_id=spec_id,
+            partition=partition.values,
+            partition_path=partition.path,
+            level=level,
+            format=file_format,
+            layout=ParquetLayout.from_properties(parts.properties),
+            sequence_min=sequences[0],
+            sequence_max=sequences[1],
+        )
+        return DataFileWriter(
+            target,
+            ids=parts.ids,
+            encoder=self._encoder,
+            file_bytes_max=self._file_bytes,
+            recorder=parts.recorder,
+        )
+
+    def vectors(self, whole: Mapping[str, BitMap64]) -> Mapping[str, VectorRef]:
+        """Write whole vectors into one Puffin file; gives where each lies."""
+        parts = self._parts
+        locations = {path: self._location(path) for path in whole}
+        payload, places = write_puffin(
+            {locations[path]: vector for path, vector in whole.items()}, created_by=WRITER_NAME
+        )
+        stored = parts.paths.delete_file(parts.ids.uuid().hex)
+        parts.objects.put(stored, payload)
+        path = stored.removeprefix(f"{parts.paths.root}/")
+        return {
+            data_path: VectorRef(
+                path=path, offset=place.offset, length=place.length, cardinality=place.cardinality
+            )
+            for data_path, place in ((each, places[locations[each]]) for each in whole)
+        }
+
+    def discard(self, written: Iterable[WrittenFile]) -> None:
+        """Delete files whose commit certainly failed; what cannot be deleted now is swept later."""
+        for each in written:
+            with suppress(NeveError):
+                delete_data_file(self._parts, each.file.path)
+
+    def _location(self, path: str) -> str:
+        root = self._parts.objects.location.rstrip("/")
+        return f"{root}/{self._parts.paths.root}/{path}"
+
+
+def delete_data_file(parts: TableParts, path: str) -> None:
+    """Delete a file of the table by its relative path, and the index of a data file with it."""
+    parts.objects.delete(join_path(parts.paths.root, path))
+    if path.startswith("data/"):
+        _, name = split_path(path)
+        parts.objects.delete(parts.paths.index_file(name.removesuffix(".parquet"), INDEX_SUFFIX))

@@ -1,0 +1,173 @@
+"""Flush: a frozen memtable becomes one clean Version.
+
+Steps:
+
+1. sort: the newest row per key; keys whose newest change is a delete have no row
+2. write the rows, per partition, as files of level 0
+3. find where older rows of all these keys lie: they are superseded
+4. commit new files, vectors and `flushed_sequence` as one edit; rebased when others were first
+5. let go of the logs that nothing needs any more
+
+A crash before step 4 leaves files that nobody reaches, and the rows in the log; after it, the log
+is read only above `flushed_sequence`. A flush of changes that come to nothing (only deletes of keys
+that are nowhere) still moves `flushed_sequence`, without making a Version.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from neve.engine.file_making import FileMaking
+from neve.engine.open_files import OpenFiles
+from neve.engine.partition_split import split_by_partition
+from neve.errors import CatalogConflict, NeveError, OutcomeUnknown
+from neve.manifest.rebase import Proposal
+from neve.manifest.table_commit import TableCommitter
+from neve.manifest.table_head import HeadChange, Requirements
+from neve.manifest.table_versions import Committed, TableVersions
+from neve.memtable.memtable import Memtable
+from neve.memtable.memtable_view import MemtableView
+from neve.model.data_file import DataFile, FileFormat
+from neve.model.key_column import KeyArray
+from neve.model.partition_spec import PartitionSpec
+from neve.model.schema import TableSchema
+from neve.model.version import Operation, Version, VersionFacts
+from neve.sstable.data_file_writer import WrittenFile
+from neve.sstable.superseded_rows import superseded_rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlushTarget:
+    """What a flush commits to."""
+
+    base: Version
+    schema: TableSchema
+    """That of the memtable, which may be older than the table's."""
+    spec: PartitionSpec
+    head_change: HeadChange
+
+
+class Flush:
+    """Turns memtables into Versions."""
+
+    def __init__(
+        self,
+        making: FileMaking,
+        files: OpenFiles,
+        *,
+        versions: TableVersions,
+        committer: TableCommitter,
+    ) -> None:
+        self._making = making
+        self._files = files
+        self._versions = versions
+        self._committer = committer
+
+    def run(self, memtable: Memtable, target: FlushTarget) -> Committed:
+        """Flush a frozen memtable; its files are gone again when this certainly failed."""
+        view = memtable.view(memtable.last_sequence)
+        rows = view.live()
+        keys = view.keys()
+        written = self._write(view, rows, target)
+        try:
+            proposal = self._proposal(written, keys, target)
+            if not proposal.added and not proposal.marked:
+                return self._commit_nothing(keys, target)
+            return self._committer.commit(
+                proposal,
+                target.head_change,
+                lookup=self._files,
+                write_vectors=self._making.vectors,
+            )
+        except OutcomeUnknown:
+            raise
+        except NeveError:
+            self._making.discard(written)
+            raise
+
+    def _commit_nothing(self, keys: KeyArray, target: FlushTarget) -> Committed:
+        """Move `flushed_sequence` past changes that come to nothing on the current Version."""
+        while True:  # ends: each round, another committer was first
+            try:
+                return self._versions.apply_version_edits(
+                    [], target.head_change, requirements=Requirements(version=target.base.number)
+                )
+            except CatalogConflict:
+                base = self._versions.snapshot_latest().version
+                target = replace(target, base=base)
+            proposal = self._proposal((), keys, target)
+            if proposal.marked:
+                return self._committer.commit(
+                    proposal,
+                    target.head_change,
+                    lookup=self._files,
+                    write_vectors=self._making.vectors,
+                )
+
+    def _write(
+        self, view: MemtableView, rows: pa.Table, target: FlushTarget
+    ) -> tuple[WrittenFile, ...]:
+        if not rows.num_rows:
+            return ()
+        keys = view.live_keys()
+        written: list[WrittenFile] = []
+        try:
+            for partition in split_by_partition(rows, target.spec, target.schema):
+                writer = self._making.data_files(
+                    target.schema,
+                    spec_id=target.spec.spec_id,
+                    partition=partition,
+                    level=0,
+                    file_format=FileFormat.DUAL,
+                    sequences=(view.sequence_min, view.sequence_max),
+                )
+                if partition.positions is None:
+                    writer.append(rows, keys)
+                else:
+                    positions = partition.positions
+                    writer.append(rows.take(positions), keys.take(positions))
+                written.extend(writer.finish())
+        except BaseException:
+            self._making.discard(written)
+            raise
+        return tuple(written)
+
+    def _proposal(
+        self, written: tuple[WrittenFile, ...], keys: KeyArray, target: FlushTarget
+    ) -> Proposal:
+        marked = superseded_rows(
+            target.base.files.values(),
+            keys,
+            open_reader=self._files.reader,
+            vector_of=self._files.vector,
+        )
+        added = tuple(each.file for each in written)
+        facts = VersionFacts(
+            operation=_operation(added_rows=sum(file.row_count for file in added), marked=marked),
+            timestamp_ms=0,  # the commit sets it
+            schema_id=target.base.facts.schema_id,
+            spec_id=target.base.facts.spec_id,
+            summary=_summary(added, marked),
+        )
+        return Proposal(
+            base=target.base.number, facts=facts, added=added, marked=marked, keys=(keys,)
+        )
+
+
+def _operation(*, added_rows: int, marked: Mapping[str, BitMap64]) -> Operation:
+    if not marked:
+        return Operation.APPEND
+    return Operation.OVERWRITE if added_rows else Operation.DELETE
+
+
+def _summary(added: Sequence[DataFile], marked: Mapping[str, BitMap64]) -> dict[str, str]:
+    """Say what the commit did, in the words of Iceberg's snapshot summaries."""
+    facts = {
+        "added-data-files": len(added),
+        "added-records": sum(file.row_count for file in added),
+        "added-files-size": sum(file.file_bytes for file in added),
+        "deleted-records": sum(len(positions) for positions in marked.values()),
+    }
+    return {name: str(count) for name, count in facts.items() if count}

@@ -1,0 +1,126 @@
+"""LeaseBook: the leases of one handle, one per Version, shared by everything that reads it.
+
+A reader pins the Version it reads. The first pin of a Version takes a lease, which keeps its files
+from every collector, in this process and in others; the lease of the newest pinned Version is kept
+for the next reader, the others end with their last pin.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from threading import Lock
+
+from neve.errors import NeveError, NotFound, OutcomeUnknown, Unavailable
+from neve.manifest.leases import HeldLease, Leases
+from neve.manifest.table_versions import TableVersions
+
+
+class _Entry:
+    __slots__ = ("lease", "pins")
+
+    def __init__(self, lease: HeldLease | None) -> None:
+        self.lease = lease
+        self.pins = 0
+
+
+class LeaseBook:
+    """Pins Versions for as long as they are read; safe for many threads."""
+
+    def __init__(
+        self, leases: Leases, versions: TableVersions, *, seconds: float, may_write: bool
+    ) -> None:
+        """Begin without leases; a handle that may not write goes without where it must."""
+        # Fixed at construction.
+        self._leases = leases
+        self._versions = versions
+        self._seconds = seconds
+        self._may_write = may_write
+        # Guarded by _lock.
+        self._lock = Lock()
+        self._entries: dict[int, _Entry] = {}
+
+    @property
+    def pinned_count(self) -> int:
+        """Versions that are being read."""
+        with self._lock:
+            return sum(1 for entry in self._entries.values() if entry.pins)
+
+    @contextmanager
+    def pinned(self, number: int) -> Iterator[HeldLease | None]:
+        """Keep the files of a Version; raises NotFound when it is not retained any more."""
+        entry = self.pin(number)
+        try:
+            yield entry
+        finally:
+            self.unpin(number)
+
+    def pin(self, number: int) -> HeldLease | None:
+        """Begin to read a Version; `unpin` ends it."""
+        with self._lock:
+            entry = self._entries.get(number)
+            if entry is not None:
+                entry.pins += 1
+                return entry.lease
+        lease = self._take(number)
+        with self._lock:
+            entry = self._entries.setdefault(number, _Entry(lease))
+            entry.pins += 1
+            held = entry.lease
+        if held is not lease and lease is not None:
+            lease.release()
+        return held
+
+    def lease_of(self, number: int) -> HeldLease | None:
+        """Give the lease of a pinned Version; None where the handle goes without."""
+        with self._lock:
+            return self._entries[number].lease
+
+    def unpin(self, number: int) -> None:
+        """End one reader's pin."""
+        ended: list[HeldLease | None] = []
+        with self._lock:
+            self._entries[number].pins -= 1
+            newest = max(self._entries)
+            for version, entry in list(self._entries.items()):
+                if entry.pins == 0 and version != newest:
+                    ended.append(self._entries.pop(version).lease)
+        _release(ended)
+
+    def renew_once(self) -> bool:
+        """Renew what is past half its time; never finds more to do."""
+        with self._lock:
+            held = [entry.lease for entry in self._entries.values() if entry.pins]
+        for lease in held:
+            if lease is not None:
+                with suppress(NeveError):
+                    lease.check()
+        return False
+
+    def close(self) -> None:
+        """Give every lease up."""
+        with self._lock:
+            ended = [entry.lease for entry in self._entries.values()]
+            self._entries.clear()
+        _release(ended)
+
+    def _take(self, number: int) -> HeldLease | None:
+        try:
+            lease = self._leases.take(number, seconds=self._seconds)
+        except (Unavailable, OutcomeUnknown):
+            if self._may_write:
+                raise
+            return None
+        try:
+            # After the lease: a collector that did not see it has let the Version go before.
+            self._versions.version(number)
+        except NotFound:
+            lease.release()
+            raise
+        return lease
+
+
+def _release(leases: list[HeldLease | None]) -> None:
+    for lease in leases:
+        if lease is not None:
+            # A lease that cannot be given up ends by itself.
+            with suppress(NeveError):
+                lease.release()

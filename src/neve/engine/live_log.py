@@ -1,0 +1,117 @@
+"""LiveLog: the log and the memtables of the one live writer, and the order between them.
+
+    append ──► sync ──► apply to the active memtable ──► visible ──► acknowledged
+
+    active memtable full ──► rotate the log ──► freeze ──► the next one is active
+
+M1  A memtable is frozen while no batch can be applied, so none is split between two.
+M2  Memtables are flushed in the order in which they were frozen.
+"""
+
+from collections.abc import Callable
+from threading import Lock
+
+from neve.engine.current_view import CurrentView
+from neve.engine.write_path import ApplyTo, PreparedWrite
+from neve.memtable.memtable import Memtable
+from neve.read.read_context import ReadContext
+from neve.wal.batch_codec import EncodedChanges
+from neve.wal.write_ahead_log import WriteAheadLog
+
+
+class LiveLog:
+    """Makes writes durable, then visible; safe for many threads."""
+
+    def __init__(self, log: WriteAheadLog, current: CurrentView, *, memtable_bytes: int) -> None:
+        # Fixed at construction.
+        self.log = log
+        self._current = current
+        self._memtable_bytes = memtable_bytes
+        self._rolling = Lock()
+        # Owned by whoever the log lets apply or rotate.
+        self._active = current.view.memtables[0]
+
+    @property
+    def active(self) -> Memtable:
+        """The memtable that takes what is written now."""
+        return self._active
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the active memtable has reached its size."""
+        return self._active.byte_count >= self._memtable_bytes
+
+    def put(self, changes: EncodedChanges, key: bytes, value: bytes) -> int:
+        """Log and apply one row; gives its sequence number."""
+
+        def apply(sequence: int) -> None:
+            self._active.put(sequence, key, value)
+            self._current.sequence = sequence
+
+        return self.log.append(changes, apply=apply)
+
+    def write(self, prepared: PreparedWrite) -> int:
+        """Log and apply a batch; gives its last sequence number."""
+        first = self.log.append(prepared.changes, apply=self._applying(prepared))
+        return first + prepared.changes.row_count - 1
+
+    def write_decided(self, decide: Callable[[], PreparedWrite | None]) -> int | None:
+        """Log and apply a batch that is made while no other write can come between."""
+        made: list[PreparedWrite] = []
+
+        def run() -> tuple[EncodedChanges, Callable[[int], None]] | None:
+            prepared = decide()
+            if prepared is None:
+                return None
+            made.append(prepared)
+            return prepared.changes, self._applying(prepared)
+
+        first = self.log.append_decided(run)
+        return None if first is None else first + made[0].changes.row_count - 1
+
+    def roll_if_full(self) -> bool:
+        """Begin the next memtable when the active one has reached its size."""
+        return self.is_full and self._roll(only_if_full=True)
+
+    def roll(self) -> bool:
+        """Begin the next memtable; False when there is nothing in the active one."""
+        return self._roll(only_if_full=False)
+
+    def begin_schema(self, context: ReadContext, install: Callable[[], None]) -> None:
+        """Take what is written from now on under another schema."""
+        with self._rolling:
+
+            def switch() -> None:
+                install()
+                self._begin_memtable(context)
+
+            self.log.rotate(then=switch)
+
+    def _roll(self, *, only_if_full: bool) -> bool:
+        with self._rolling:
+            active = self._active
+            if active.is_empty or (only_if_full and active.byte_count < self._memtable_bytes):
+                return False
+            self.log.rotate(then=lambda: self._begin_memtable(self._current.view.context))
+            return True
+
+    def _begin_memtable(self, context: ReadContext) -> None:
+        before = self._active
+        before.freeze()
+        self._active = Memtable(
+            context.schema,
+            context.codec,
+            context.encoder,
+            first_sequence=self.log.next_sequence,
+        )
+        self._current.push_memtable(self._active)
+
+    def _applying(self, prepared: PreparedWrite) -> Callable[[int], None]:
+        apply_to: ApplyTo = prepared.apply_to
+        last = prepared.changes.row_count - 1
+
+        def apply(sequence: int) -> None:
+            apply_to(self._active, sequence)
+            self._current.sequence = sequence + last
+
+        return apply

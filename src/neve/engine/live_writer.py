@@ -1,0 +1,465 @@
+"""LiveWriter: the one writer of a table: its log, its memtables, and the steps that empty them.
+
+    write     checked ──► logged ──► synced ──► applied ──► visible ──► acknowledged
+    flush     memtable frozen ──► files written ──► committed ──► view replaced ──► log cut
+
+One thread flushes, another compacts; both run the `*_once` steps below, which a test can run by
+hand. Writers wait for neither, except as `neve.engine.pressure` says.
+
+T1  One flush and one compaction at a time; a sweep of unknown files runs beside neither.
+T2  The writer's epoch is asserted by every commit. One that was taken over is Fenced, and takes no
+    more writes.
+T3  What could not be flushed stays in memory and in the log, and is tried again.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from threading import Condition, Lock
+from typing import Final
+
+from neve.compaction.plan import CompactionPlan
+from neve.compaction.policy import full_plan, pick
+from neve.engine.background import BackgroundWork
+from neve.engine.current_view import CurrentView
+from neve.engine.file_making import FileMaking
+from neve.engine.flush import Flush, FlushTarget
+from neve.engine.live_log import LiveLog
+from neve.engine.open_files import OpenFiles
+from neve.engine.pressure import CALM, Pressure, pressure_of
+from neve.engine.rewrite import PlanExecutor, Progress, Rewrite
+from neve.engine.table_options import TableOptions
+from neve.engine.table_parts import Definitions, TableParts
+from neve.engine.write_path import PreparedWrite, WritePath
+from neve.errors import Closed, Conflict, Fenced, NeveError, NotFound, Unavailable
+from neve.manifest.table_commit import TableCommitter
+from neve.manifest.table_head import HeadChange
+from neve.manifest.table_versions import Committed
+from neve.manifest.version_reader import TableSnapshot
+from neve.memtable.memtable import Memtable
+from neve.model.version import VersionFacts
+from neve.observability.metrics import (
+    COMPACTED_BYTES,
+    COMPACTED_ROWS,
+    COMPACTIONS,
+    FLUSH_SECONDS,
+    FLUSHED_ROWS,
+    FLUSHES,
+    STALL_SECONDS,
+)
+from neve.read.read_context import ReadContext
+from neve.storage.append_file import LockHandle
+
+logger = logging.getLogger(__name__)
+
+# How long a held-back writer sleeps before it looks again whether the work it waits for failed.
+_LOOK_AGAIN_SECONDS: Final = 0.05
+_UPKEEP_SECONDS: Final = 1.0
+
+
+class LiveWriter:
+    """Writes one table; safe for many threads."""
+
+    def __init__(
+        self,
+        parts: TableParts,
+        options: TableOptions,
+        *,
+        definitions: Definitions,
+        files: OpenFiles,
+        current: CurrentView,
+        log: LiveLog,
+        epoch: int,
+        lock: LockHandle,
+        context: ReadContext,
+        spec_id: int,
+    ) -> None:
+        # Fixed at construction.
+        self._parts = parts
+        self._options = options
+        self._definitions = definitions
+        self._files = files
+        self._current = current
+        self._log = log
+        self._epoch = epoch
+        self._lock = lock
+        making = FileMaking(parts, encoder=context.encoder, file_bytes=options.file_bytes)
+        committer = TableCommitter(parts.versions, parts.work, clock=parts.clock, ids=parts.ids)
+        self._flush = Flush(making, files, versions=parts.versions, committer=committer)
+        self._rewrite = Rewrite(making, files, definitions, committer)
+        self._flushing = Lock()
+        self._compacting = Lock()
+        self._showing = Lock()
+        # Safe on their own: each is replaced whole.
+        self._path = WritePath(context, definitions.spec(spec_id))
+        self._pressure = CALM
+        self._ended: NeveError | None = None
+        self._workers: tuple[BackgroundWork, ...] = ()
+        # Writers that are held back wait here.
+        self._relief = Condition()
+        self.stall_seconds = 0.0
+
+    # Writing
+
+    @property
+    def path(self) -> WritePath:
+        """What checks and encodes writes."""
+        return self._path
+
+    def put(self, row: Mapping[str, object]) -> int:
+        """Write one row; gives its sequence number."""
+        if self._pressure is not CALM or self._ended is not None:
+            self._admit()
+        changes, key, value = self._path.put(row)
+        sequence = self._log.put(changes, key, value)
+        if self._log.is_full:
+            self._roll_full()
+        return sequence
+
+    def write(self, prepared: PreparedWrite) -> int:
+        """Write a batch; gives its last sequence number."""
+        self._admit()
+        sequence = self._log.write(prepared)
+        if self._log.is_full:
+            self._roll_full()
+        return sequence
+
+    def write_decided(self, decide: Callable[[], PreparedWrite | None]) -> int | None:
+        """Write a batch that is decided on while no other write can come between."""
+        self._admit()
+        sequence = self._log.write_decided(decide)
+        if self._log.is_full:
+            self._roll_full()
+        return sequence
+
+    def sync(self) -> None:
+        """Make everything written durable, whatever the sync policy."""
+        self._log.log.sync_once()
+
+    # Flushing
+
+    def flush(self) -> int:
+        """Bring everything written so far into the table; gives the current Version's number."""
+        self._check_open()
+        self._log.roll()
+        while self.flush_once():
+            pass
+        return self._current.view.version
+
+    def flush_once(self) -> bool:
+        """Flush the oldest frozen memtable; False when there is none."""
+        with self._flushing:
+            self._check_open()
+            memtables = self._current.view.memtables
+            if len(memtables) == 1:
+                return False
+            with self._fenced_ends():
+                self._flush_memtable(memtables[-1])
+        self._judge_pressure()
+        self._wake()
+        return True
+
+    def _flush_memtable(self, memtable: Memtable) -> None:
+        began = self._parts.clock.monotonic()
+        log = self._log.log
+        if memtable.is_empty:
+            self._current.install(self._current.view.files.version, flushed=memtable)
+            return
+        flushed = memtable.last_sequence
+        floor = log.floor_for(flushed)
+        base = self._current.view.files.version
+        committed = self._flush.run(
+            memtable,
+            FlushTarget(
+                base=base,
+                schema=memtable.schema,
+                spec=self._definitions.spec(base.facts.spec_id),
+                head_change=HeadChange(
+                    writer_epoch=self._epoch,
+                    flushed_sequence=flushed,
+                    last_sequence=flushed,
+                    next_log_number=log.active_log_number + 1,
+                    wal_floor=floor,
+                ),
+            ),
+        )
+        self._install(committed, flushed=memtable)
+        log.truncate_below(floor)
+        recorder = self._parts.recorder
+        seconds = self._parts.clock.monotonic() - began
+        recorder.add(FLUSHES, 1)
+        recorder.add(FLUSHED_ROWS, memtable.row_count)
+        recorder.add(FLUSH_SECONDS, seconds)
+        logger.info(
+            "flushed version=%d rows=%d seconds=%.3f",
+            committed.snapshot.version.number,
+            memtable.row_count,
+            seconds,
+        )
+
+    # Compacting
+
+    @property
+    def live_count(self) -> int:
+        """Rows of the current Version."""
+        return self._current.view.files.version.row_count
+
+    def compact_once(
+        self, progress: Progress | None = None, *, executor: PlanExecutor | None = None
+    ) -> bool:
+        """Do the most urgent compaction; False when no level asks for one."""
+        with self._compacting:
+            self._check_open()
+            version = self._current.view.files.version
+            plan = pick(version, self._options.level_options, frozenset())
+            if plan is None:
+                return False
+            self._run_plan(plan, version.facts, progress or _unheard, executor)
+        self._judge_pressure()
+        return True
+
+    def compact_full(
+        self, progress: Progress | None = None, *, executor: PlanExecutor | None = None
+    ) -> None:
+        """Rewrite everything that was there when it began."""
+        with self._compacting:
+            self._check_open()
+            version = self._current.view.files.version
+            for plan in full_plan(version, self._options.level_options):
+                self._run_plan(plan, version.facts, progress or _unheard, executor)
+        self._judge_pressure()
+
+    def _run_plan(
+        self,
+        plan: CompactionPlan,
+        facts: VersionFacts,
+        progress: Progress,
+        executor: PlanExecutor | None,
+    ) -> None:
+        with self._fenced_ends():
+            try:
+                if executor is None:
+                    written = self._rewrite.execute(
+                        plan,
+                        self._current.view.context,
+                        progress=progress,
+                        check_cancelled=self._check_open,
+                    )
+                else:
+                    written = executor.execute(plan)
+                    progress(plan.live_count)
+                committed = self._rewrite.commit(
+                    plan, written, facts, HeadChange(writer_epoch=self._epoch)
+                )
+            except Conflict:
+                # Others changed the inputs: what is current now is planned anew.
+                self.refresh()
+                return
+        self._install(committed)
+        self._files.forget(file.path for file in plan.inputs)
+        self._parts.recorder.add(COMPACTIONS, 1)
+        self._parts.recorder.add(COMPACTED_ROWS, plan.live_count)
+        self._parts.recorder.add(COMPACTED_BYTES, plan.input_bytes)
+        logger.info(
+            "compacted version=%d reason=%s files=%d rows=%d",
+            committed.snapshot.version.number,
+            plan.reason,
+            len(plan.inputs),
+            plan.live_count,
+        )
+
+    # What others did
+
+    def refresh(self) -> None:
+        """Show what other committers did; rows that are not flushed stay newer than that."""
+        snapshot = self._parts.versions.snapshot_latest()
+        self._check_head(snapshot)
+        self._show(snapshot)
+
+    def refresh_once(self) -> bool:
+        """Look for commits of others; never finds more to do."""
+        self.refresh()
+        return False
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep flushes and compactions out: no file is being written by this writer meanwhile."""
+        with self._compacting, self._flushing:
+            self._check_open()
+            yield
+
+    @property
+    def epoch(self) -> int:
+        """Number of this writer's turn."""
+        return self._epoch
+
+    def install(self, committed: Committed) -> None:
+        """Show the Version of a commit that was made for this writer."""
+        self._install(committed)
+
+    # Background
+
+    def start_background(self, upkeep: tuple[Callable[[], bool], ...]) -> None:
+        """Begin to flush and compact in threads, and to run other steps every now and then."""
+        name = self._parts.paths.table_id
+        flushing = BackgroundWork(f"neve-flush-{name}", [self.flush_once])
+        compacting = BackgroundWork(f"neve-compact-{name}", [self.compact_once])
+        tending = BackgroundWork(
+            f"neve-upkeep-{name}", [self.refresh_once, *upkeep], idle_seconds=_UPKEEP_SECONDS
+        )
+        self._workers = (flushing, compacting, tending)
+        for worker in self._workers:
+            worker.start()
+        self._wake()
+
+    @property
+    def pressure(self) -> Pressure:
+        """How far writers are held back."""
+        return self._pressure
+
+    @property
+    def failure(self) -> NeveError | None:
+        """Why background work does not get on; None while it does."""
+        return next((worker.failure for worker in self._workers if worker.failure), None)
+
+    def close(self, *, flush: bool) -> None:
+        """End: stop the threads, flush if asked to, close the log, release the lock."""
+        if self._ended is not None and isinstance(self._ended, Closed):
+            return
+        for worker in self._workers:
+            worker.close()
+        try:
+            if flush and self._ended is None:
+                self.flush()
+        finally:
+            self._ended = self._ended or Closed("the table was closed", path=self._parts.paths.root)
+            self._calm_down()
+            try:
+                self._log.log.close()
+            finally:
+                self._lock.release()
+
+    def _install(self, committed: Committed, *, flushed: Memtable | None = None) -> None:
+        """Show a commit; the memtable it has the rows of leaves with the same step."""
+        self._show(committed.snapshot, flushed=flushed)
+
+    def _show(self, snapshot: TableSnapshot, *, flushed: Memtable | None = None) -> None:
+        head = snapshot.head
+        with self._showing:
+            is_newer = snapshot.version.number > self._current.view.version
+            schema_id = self._current.view.context.schema.schema_id
+            if not is_newer or head.schema_id == schema_id:
+                self._current.install(snapshot.version, flushed=flushed)
+                if is_newer and head.spec_id != self._path.spec.spec_id:
+                    context = self._current.view.context
+                    self._path = WritePath(context, self._definitions.spec(head.spec_id))
+            else:
+                schema = self._definitions.schema(head.schema_id)
+                context = ReadContext(schema, schema_of=self._definitions.schema)
+                # What was written under the old schema stays in a memtable of its own.
+                self._log.begin_schema(
+                    context, lambda: self._show_schema(snapshot, context, flushed)
+                )
+        self._judge_pressure()
+        self._wake()
+
+    def _show_schema(
+        self, snapshot: TableSnapshot, context: ReadContext, flushed: Memtable | None
+    ) -> None:
+        self._current.install(snapshot.version, flushed=flushed, context=context)
+        self._path = WritePath(context, self._definitions.spec(snapshot.head.spec_id))
+
+    def _check_head(self, snapshot: TableSnapshot) -> None:
+        head = snapshot.head
+        if head.dropped:
+            self._ended = NotFound("the table was dropped", path=self._parts.paths.manifest)
+        elif head.writer_epoch != self._epoch:
+            self._ended = Fenced(
+                f"writer {head.writer_epoch} has taken the table over from writer {self._epoch}",
+                path=self._parts.paths.manifest,
+                hint="reopen the table",
+            )
+        if self._ended is not None:
+            raise self._ended
+
+    @contextmanager
+    def _fenced_ends(self) -> Iterator[None]:
+        """Take no more writes once a commit says that somebody else is the writer."""
+        try:
+            yield
+        except (Fenced, NotFound) as error:
+            self._ended = error
+            self._calm_down()
+            raise
+
+    def _roll_full(self) -> None:
+        if self._log.roll_if_full():
+            self._judge_pressure()
+            self._wake()
+
+    def _admit(self) -> None:
+        """Hold a write back as far as background work is behind; raises when it cannot go on."""
+        self._check_open()
+        pressure = self._pressure
+        if pressure is CALM:
+            return
+        began = self._parts.clock.monotonic()
+        if not self._workers:
+            self._work_off()
+        elif pressure.must_wait:
+            self._wait_for_relief()
+        else:
+            self._parts.clock.sleep(pressure.delay_seconds)
+        seconds = self._parts.clock.monotonic() - began
+        self._parts.recorder.add(STALL_SECONDS, seconds)
+        with self._relief:
+            self.stall_seconds += seconds
+
+    def _work_off(self) -> None:
+        """Without threads of its own the table does what is due in the thread that writes."""
+        while self._pressure.must_wait:
+            if not self.flush_once() and not self.compact_once():
+                return
+
+    def _wait_for_relief(self) -> None:
+        self._wake()
+        while self._pressure.must_wait:
+            self._check_open()
+            failure = self.failure
+            if failure is not None:
+                raise Unavailable(
+                    f"writes wait because {self._pressure.reason}, and that fails: "
+                    f"{failure.message}",
+                    path=failure.path,
+                    hint="everything acknowledged is safe in the log; make room or repair the "
+                    "storage, and write again",
+                ) from failure
+            with self._relief:
+                self._relief.wait(_LOOK_AGAIN_SECONDS)
+
+    def _judge_pressure(self) -> None:
+        view = self._current.view
+        level0_files = view.files.level0_count
+        pressure = pressure_of(
+            self._options, frozen=len(view.memtables) - 1, level0_files=level0_files
+        )
+        self._pressure = pressure if pressure.is_felt else CALM
+        if not self._pressure.must_wait:
+            self._calm_down()
+
+    def _calm_down(self) -> None:
+        with self._relief:
+            self._relief.notify_all()
+
+    def _wake(self) -> None:
+        for worker in self._workers:
+            worker.wake()
+
+    def _check_open(self) -> None:
+        ended = self._ended
+        if ended is not None:
+            raise type(ended)(ended.message, path=ended.path, hint=ended.hint)
+
+
+def _unheard(_rows: int) -> None:
+    """Take progress that nobody asked for."""

@@ -1,0 +1,134 @@
+"""Maintenance of a live table, as its owner asks for it: compact, expire, clean up, verify, undo.
+
+Each call works in the thread that makes it, beside background work, and leaves the table readable
+and writable meanwhile.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from neve.engine.rewrite import PlanExecutor
+from neve.engine.rollback import rollback_edit
+from neve.engine.table_engine import TableEngine
+from neve.engine.upkeep import ExpireReport, GarbageReport, Upkeep
+from neve.engine.verification import VerifyReport, verify_table
+from neve.errors import Conflict, Corruption, InvalidArgument
+from neve.manifest.table_head import HeadChange
+
+_TRIES: Final = 8
+_ANY_AGE_MS: Final = 1 << 62
+
+Progress = Callable[[int, int], None]
+"""Told how much of how much is done; of what, the call says."""
+
+
+class Maintenance:
+    """Long work on one table; safe for many threads."""
+
+    def __init__(self, engine: TableEngine) -> None:
+        self._engine = engine
+        self.upkeep = Upkeep(engine.parts)
+
+    def compact(
+        self,
+        *,
+        full: bool = False,
+        executor: str | PlanExecutor = "local",
+        progress: Progress | None = None,
+    ) -> int:
+        """Flush, then rewrite until no level asks for more; gives the current Version's number.
+
+        `full` rewrites everything into the lowest level. `executor` is "local" or what executes
+        plans elsewhere. Progress counts rows.
+        """
+        writer = self._engine.writer
+        if isinstance(executor, str) and executor != "local":
+            raise InvalidArgument(
+                f"executor={executor!r} is not known", hint='use "local" or a plan executor'
+            )
+        remote = None if isinstance(executor, str) else executor
+        writer.flush()
+        done = 0
+
+        def count(rows: int) -> None:
+            nonlocal done
+            done += rows
+            if progress is not None:
+                progress(done, max(done, writer.live_count))
+
+        if full:
+            writer.compact_full(count, executor=remote)
+        while writer.compact_once(count, executor=remote):
+            pass
+        return self._engine.current.view.version
+
+    def expire(
+        self, *, keep_last: int | None = None, older_than_ms: int | None = None
+    ) -> ExpireReport:
+        """Let old Versions go; their files are deleted by `collect_garbage`.
+
+        Without arguments as the table's retention says. With one of them the other keeps nothing;
+        with both, what either of them keeps stays.
+        """
+        _ = self._engine.writer
+        if keep_last is not None and keep_last < 1:
+            raise InvalidArgument(f"keep_last={keep_last}", hint="the current version is kept: 1")
+        if keep_last is not None and older_than_ms is None:
+            older_than_ms = _ANY_AGE_MS
+        elif older_than_ms is not None and keep_last is None:
+            keep_last = 1
+        return self.upkeep.expire(keep_last=keep_last, older_than_ms=older_than_ms)
+
+    def collect_garbage(self, *, dry_run: bool = True) -> GarbageReport:
+        """Delete files that nobody reaches; a dry run says which."""
+        writer = self._engine.writer
+        if dry_run:
+            return self.upkeep.preview()
+        collected = self.upkeep.collect()
+        with writer.alone():
+            swept = self.upkeep.sweep(dry_run=False)
+        return GarbageReport(
+            paths=(*collected.paths, *swept.paths),
+            byte_count=collected.byte_count + swept.byte_count,
+            is_dry_run=False,
+        )
+
+    def verify(self, *, progress: Progress | None = None) -> VerifyReport:
+        """Read everything; raises Corruption, with the report attached, when something is wrong."""
+        with self._engine.pinned_view() as (view, _):
+            report = verify_table(
+                self._engine.parts,
+                self._engine.files,
+                view.files.version,
+                progress or (lambda _done, _total: None),
+            )
+        if report.problems:
+            worst = report.problems[0]
+            error = Corruption(
+                f"{len(report.problems):,} things are wrong with the table; first: {worst.message}",
+                path=worst.path,
+                offset=worst.offset,
+                hint="restore the file from a copy, or roll back to a version without it",
+            )
+            error.add_note(str(report))
+            raise error from worst
+        return report
+
+    def rollback(self, version: int) -> int:
+        """Make an old Version the current one again, after flushing; gives the new number."""
+        parts, writer = self._engine.parts, self._engine.writer
+        for _ in range(_TRIES):
+            writer.flush()
+            with writer.alone():
+                wanted = parts.versions.version(version)
+                current = parts.versions.snapshot_latest().version
+                try:
+                    committed = parts.versions.apply_version_edits(
+                        [rollback_edit(current, wanted)],
+                        HeadChange(writer_epoch=writer.epoch, restored_version=version),
+                    )
+                except Conflict:
+                    continue  # another committer was first
+                writer.install(committed)
+                return committed.snapshot.version.number
+        raise Conflict("other committers kept being first", hint="try again")

@@ -1,0 +1,100 @@
+"""What people have, as Arrow batches of a table's schema.
+
+    dict                          one row
+    iterable of dicts             rows; each is checked by itself, as `put` does
+    pyarrow Table, RecordBatch    as they are
+    RecordBatchReader, pandas,    anything with `__arrow_c_stream__` or `__arrow_c_array__`
+    Polars, DuckDB, …
+
+Everything that can be wrong with a row is found here, before anything is logged: columns that are
+missing, unknown or given twice, values that do not fit, NULL where none may be.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, Protocol, cast, runtime_checkable
+
+import pyarrow as pa
+
+from neve.errors import InvalidArgument, NeveError, SchemaMismatch
+from neve.model.row_codec import RowCodec
+from neve.model.schema import TableSchema, normalize_batch
+
+_ACCEPTED: Final = (
+    "Pass dicts, a pyarrow Table, RecordBatch or RecordBatchReader, a pandas or Polars frame, "
+    "or anything else with __arrow_c_stream__"
+)
+
+
+@runtime_checkable
+class ArrowStream(Protocol):
+    """What gives its rows as an Arrow stream."""
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Give the stream, in Arrow's C form."""
+        ...
+
+
+def batches_of(rows: object, codec: RowCodec) -> Iterator[pa.RecordBatch]:
+    """Give rows as batches of the schema, in order; raises SchemaMismatch naming column and row."""
+    if isinstance(rows, Mapping):
+        yield _from_dicts([rows], codec)
+    elif isinstance(rows, pa.RecordBatch):
+        yield from _normalized([rows], codec.schema)
+    elif isinstance(rows, pa.Table | pa.RecordBatchReader):
+        yield from _normalized(_batches(rows), codec.schema)
+    elif isinstance(rows, ArrowStream):
+        yield from _normalized(_imported(rows), codec.schema)
+    elif hasattr(rows, "__arrow_c_array__"):
+        yield from _normalized([pa.record_batch(rows)], codec.schema)
+    elif isinstance(rows, Iterable) and not isinstance(rows, str | bytes):
+        given = list(rows)
+        if given:
+            yield _from_dicts(given, codec)
+    else:
+        raise InvalidArgument(f"rows are given as {type(rows).__name__}", hint=_ACCEPTED)
+
+
+def _imported(rows: ArrowStream) -> Iterable[pa.RecordBatch]:
+    try:
+        reader = pa.RecordBatchReader.from_stream(rows)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise InvalidArgument(
+            f"rows given as {type(rows).__name__} could not be read: {error}", hint=_ACCEPTED
+        ) from error
+    return _batches(reader)
+
+
+def _batches(rows: pa.Table | pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    if isinstance(rows, pa.Table):
+        yield from rows.combine_chunks().to_batches()
+        return
+    try:
+        yield from rows
+    except pa.ArrowException as error:
+        raise InvalidArgument(f"the stream of rows ended with an error: {error}") from error
+
+
+def _normalized(batches: Iterable[pa.RecordBatch], schema: TableSchema) -> Iterator[pa.RecordBatch]:
+    before = 0
+    for batch in batches:
+        try:
+            yield normalize_batch(batch, schema)
+        except NeveError as error:
+            if before:
+                error.add_note(f"rows are counted from row {before:,} of the input")
+            raise
+        before += batch.num_rows
+
+
+def _from_dicts(rows: list[object], codec: RowCodec) -> pa.RecordBatch:
+    """Check row by row: dicts are Python values, and each may be wrong in its own way."""
+    encode = codec.encode
+    values: list[bytes] = []
+    for place, row in enumerate(rows):
+        try:
+            values.append(encode(cast("Mapping[str, object]", row)))
+        except SchemaMismatch as error:
+            if len(rows) > 1:
+                error.add_note(f"in row {place:,} of {len(rows):,}")
+            raise
+    return codec.decode_many(values)

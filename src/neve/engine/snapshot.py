@@ -1,0 +1,138 @@
+"""Snapshot: a frozen view of a table, and reading by key in the order asked for.
+
+`table.snapshot()` freezes memtables and Version together; `table.at(…)` shows an old Version, under
+the schema it was committed with. Both hold a lease, so that no collector deletes what they read;
+closing gives it up, and so does forgetting the snapshot.
+"""
+
+import weakref
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self, cast
+
+import numpy as np
+import pyarrow as pa
+
+from neve.engine.write_path import key_batch
+from neve.errors import Closed
+from neve.manifest.leases import HeldLease
+from neve.model.key_column import KeyArray
+from neve.model.schema import TableSchema
+from neve.read.scan import Scan
+from neve.read.table_view import Places, Row, TableView
+
+GetRows = Callable[[KeyArray], tuple[pa.Table, Places]]
+"""Gives the rows of unique keys in any order, and for each the place of its key."""
+
+
+class Snapshot:
+    """A table as it was at one moment; safe for many threads. A context manager."""
+
+    def __init__(
+        self,
+        view: TableView,
+        sequence: int,
+        *,
+        lease: HeldLease | None,
+        release: Callable[[], None],
+    ) -> None:
+        self._view = view
+        self._sequence = sequence
+        self._lease = lease
+        self._end = weakref.finalize(self, release)
+
+    def __repr__(self) -> str:
+        return f"Snapshot(version={self.version}, sequence={self.sequence})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def version(self) -> int:
+        """Number of its Version."""
+        return self._view.version
+
+    @property
+    def sequence(self) -> int:
+        """Sequence number of the last write it shows; 0 for an old Version."""
+        return self._sequence
+
+    @property
+    def schema(self) -> TableSchema:
+        """The schema its rows have."""
+        return self._view.context.schema
+
+    def get(self, key: object) -> Row | None:
+        """Give the row of a key; None when there is none."""
+        view = self._checked()
+        return view.get_at(view.context.encode_key(key), self._sequence)
+
+    def get_many(self, keys: object, *, with_missing: bool = False) -> pa.Table:
+        """Give the rows of keys in the order asked; missing keys are absent, or rows of NULL."""
+        view = self._checked()
+        return rows_in_order(
+            keys,
+            view,
+            lambda wanted: view.get_many(wanted, self._sequence),
+            with_missing=with_missing,
+        )
+
+    def scan(
+        self,
+        filter: object = None,  # noqa: A002 - the name of the contract
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+        key_range: tuple[object, object] | None = None,
+        reverse: bool = False,
+    ) -> Scan:
+        """Read many rows; see `Table.scan`."""
+        return Scan(
+            self._checked(),
+            sequence=self._sequence,
+            filter=filter,
+            columns=columns,
+            limit=limit,
+            key_range=key_range,
+            reverse=reverse,
+            check=self._check,
+        )
+
+    def close(self) -> None:
+        """Let go of what it reads; twice is no error."""
+        self._end()
+
+    def _check(self) -> None:
+        if not self._end.alive:
+            raise Closed("the snapshot was closed", hint="take a new one")
+        if self._lease is not None:
+            self._lease.check()
+
+    def _checked(self) -> TableView:
+        self._check()
+        return self._view
+
+
+def rows_in_order(
+    keys: object, view: TableView, get_rows: GetRows, *, with_missing: bool
+) -> pa.Table:
+    """Give the rows of keys in the order asked; a key that is asked for twice is given twice."""
+    context = view.context
+    batch = key_batch(keys, context)
+    encoded = context.encoder.encode_arrays(batch.columns)
+    unique = encoded.dictionary_encode()
+    rows, places = get_rows(cast("KeyArray", unique.dictionary))
+    row_of = np.full(len(unique.dictionary), -1, dtype=np.int64)
+    row_of[places] = np.arange(len(places))
+    asked = row_of[unique.indices.to_numpy(zero_copy_only=False)]
+    if not with_missing:
+        return rows.take(asked[asked >= 0])
+    schema = pa.schema([field.with_nullable(True) for field in rows.schema])
+    return pa.Table.from_arrays(rows.columns, schema=schema).take(pa.array(asked, mask=asked < 0))

@@ -1,0 +1,371 @@
+"""TableEngine: one table, open: what its readers and its one writer share.
+
+    read      view taken (memtables and Version together) ──► sequence taken ──► rows
+
+A handle is opened for writing or for reading only. The first holds the table's lock and is the only
+writer; the second writes nothing, sees what is committed and what of the log the operating system
+has, and moves on with `refresh`.
+
+D1  A read-only handle has no side effects but leases, and goes without those where it must.
+D2  A reader that finds a file gone looks at the newest Version and tries once more: files of the
+    current Version are never deleted.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from threading import Lock
+from typing import Final, TypeVar
+
+import pyarrow as pa
+
+from neve.engine.current_view import CurrentView
+from neve.engine.lease_book import LeaseBook
+from neve.engine.live_log import LiveLog
+from neve.engine.live_writer import LiveWriter
+from neve.engine.open_files import OpenFiles
+from neve.engine.recovery import Recovered, drop_logs, recover
+from neve.engine.snapshot import Snapshot
+from neve.engine.table_options import TableOptions
+from neve.engine.table_parts import Definitions, TableParts, append_files_of
+from neve.engine.upkeep import Upkeep
+from neve.engine.write_path import PreparedWrite
+from neve.errors import Closed, InvalidArgument, NotFound
+from neve.manifest.version_reader import TableSnapshot
+from neve.memtable.memtable import Memtable
+from neve.model.key_column import KeyArray
+from neve.model.version import Version
+from neve.read.file_set import FileSet
+from neve.read.read_context import ReadContext
+from neve.read.scan import Scan
+from neve.read.table_view import Places, Row, TableView
+from neve.wal.recovery_mode import RecoveryMode, ReplayReport
+from neve.wal.write_ahead_log import WriteAheadLog
+
+Answer = TypeVar("Answer")
+
+_REOPEN_TRIES: Final = 5
+
+
+class TableEngine:
+    """An open table; safe for many threads."""
+
+    def __init__(
+        self, parts: TableParts, options: TableOptions | None = None, *, read_only: bool = False
+    ) -> None:
+        """Open the table; raises Fenced when another process writes it, NotFound when dropped."""
+        # Fixed at construction.
+        self.parts = parts
+        self.options = options or TableOptions()
+        self.is_read_only = read_only
+        self.definitions = Definitions(parts.versions, path=parts.paths.manifest)
+        self.leases = LeaseBook(
+            parts.leases,
+            parts.versions,
+            seconds=self.options.lease_seconds,
+            may_write=not read_only,
+        )
+        self._refreshing = Lock()
+        # Safe on its own: replaced whole.
+        self._closed: Closed | None = None
+        snapshot = parts.versions.snapshot_latest()
+        context = self._context(snapshot)
+        self.files = OpenFiles(
+            parts.objects,
+            parts.paths,
+            schema_of=self.definitions.schema,
+            encoder=context.encoder,
+            cache_bytes=self.options.cache_bytes,
+            recorder=parts.recorder,
+        )
+        if read_only:
+            self._writer: LiveWriter | None = None
+            view, sequence, self.recovery = self._read_state()
+            self.current = CurrentView(view, sequence)
+        else:
+            self._writer = self._open_writer()
+            if self.options.background:
+                self._upkeep = Upkeep(parts)
+                self._writer.start_background(
+                    (self.leases.renew_once, self._upkeep.expire_once, self._upkeep.collect_once)
+                )
+
+    # Reading
+
+    def get(self, key: object) -> Row | None:
+        """Give the row of a key; None when there is none."""
+        view = self.current.view
+        if self._closed is not None:
+            raise self._closed_error()
+        encoded = view.context.encode_key(key)
+        try:
+            return view.get(encoded)
+        except NotFound:
+            self.refresh()
+            return self.current.view.get(encoded)
+
+    def get_many(
+        self, keys: KeyArray, *, columns: Sequence[str] | None = None
+    ) -> tuple[pa.Table, Places]:
+        """Give the rows of unique keys in any order, and for each the place of its key."""
+
+        def read() -> tuple[pa.Table, Places]:
+            view = self.current.view
+            return view.get_many(keys, self.current.sequence, columns=columns)
+
+        return self.once_more(read)
+
+    def once_more(self, read: Callable[[], Answer]) -> Answer:
+        """Read the current view; when a file of it is gone, read the newest one instead (D2)."""
+        self.check_open()
+        try:
+            return read()
+        except NotFound:
+            self.refresh()
+            return read()
+
+    @contextmanager
+    def pinned_view(self) -> Iterator[tuple[TableView, int]]:
+        """Give a view and sequence that stay readable until the end."""
+        self.check_open()
+        view, sequence = self.pin_view()
+        try:
+            yield view, sequence
+        finally:
+            self.unpin_view(view, sequence)
+
+    def pin_view(self) -> tuple[TableView, int]:
+        """Pin the newest view: its rows in memory and the files of its Version."""
+        for _ in range(_REOPEN_TRIES):
+            self.check_open()
+            view = self.current.view
+            sequence = self.current.sequence
+            try:
+                self.leases.pin(view.version)
+            except NotFound:
+                self.refresh()
+                continue
+            if self._pin_memtables(view, sequence):
+                return view, sequence
+            self.leases.unpin(view.version)
+        raise NotFound(
+            "the table's versions expired as fast as they were read",
+            path=self.parts.paths.manifest,
+            hint="keep more history: raise the table's retention",
+        )
+
+    def unpin_view(self, view: TableView, sequence: int) -> None:
+        """End what `pin_view` began."""
+        for memtable in view.memtables:
+            memtable.unpin(sequence)
+        self.leases.unpin(view.version)
+
+    def scan(
+        self,
+        *,
+        filter: object = None,  # noqa: A002 - the name of the contract
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+        key_range: tuple[object, object] | None = None,
+        reverse: bool = False,
+    ) -> Scan:
+        """Read many rows as of now; files are pinned while the scan runs."""
+        self.check_open()
+        view = self.current.view
+        return Scan(
+            view,
+            sequence=self.current.sequence,
+            filter=filter,
+            columns=columns,
+            limit=limit,
+            key_range=key_range,
+            reverse=reverse,
+            check=self.check_open,
+            pin=lambda: self.leases.pinned(view.version),
+        )
+
+    def snapshot(self) -> Snapshot:
+        """Freeze the table as it is now."""
+        view, sequence = self.pin_view()
+        return Snapshot(
+            view,
+            sequence,
+            lease=self.leases.lease_of(view.version),
+            release=lambda: self.unpin_view(view, sequence),
+        )
+
+    def snapshot_of(self, version: Version) -> Snapshot:
+        """Show an old Version, under the schema it was committed with."""
+        self.check_open()
+        lease = self.leases.pin(version.number)
+        return Snapshot(
+            self.view_of(version),
+            0,
+            lease=lease,
+            release=lambda: self.leases.unpin(version.number),
+        )
+
+    def delete_where(self, filter: object) -> int:  # noqa: A002 - the word of `scan`
+        """Delete the rows that match, while no other write can come between."""
+        writer = self.writer
+
+        def decide() -> PreparedWrite | None:
+            names = list(self.current.view.context.encoder.names)
+            keys = self.scan(filter=filter, columns=names).to_arrow()
+            if not keys.num_rows:
+                return None
+            return writer.path.delete_many(keys)
+
+        sequence = writer.write_decided(decide)
+        return self.current.sequence if sequence is None else sequence
+
+    def view_of(self, version: Version) -> TableView:
+        """Give the files of a Version under the schema it was committed with, without memtables."""
+        context = self.current.view.context
+        if version.facts.schema_id != context.schema.schema_id:
+            schema = self.definitions.schema(version.facts.schema_id)
+            context = ReadContext(schema, schema_of=self.definitions.schema)
+        return TableView((), FileSet(version, self.files), context)
+
+    # Writing
+
+    @property
+    def writer(self) -> LiveWriter:
+        """The live writer; raises InvalidArgument for a handle that only reads."""
+        self.check_open()
+        if self._writer is None:
+            raise InvalidArgument(
+                "the table was opened for reading only",
+                path=self.parts.paths.root,
+                hint="open it without read_only to write",
+            )
+        return self._writer
+
+    # Living
+
+    def refresh(self) -> None:
+        """Show the newest state: commits of others and, read-only, what was logged since."""
+        self.check_open()
+        if self._writer is not None:
+            self._writer.refresh()
+            return
+        with self._refreshing:
+            view, sequence, self.recovery = self._read_state(before=self.current.view)
+            self.current.replace(view, sequence)
+
+    def close(self, *, flush: bool = False) -> None:
+        """End; twice is no error. Rows that are not flushed stay in the log for the next open."""
+        if self._closed is not None:
+            return
+        try:
+            if self._writer is not None:
+                self._writer.close(flush=flush)
+        finally:
+            self._closed = self._closed_error()
+            self.leases.close()
+            self.files.close()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed is not None
+
+    def check_open(self) -> None:
+        """Raise Closed once the handle was closed."""
+        if self._closed is not None:
+            raise self._closed_error()
+
+    def _closed_error(self) -> Closed:
+        return Closed("the table was closed", path=self.parts.paths.root, hint="open it again")
+
+    def _context(self, snapshot: TableSnapshot) -> ReadContext:
+        schema = self.definitions.schema(snapshot.head.schema_id)
+        return ReadContext(schema, schema_of=self.definitions.schema)
+
+    def _open_writer(self) -> LiveWriter:
+        """Take lock and epoch, replay, begin the log; everything is released when one fails."""
+        parts, options = self.parts, self.options
+        append_files = append_files_of(parts.objects)
+        if append_files is None:
+            raise InvalidArgument(
+                "rows cannot be logged in an object store",
+                path=parts.objects.location,
+                hint="open the table with read_only=True, or keep the warehouse in a directory",
+            )
+        lock = append_files.lock(parts.paths.lock)
+        try:
+            epoch = parts.work.take_over()
+            snapshot = parts.versions.snapshot_latest()
+            context = self._context(snapshot)
+            recovered = self._recover(snapshot, context)
+            self.recovery = recovered.report
+            older = drop_logs(parts, recovered.logs, below=snapshot.head.wal_floor)
+            log = WriteAheadLog(
+                files=append_files,
+                store=parts.objects,
+                log_path=lambda number: parts.paths.wal_file(epoch, number),
+                next_log_number=recovered.next_log_number,
+                next_sequence=recovered.next_sequence,
+                older_logs=older,
+                options=options.log_options,
+                clock=parts.clock,
+                ids=parts.ids,
+                recorder=parts.recorder,
+            )
+            view = TableView((recovered.memtable,), FileSet(snapshot.version, self.files), context)
+            self.current = CurrentView(view, recovered.next_sequence - 1)
+            return LiveWriter(
+                parts,
+                options,
+                definitions=self.definitions,
+                files=self.files,
+                current=self.current,
+                log=LiveLog(log, self.current, memtable_bytes=options.memtable_bytes),
+                epoch=epoch,
+                lock=lock,
+                context=context,
+                spec_id=snapshot.head.spec_id,
+            )
+        except BaseException:
+            lock.release()
+            raise
+
+    def _recover(self, snapshot: TableSnapshot, context: ReadContext) -> Recovered:
+        return recover(
+            self.parts,
+            snapshot.head,
+            context,
+            mode=RecoveryMode(self.options.recovery),
+            schema_of=self.definitions.schema,
+        )
+
+    def _read_state(self, before: TableView | None = None) -> tuple[TableView, int, ReplayReport]:
+        """Read head and log without a lock; the writer may flush and delete logs meanwhile."""
+        for attempt in range(_REOPEN_TRIES):
+            snapshot = self.parts.versions.snapshot_latest()
+            if snapshot.head.dropped:
+                raise NotFound("the table was dropped", path=self.parts.paths.manifest)
+            context = self._context(snapshot)
+            try:
+                recovered = self._recover(snapshot, context)
+            except NotFound:
+                if attempt == _REOPEN_TRIES - 1:
+                    raise
+                continue
+            known = before.files if before is not None else None
+            files = FileSet(snapshot.version, self.files, before=known)
+            view = TableView((recovered.memtable,), files, context)
+            # A flush in between would have taken rows out of the log that the Version lacks.
+            latest = self.parts.versions.head()
+            if latest.flushed_sequence == snapshot.head.flushed_sequence:
+                return view, recovered.next_sequence - 1, recovered.report
+        return view, recovered.next_sequence - 1, recovered.report
+
+    def _pin_memtables(self, view: TableView, sequence: int) -> bool:
+        pinned: list[Memtable] = []
+        for memtable in view.memtables:
+            if not memtable.pin(sequence):
+                for each in pinned:
+                    each.unpin(sequence)
+                return False
+            pinned.append(memtable)
+        return True

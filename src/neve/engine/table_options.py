@@ -1,0 +1,105 @@
+"""Options of a live table, each with its unit, default and effect.
+
+They belong to a handle, not to the table: another process may open the same table with others.
+What every writer must agree on (schema, partitions, retention, codec) is a property of the table.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from neve.compaction.levels import LevelOptions
+from neve.errors import InvalidArgument
+from neve.wal.log_options import LogOptions, SyncPolicy
+from neve.wal.recovery_mode import RecoveryMode
+
+MEMTABLE_BYTES_MIN: Final = 1 << 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableOptions:
+    """How one handle of a table writes, keeps and reads."""
+
+    sync: str = SyncPolicy.GROUP
+    """When a write is acknowledged: `group` and `always` when durable, `interval` and `none` when
+    the operating system has it."""
+    sync_interval_seconds: float = 0.1
+    """With `interval`: the first write this long after the last sync makes one."""
+    log_bytes: int = 64 << 20
+    """A log file this long is closed and the next one begun."""
+    recovery: str = RecoveryMode.TOLERATE_TORN_TAIL
+    """What opening does about a damaged log; see `neve.wal.recovery_mode`."""
+    memtable_bytes: int = 64 << 20
+    """Rows in memory are flushed to a data file when they take this much."""
+    frozen_memtables: int = 2
+    """Full memtables that may wait for their flush; beyond, writers wait."""
+    background: bool = True
+    """Flush, compact and clean up in a thread of the table; otherwise only when called."""
+    level0_files: int = 4
+    """Young files that start a compaction."""
+    level0_files_slow: int = 12
+    """Young files from which on writers are slowed down, more with each further one."""
+    level0_files_max: int = 24
+    """Young files at which writers wait for compaction."""
+    level1_bytes: int = 256 << 20
+    """Bytes of level 1; each level below holds `level_ratio` times as many."""
+    level_ratio: int = 10
+    """How many times larger each level is than the one above."""
+    file_bytes: int = 64 << 20
+    """Size at which a data file ends and the next one begins."""
+    garbage_ratio: float = 0.3
+    """Share of deleted rows from which on a file is rewritten."""
+    compaction_bytes: int = 1 << 30
+    """Most bytes one compaction reads."""
+    cache_bytes: int = 256 << 20
+    """Decoded rows of old files and vectors that are kept in memory."""
+    lease_seconds: float = 600.0
+    """How long a snapshot outlives a reader that died; live readers renew it."""
+
+    def __post_init__(self) -> None:
+        # Their own checks say what is wrong with the parts that are theirs.
+        _ = (self.log_options, self.level_options)
+        try:
+            RecoveryMode(self.recovery)
+        except ValueError as error:
+            raise InvalidArgument(
+                f"recovery={self.recovery!r} is not known",
+                hint=f"use one of {', '.join(RecoveryMode)}",
+            ) from error
+        if self.memtable_bytes < MEMTABLE_BYTES_MIN:
+            raise InvalidArgument(
+                f"memtable_bytes={self.memtable_bytes} holds hardly a row",
+                hint=f"use at least {MEMTABLE_BYTES_MIN:,}",
+            )
+        for name in ("frozen_memtables", "cache_bytes"):
+            if getattr(self, name) < 1:
+                raise InvalidArgument(f"{name}={getattr(self, name)} is too small", hint="use 1")
+        if not self.level0_files <= self.level0_files_slow <= self.level0_files_max:
+            raise InvalidArgument(
+                "level0_files, level0_files_slow and level0_files_max do not ascend",
+                hint="compaction begins first, then writers slow down, then they wait",
+            )
+        if not 0 < self.lease_seconds <= 24 * 60 * 60:
+            raise InvalidArgument(
+                f"lease_seconds={self.lease_seconds} cannot be", hint="use up to a day"
+            )
+
+    @property
+    def log_options(self) -> LogOptions:
+        """The part that the log reads."""
+        return LogOptions(
+            sync=SyncPolicy(self.sync) if self.sync in set(SyncPolicy) else self.sync,  # type: ignore[arg-type]
+            sync_interval_seconds=self.sync_interval_seconds,
+            segment_bytes=self.log_bytes,
+        )
+
+    @property
+    def level_options(self) -> LevelOptions:
+        """The part that the compaction policy reads."""
+        return LevelOptions(
+            level0_files=self.level0_files,
+            level1_bytes=self.level1_bytes,
+            level_ratio=self.level_ratio,
+            file_bytes=self.file_bytes,
+            garbage_ratio=self.garbage_ratio,
+            job_bytes_max=self.compaction_bytes,
+        )

@@ -1,0 +1,88 @@
+"""TableParts: what a live table stands on: its stores, its paths, its clock."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import cast
+
+from neve.errors import Corruption
+from neve.manifest.leases import Leases
+from neve.manifest.table_versions import TableVersions
+from neve.manifest.table_work import TableWork
+from neve.manifest.version_reader import Session
+from neve.model.partition_spec import PartitionSpec
+from neve.model.schema import TableSchema
+from neve.observability.metrics import NoRecorder, Recorder
+from neve.storage.append_file import AppendFiles
+from neve.storage.clock import Clock, IdSource
+from neve.storage.object_store import ObjectStore
+from neve.storage.table_paths import TablePaths
+
+
+def append_files_of(objects: ObjectStore) -> AppendFiles | None:
+    """Give the append files of a store that has any; object stores in the cloud have none."""
+    has_them = all(hasattr(objects, name) for name in ("create", "recycle", "lock"))
+    return cast("AppendFiles", objects) if has_them else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableParts:
+    """Everything below one live table."""
+
+    objects: ObjectStore
+    paths: TablePaths
+    versions: TableVersions
+    work: TableWork
+    leases: Leases
+    clock: Clock
+    ids: IdSource
+    properties: Mapping[str, str]
+    recorder: Recorder = field(default_factory=NoRecorder)
+
+
+class Definitions:
+    """Schemas and partition specs of one table by id, each parsed once; safe for many threads."""
+
+    def __init__(self, versions: TableVersions, *, path: str) -> None:
+        self._versions = versions
+        self._path = path
+        # Guarded by _lock.
+        self._lock = Lock()
+        self._schemas: dict[int, TableSchema] = {}
+        self._specs: dict[int, PartitionSpec] = {}
+
+    def schema(self, schema_id: int) -> TableSchema:
+        """Give the schema of an id; raises Corruption when the table never had it."""
+        with self._lock:
+            found = self._schemas.get(schema_id)
+        if found is None:
+            self.learn(self._versions.store.read())
+            with self._lock:
+                found = self._schemas.get(schema_id)
+        if found is None:
+            raise Corruption(f"the table never had schema {schema_id}", path=self._path)
+        return found
+
+    def spec(self, spec_id: int) -> PartitionSpec:
+        """Give the partition spec of an id; raises Corruption when the table never had it."""
+        with self._lock:
+            found = self._specs.get(spec_id)
+        if found is None:
+            self.learn(self._versions.store.read())
+            with self._lock:
+                found = self._specs.get(spec_id)
+        if found is None:
+            raise Corruption(f"the table never had partition spec {spec_id}", path=self._path)
+        return found
+
+    def learn(self, session: Session) -> None:
+        """Parse what a session has and was not known; an id never changes its meaning."""
+        schemas = self._versions.schemas_in(session)
+        specs = self._versions.specs_in(session)
+        with self._lock:
+            for number, text in schemas.items():
+                if number not in self._schemas:
+                    self._schemas[number] = TableSchema.from_json(text)
+            for number, text in specs.items():
+                if number not in self._specs:
+                    self._specs[number] = PartitionSpec.from_json(text)

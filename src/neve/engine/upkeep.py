@@ -1,0 +1,199 @@
+"""Upkeep: lets old Versions go, and deletes the files that nobody reaches any more.
+
+    expire             Versions beyond retention leave the manifest; their files are listed
+    collect_garbage    listed files are deleted, unless a lease or a live intent holds them back
+    sweep              files that no Version ever named: a writer died between writing and commit
+
+A sweep lists the files first and reads the manifest after it. Whoever writes files of the table is
+either the live writer, whose flushes and compactions are kept out meanwhile, or has announced them
+by an intent that the manifest then shows.
+
+U1  A sweep deletes only what no retained Version reaches, no live intent announced, and no record
+    of garbage lists.
+U2  A file in a folder of the table that is not named as neve names files is left alone.
+"""
+
+import logging
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from neve.engine.file_making import delete_data_file
+from neve.engine.table_parts import TableParts
+from neve.errors import Conflict, NotFound
+from neve.manifest.table_garbage import GcPlan, TableGarbage, paths_of
+from neve.observability.metrics import GARBAGE_FILES
+from neve.sstable.index_file import INDEX_SUFFIX
+from neve.storage.table_paths import split_path
+
+logger = logging.getLogger(__name__)
+
+_PLANS: Final = 8
+_NAMES: Final = {
+    "data": re.compile(r"[0-9a-f]{32}\.parquet"),
+    "deletes": re.compile(r"[0-9a-f]{32}\.puffin"),
+    "index": re.compile(r"[0-9a-f]{32}\.index"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpireReport:
+    """What left the table's history."""
+
+    expired_versions: tuple[int, ...]
+    kept_versions: tuple[int, ...]
+    """Versions beyond retention that tags or readers keep."""
+    oldest_version: int
+    unreachable_files: int
+    """Files that wait for `collect_garbage` because of this."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GarbageReport:
+    """What was deleted or, in a dry run, what could be."""
+
+    paths: tuple[str, ...]
+    """Relative to the table."""
+    byte_count: int
+    is_dry_run: bool
+
+    @property
+    def file_count(self) -> int:
+        """Number of files."""
+        return len(self.paths)
+
+
+class Upkeep:
+    """Retention and garbage of one table; safe for many threads."""
+
+    def __init__(self, parts: TableParts) -> None:
+        self._parts = parts
+        self._garbage = TableGarbage(
+            parts.versions, parts.work, parts.leases, clock=parts.clock, ids=parts.ids
+        )
+
+    def expire(
+        self, *, keep_last: int | None = None, older_than_ms: int | None = None
+    ) -> ExpireReport:
+        """Let Versions go as retention, or the arguments instead of it, says."""
+        for _ in range(_PLANS):
+            plan = self._garbage.compute_gc_plan(keep_last=keep_last, older_than_ms=older_than_ms)
+            try:
+                self._garbage.apply_gc_plan(plan)
+            except Conflict:
+                continue  # a tag or another collector came between
+            return _report(plan)
+        raise Conflict(
+            "the table's retained versions kept changing", hint="try again", keys=("head",)
+        )
+
+    def collect(self) -> GarbageReport:
+        """Delete the files of Versions that expired, unless somebody may still read them."""
+        deleted: list[str] = []
+        sizes: list[int] = []
+
+        def delete(path: str) -> None:
+            sizes.append(self._size(path))
+            delete_data_file(self._parts, path)
+            deleted.append(path)
+
+        self._garbage.delete_garbage(delete, find=self._find)
+        self._parts.recorder.add(GARBAGE_FILES, len(deleted))
+        return GarbageReport(paths=tuple(deleted), byte_count=sum(sizes), is_dry_run=False)
+
+    def sweep(self, *, dry_run: bool) -> GarbageReport:
+        """Delete files that no Version ever named; the caller keeps its own flushes out."""
+        sizes = self._listed()
+        orphans = self._orphans(sizes)
+        if not dry_run:
+            for path in orphans:
+                self._parts.objects.delete(f"{self._parts.paths.root}/{path}")
+            self._parts.recorder.add(GARBAGE_FILES, len(orphans))
+            if orphans:
+                logger.info("swept table=%s files=%d", self._parts.paths.table_id, len(orphans))
+        return GarbageReport(
+            paths=tuple(orphans),
+            byte_count=sum(sizes[path] for path in orphans),
+            is_dry_run=dry_run,
+        )
+
+    def preview(self) -> GarbageReport:
+        """Say what `collect` and `sweep` would delete if nothing held it back."""
+        sizes = self._listed()
+        paths = sorted({*self._garbage.pending_paths(), *self._orphans(sizes)})
+        known = [path for path in paths if path in sizes]
+        return GarbageReport(
+            paths=tuple(known), byte_count=sum(sizes[path] for path in known), is_dry_run=True
+        )
+
+    def expire_once(self) -> bool:
+        """Let go what retention lets go; never finds more to do."""
+        report = self.expire()
+        if report.expired_versions:
+            logger.info(
+                "expired table=%s versions=%d",
+                self._parts.paths.table_id,
+                len(report.expired_versions),
+            )
+        return False
+
+    def collect_once(self) -> bool:
+        """Delete what can be deleted; never finds more to do."""
+        self.collect()
+        return False
+
+    def _find(self, prefix: str) -> Iterable[str]:
+        root = f"{self._parts.paths.root}/"
+        return [
+            info.path.removeprefix(root) for info in self._parts.objects.list(f"{root}{prefix}")
+        ]
+
+    def _listed(self) -> dict[str, int]:
+        """Sizes of all files that are named as neve names them (U2), by relative path."""
+        root = f"{self._parts.paths.root}/"
+        sizes = {}
+        for folder, pattern in _NAMES.items():
+            for info in self._parts.objects.list(f"{root}{folder}/"):
+                _, name = split_path(info.path)
+                if pattern.fullmatch(name):
+                    sizes[info.path.removeprefix(root)] = info.size
+        return sizes
+
+    def _orphans(self, sizes: Iterable[str]) -> list[str]:
+        """Find what nobody reaches among files that were listed before (U1)."""
+        session = self._parts.versions.store.read()
+        reached: set[str] = set()
+        for version in self._parts.versions.each_version_in(session):
+            reached |= paths_of(version)
+        reached |= self._garbage.pending_paths()
+        announced = tuple(
+            prefix for intent in self._parts.work.intents_in(session) for prefix in intent.prefixes
+        )
+        indexed = {_index_of(path) for path in reached if path.startswith("data/")}
+        orphans = []
+        for path in sizes:
+            if path in reached or path in indexed or path.startswith(announced or ("\0",)):
+                continue
+            orphans.append(path)
+        return sorted(orphans)
+
+    def _size(self, path: str) -> int:
+        try:
+            return self._parts.objects.size(f"{self._parts.paths.root}/{path}")
+        except NotFound:
+            return 0
+
+
+def _index_of(path: str) -> str:
+    _, name = split_path(path)
+    return f"index/{name.removesuffix('.parquet')}{INDEX_SUFFIX}"
+
+
+def _report(plan: GcPlan) -> ExpireReport:
+    return ExpireReport(
+        expired_versions=plan.expired_versions,
+        kept_versions=plan.kept_versions,
+        oldest_version=plan.oldest_after,
+        unreachable_files=len(plan.paths),
+    )

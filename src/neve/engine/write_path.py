@@ -1,0 +1,194 @@
+"""From what people write to what the log takes: everything that can fail on a row fails here.
+
+    rows ──► check against the schema ──► encode keys ──► partition values ──► bytes of the batch
+
+A write that got through is certain to be flushable: its types, its key, its partition and its size
+were all tried. Nothing is logged before the whole batch is through.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from neve.engine.row_input import ArrowStream, batches_of
+from neve.errors import InvalidArgument, SchemaMismatch
+from neve.memtable.memtable import Memtable
+from neve.model.array_fit import fit_column, nulls
+from neve.model.key_column import KeyArray
+from neve.model.partition_spec import PartitionSpec
+from neve.model.write_batch import Change, DeleteRow, DeleteRows, UpsertRows, WriteBatch
+from neve.read.read_context import ReadContext
+from neve.read.schema_mapping import SchemaMapping
+from neve.wal.batch_codec import EncodedChanges, encode_changes, encode_put
+
+ATOMIC_BYTES_MAX: Final = 128 << 20
+"""Rows given in one call are one batch up to about so many bytes; more are several, in order."""
+
+ApplyTo = Callable[[Memtable, int], None]
+"""Brings a batch into a memtable, given its first sequence number."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedWrite:
+    """A batch that passed every check."""
+
+    changes: EncodedChanges
+    apply_to: ApplyTo
+
+
+class WritePath:
+    """Prepares writes under one schema and partition spec."""
+
+    def __init__(self, context: ReadContext, spec: PartitionSpec) -> None:
+        self.context = context
+        self.spec = spec
+        self._schema_id = context.schema.schema_id
+        self._encode = context.codec.encode
+        self._encode_key = context.encoder.encode
+        self._key_names = context.encoder.names
+        self._key_name = self._key_names[0] if context.is_single_key else None
+        self._is_partitioned = not spec.is_unpartitioned
+
+    def put(self, row: Mapping[str, object]) -> tuple[EncodedChanges, bytes, bytes]:
+        """Prepare one row; gives its changes, key and value, the short way."""
+        value = self._encode(row)
+        try:
+            if self._key_name is not None:
+                key = self._encode_key((row[self._key_name],))
+            else:
+                key = self._encode_key([row[name] for name in self._key_names])
+        except KeyError:
+            # Left out, so that it is its default: the row that was encoded has it.
+            decoded = self.context.codec.decode(value)
+            key = self._encode_key([decoded[name] for name in self._key_names])
+        if self._is_partitioned:
+            self._check_partition(self.context.codec.decode_many([value]))
+        return encode_put(key, value, schema_version=self._schema_id), key, value
+
+    def upsert(self, rows: object) -> Iterator[PreparedWrite]:
+        """Prepare rows; all that are in memory are checked before the first batch is given."""
+        batches = batches_of(rows, self.context.codec)
+        if isinstance(rows, pa.RecordBatchReader):
+            # A stream may be longer than memory: each of its batches is one of its own.
+            for batch in batches:
+                if batch.num_rows:
+                    yield self._upsert_batch([self._keyed(batch)])
+            return
+        yield from self._grouped([self._keyed(batch) for batch in batches if batch.num_rows])
+
+    def delete(self, key: object) -> PreparedWrite:
+        """Prepare the delete of one row."""
+        encoded = self.context.encode_key(key)
+        return PreparedWrite(
+            self._encoded([DeleteRow(encoded)]),
+            lambda memtable, sequence: memtable.delete(sequence, encoded),
+        )
+
+    def delete_many(self, keys: object) -> PreparedWrite | None:
+        """Prepare the delete of many rows; None when no key is given."""
+        batch = key_batch(keys, self.context)
+        if not batch.num_rows:
+            return None
+        return self.delete_batch(batch)
+
+    def delete_batch(self, batch: pa.RecordBatch) -> PreparedWrite:
+        """Prepare the delete of the rows of a batch of key columns."""
+        encoded = self.encode_keys(batch)
+        return PreparedWrite(
+            self._encoded([DeleteRows(batch)]),
+            lambda memtable, sequence: memtable.delete_batch(sequence, encoded),
+        )
+
+    def encode_keys(self, batch: pa.RecordBatch) -> KeyArray:
+        """Give the keys of a batch that has the key columns."""
+        return self.context.encoder.encode_arrays([batch.column(name) for name in self._key_names])
+
+    def _keyed(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, KeyArray]:
+        if self._is_partitioned:
+            self._check_partition(batch)
+        return batch, self.encode_keys(batch)
+
+    def _check_partition(self, batch: pa.RecordBatch) -> None:
+        self.spec.values(batch, self.context.schema)
+
+    def _grouped(self, keyed: Sequence[tuple[pa.RecordBatch, KeyArray]]) -> Iterator[PreparedWrite]:
+        """Put batches together to writes of a bounded size; rows keep their order."""
+        group: list[tuple[pa.RecordBatch, KeyArray]] = []
+        group_bytes = 0
+        for batch, keys in keyed:
+            for piece in _pieces(batch, keys):
+                size = piece[0].nbytes
+                if group and group_bytes + size > ATOMIC_BYTES_MAX:
+                    yield self._upsert_batch(group)
+                    group, group_bytes = [], 0
+                group.append(piece)
+                group_bytes += size
+        if group:
+            yield self._upsert_batch(group)
+
+    def _upsert_batch(self, group: Sequence[tuple[pa.RecordBatch, KeyArray]]) -> PreparedWrite:
+        schema = self.context.schema
+        held = tuple(group)
+
+        def apply_to(memtable: Memtable, sequence: int) -> None:
+            for rows, keys in held:
+                if memtable.schema is not schema:
+                    # The table's schema was changed between preparing and applying.
+                    mapped = SchemaMapping(schema, memtable.schema).batch(rows)
+                    memtable.upsert_batch(sequence, keys, mapped)
+                else:
+                    memtable.upsert_batch(sequence, keys, rows)
+                sequence += rows.num_rows
+
+        return PreparedWrite(self._encoded([UpsertRows(rows) for rows, _ in held]), apply_to)
+
+    def _encoded(self, changes: Sequence[Change]) -> EncodedChanges:
+        return encode_changes(WriteBatch(tuple(changes), self._schema_id))
+
+
+def key_batch(keys: object, context: ReadContext) -> pa.RecordBatch:
+    """Give keys as a batch of the key columns.
+
+    Keys are values or tuples, an Arrow array for a single column, or anything Arrow with the key
+    columns.
+    """
+    schema = context.schema.key_schema
+    if isinstance(keys, pa.Array | pa.ChunkedArray) and context.is_single_key:
+        keys = pa.table([keys], names=schema.names)
+    if isinstance(keys, pa.RecordBatch | ArrowStream):
+        return _key_columns(keys, schema)
+    if isinstance(keys, str | bytes | Mapping) or not isinstance(keys, Iterable):
+        raise InvalidArgument(
+            f"keys are given as {type(keys).__name__}",
+            hint="Give a list of keys, or an Arrow table with the key columns",
+        )
+    # Keys in a list are Python values, and each may be wrong in its own way.
+    encoded = [context.encode_key(key) for key in keys]
+    columns = context.encoder.decode_arrays(pa.array(encoded, pa.binary()))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _key_columns(keys: ArrowStream | pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    table = pa.table(keys)
+    missing = [name for name in schema.names if name not in table.column_names]
+    if missing:
+        raise SchemaMismatch(
+            f"key column {missing[0]!a} is missing",
+            column=missing[0],
+            hint=f"Give the columns {', '.join(schema.names)}",
+        )
+    arrays = [
+        fit_column(pa.concat_arrays([nulls(0, column.type), *column.chunks]), field)
+        for column, field in zip(table.select(schema.names).columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _pieces(batch: pa.RecordBatch, keys: KeyArray) -> Iterator[tuple[pa.RecordBatch, KeyArray]]:
+    """Cut a batch that is too large for one write into parts of about equal size."""
+    count = max(1, -(-batch.nbytes // ATOMIC_BYTES_MAX))
+    rows = max(1, -(-batch.num_rows // count))
+    for start in range(0, batch.num_rows, rows):
+        yield batch.slice(start, rows), keys.slice(start, rows)

@@ -1,0 +1,303 @@
+"""VersionReader: the head, Versions, schemas and specs of one table, as a session sees them.
+
+A commit stores only its edit. A Version is read as the nearest one stored in full, and the edits
+since; checkpoints of the store add the newest one in full.
+
+R1  Whether a Version is retained is asked of the store each time, never of what this process
+    remembers: files of one that has expired may be gone.
+R2  Remembered by number are only Versions that are committed. What a transaction has merely staged
+    is known by its bytes, which no other transaction can have.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from neve.errors import Corruption, InvalidArgument, NotFound
+from neve.manifest.invariants import check_edit, check_version
+from neve.manifest.manifest_store import ManifestStore
+from neve.manifest.sessions import ReadSession, WriteSession
+from neve.manifest.table_head import (
+    HEAD_KEY,
+    SCHEMA_PREFIX,
+    SPEC_PREFIX,
+    STATE_PREFIX,
+    TableHead,
+    read_number,
+    schema_key,
+    spec_key,
+    state_key,
+    version_key,
+)
+from neve.manifest.version_codec import (
+    EditMessage,
+    decode_edit,
+    decode_version,
+    read_edit,
+)
+from neve.model.version import Version, VersionEdit, VersionFacts, apply_edit
+from neve.storage.table_paths import check_path
+
+_VERSIONS_KEPT: Final = 16
+_EDITS_KEPT: Final = 256
+_EDIT_BYTES_KEPT: Final = 64 << 10  # most of one that is kept
+
+Session = ReadSession | WriteSession
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSnapshot:
+    """A table's head and one of its Versions, read together."""
+
+    head: TableHead
+    version: Version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """What is known of a retained Version without its files."""
+
+    number: int
+    parent: int | None
+    facts: VersionFacts
+
+
+class VersionReader:
+    """Reads one table in a manifest store of its own; safe for many threads."""
+
+    def __init__(self, store: ManifestStore) -> None:
+        self.store = store
+        self._path = store.log.paths.prefix
+        # safe on their own: entries are values, and a lost one is only read again
+        self._versions: OrderedDict[int, Version] = OrderedDict()
+        self._edits: OrderedDict[int, tuple[bytes, VersionEdit]] = OrderedDict()
+        self._staged: tuple[bytes, Version] | None = None
+        """The Version staged last in the group being committed, by its edit's bytes (R2)."""
+
+    def head(self) -> TableHead:
+        """Give the newest head; raises NotFound when there is no such table."""
+        return self.head_in(self.store.read())
+
+    def snapshot_latest(self) -> TableSnapshot:
+        """Give the newest head and Version."""
+        session = self.store.read()
+        head = self.head_in(session)
+        return TableSnapshot(head=head, version=self._folded(session, head.current_version))
+
+    def snapshot_known(self) -> TableSnapshot:
+        """Give the newest head and Version that this process knows of; there may be newer ones."""
+        session = self.store.read_known()
+        head = self.head_in(session)
+        return TableSnapshot(head=head, version=self._folded(session, head.current_version))
+
+    def version(self, number: int) -> Version:
+        """Give a retained Version; raises NotFound that says which there are."""
+        return self.version_in(self.store.read(), number)
+
+    def list_versions(self, limit: int = 0) -> list[Version]:
+        """Give the retained Versions, newest first; 0 gives all."""
+        session = self.store.read()
+        head = self.head_in(session)
+        lowest = head.oldest_version
+        if limit > 0:
+            lowest = max(lowest, head.current_version - limit + 1)
+        return list(self._each_from(session, lowest, head.current_version))[::-1]
+
+    def wal_floor(self) -> int:
+        """Lowest log that is still needed."""
+        return self.head().wal_floor
+
+    def schema_json(self, schema_id: int) -> str:
+        """Give the schema of an id, as JSON."""
+        return self._text(self.store.read(), schema_key(schema_id), f"schema {schema_id}")
+
+    def spec_json(self, spec_id: int) -> str:
+        """Give the partition spec of an id, as JSON."""
+        return self._text(self.store.read(), spec_key(spec_id), f"partition spec {spec_id}")
+
+    def head_in(self, session: Session) -> TableHead:
+        """Give the head as a session sees it; raises NotFound."""
+        payload = session.get(HEAD_KEY)
+        if payload is None:
+            raise NotFound("there is no such table", path=self._path)
+        return TableHead.decode(payload, path=self._path)
+
+    def version_in(self, session: Session, number: int) -> Version:
+        """Give a retained Version as a session sees it; raises NotFound (R1)."""
+        head = self.head_in(session)
+        if not head.oldest_version <= number <= head.current_version and (
+            number > head.current_version or session.get(state_key(number)) is None
+        ):
+            raise self._not_retained(session, number)
+        return self._folded(session, number)
+
+    def _folded(self, session: Session, number: int) -> Version:
+        """Give a Version that is known to be retained."""
+        staged = session.staged if isinstance(session, WriteSession) else {}
+        pending: list[VersionEdit] = []
+        version: Version | None = None
+        is_committed = True
+        at = number
+        while at > 0:
+            if version_key(at) in staged:
+                is_committed = False
+                version = self._recall_staged(staged[version_key(at)])
+            else:
+                version = self._recall(at)
+            version = version or self._stored_in_full(session, at)
+            if version is not None:
+                break
+            pending.append(self.edit_in(session, at))
+            at -= 1
+        for edit in reversed(pending):
+            check_edit(version, edit)
+            version = apply_edit(version, edit)
+        assert version is not None
+        if is_committed:
+            self._keep(version)
+        return version
+
+    def commits_in(self, session: Session) -> Iterator[Commit]:
+        """Give the retained Versions without their files, oldest first; each edit is read once."""
+        head = self.head_in(session)
+        for number in self.kept_alone_in(session, head):
+            version = self.version_in(session, number)
+            yield Commit(number=number, parent=version.parent, facts=version.facts)
+        for number in range(head.oldest_version, head.current_version + 1):
+            edit = self.edit_message_in(session, number)
+            yield Commit(number=number, parent=edit.base or None, facts=edit.facts)
+
+    def each_version_in(self, session: Session) -> Iterator[Version]:
+        """Give the retained Versions, oldest first; each edit is applied once."""
+        head = self.head_in(session)
+        for number in self.kept_alone_in(session, head):
+            yield self.version_in(session, number)
+        yield from self._each_from(session, head.oldest_version, head.current_version)
+
+    def _each_from(self, session: Session, first: int, last: int) -> Iterator[Version]:
+        version = self.version_in(session, first)
+        yield version
+        for number in range(first + 1, last + 1):
+            edit = self.edit_in(session, number)
+            version = apply_edit(version, edit)
+            yield version
+
+    def schemas_in(self, session: Session) -> dict[int, str]:
+        """Give every schema the table ever had, as JSON by id."""
+        return self._texts(session, SCHEMA_PREFIX, "schema")
+
+    def specs_in(self, session: Session) -> dict[int, str]:
+        """Give every partition spec the table ever had, as JSON by id."""
+        return self._texts(session, SPEC_PREFIX, "partition spec")
+
+    def kept_alone_in(self, session: Session, head: TableHead) -> list[int]:
+        """Versions below the oldest that a tag or lease kept when their neighbours went."""
+        numbers = (read_number(key, prefix=STATE_PREFIX) for key, _ in session.scan(STATE_PREFIX))
+        return [number for number in numbers if number < head.oldest_version]
+
+    def _stored_in_full(self, session: Session, number: int) -> Version | None:
+        # Not a read of the session: a full copy that comes or goes with a checkpoint changes
+        # nothing a transaction has decided on.
+        key = state_key(number)
+        staged = session.staged if isinstance(session, WriteSession) else {}
+        full = staged[key] if key in staged else session.state.get(key)
+        if full is None:
+            return None
+        version = decode_version(full, path=f"{self._path}/{key}")
+        check_version(version)
+        return version
+
+    def edit_in(self, session: Session, number: int) -> VersionEdit:
+        """Give the edit that made a retained Version; raises NotFound."""
+        payload = session.get(version_key(number))
+        if payload is None:
+            raise self._not_retained(session, number)
+        known = self._edits.get(number)
+        if known is not None and known[0] is payload:
+            return known[1]
+        edit = decode_edit(payload, path=f"{self._path}/{version_key(number)}")
+        self._keep_edit(number, payload, edit)
+        return edit
+
+    def edit_message_in(self, session: Session, number: int) -> EditMessage:
+        """Give the edit that made a retained Version, read and checked only as far as its names.
+
+        Raises NotFound, and Corruption.
+        """
+        payload = session.get(version_key(number))
+        if payload is None:
+            raise self._not_retained(session, number)
+        place = f"{self._path}/{version_key(number)}"
+        edit = read_edit(payload, path=place)
+        for path in edit.brought:
+            try:
+                check_path(path)
+            except InvalidArgument as error:
+                raise Corruption(f"an edit names {path[:80]!a}", path=place) from error
+        return edit
+
+    def touched_in(self, session: Session, *, after: int, until: int) -> list[str] | None:
+        """Paths that the edits behind one Version touch, up to another.
+
+        None when it cannot be told: they are very many, or some have expired.
+        """
+        if until - after > _EDITS_KEPT:
+            return None
+        touched: list[str] = []
+        for number in range(after + 1, until + 1):
+            if session.get(version_key(number)) is None:
+                return None
+            edit = self.edit_in(session, number)
+            touched += edit.removed
+            touched += edit.vectors
+            touched += (file.path for file in edit.added)
+        return touched
+
+    def _texts(self, session: Session, prefix: str, what: str) -> dict[int, str]:
+        keys = {read_number(key, prefix=prefix): key for key, _ in session.scan(prefix)}
+        return {
+            number: self._text(session, key, f"{what} {number}") for number, key in keys.items()
+        }
+
+    def _not_retained(self, session: Session, number: int) -> NotFound:
+        head = self.head_in(session)
+        return NotFound(
+            f"version {number} is not there",
+            path=self._path,
+            hint=f"versions {head.oldest_version} to {head.current_version} are kept",
+        )
+
+    def _text(self, session: Session, key: str, what: str) -> str:
+        payload = session.get(key)
+        if payload is None:
+            raise NotFound(f"there is no {what}", path=self._path)
+        try:
+            return payload.decode()
+        except UnicodeDecodeError as error:
+            raise Corruption(f"{what} is no text", path=f"{self._path}/{key}") from error
+
+    def _recall(self, number: int) -> Version | None:
+        version = self._versions.pop(number, None)
+        if version is not None:
+            self._versions[number] = version  # the last to be forgotten now
+        return version
+
+    def _keep(self, version: Version) -> None:
+        self._versions[version.number] = version
+        while len(self._versions) > _VERSIONS_KEPT:
+            self._versions.popitem(last=False)
+
+    def _recall_staged(self, payload: bytes | None) -> Version | None:
+        staged = self._staged
+        return staged[1] if staged is not None and staged[0] is payload else None
+
+    def _keep_staged(self, version: Version, payload: bytes, edit: VersionEdit) -> None:
+        self._staged = payload, version
+        self._keep_edit(version.number, payload, edit)
+
+    def _keep_edit(self, number: int, payload: bytes, edit: VersionEdit) -> None:
+        if len(payload) <= _EDIT_BYTES_KEPT:
+            self._edits[number] = payload, edit
+            while len(self._edits) > _EDITS_KEPT:
+                self._edits.popitem(last=False)

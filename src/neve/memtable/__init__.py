@@ -1,0 +1,1 @@
+"""The memtable: the newest changes in memory, by key and as Arrow."""

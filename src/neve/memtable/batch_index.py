@@ -1,0 +1,111 @@
+"""Finding a key in Arrow batches that were only appended.
+
+Rows of all batches are numbered in the order they came, their *positions*. A run lists some of
+them by a word of their key, and positions of one word in ascending order:
+
+    words      │ 3 │ 7 │ 7 │ 9 │ ...     ascending
+    positions  │ 4 │ 0 │ 6 │ 2 │ ...     7 was written at 0 and again, newer, at 6
+
+1. A batch costs nothing until somebody looks for a key.
+2. Then all batches since the last time become one run, which swallows the runs before it that are
+   not clearly larger. So there are few runs, and a row is moved few times.
+3. A search goes through the runs from the newest; the first hit is the newest row.
+
+The word of a key of at most eight bytes is the key; of any other it is Python's hash of the bytes,
+and each hit is compared with the real key.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, cast
+
+import numpy as np
+import pyarrow as pa
+
+from neve.memtable.key_order import (
+    WORD_BYTES,
+    Positions,
+    Words,
+    exact_word,
+    exact_words,
+    key_objects,
+)
+from neve.model.key_column import KeyArray
+
+_GROWTH: Final = 4
+_HASH_MASK: Final = (1 << 64) - 1
+
+INDEX_ROW_BYTES: Final = 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Run:
+    """Rows by word; the memory views are the arrays once more, for the search of a single key."""
+
+    words: Words
+    positions: Positions
+    word_view: memoryview
+    position_view: memoryview
+
+    @classmethod
+    def of(cls, words: Words, positions: Positions) -> "_Run":
+        # Stable: positions of one word stay ascending.
+        order = np.argsort(words, kind="stable")
+        words, positions = words[order], positions[order]
+        return cls(words, positions, words.data, positions.data)
+
+    def merged_with(self, newer: "_Run") -> "_Run":
+        return _Run.of(
+            np.concatenate((self.words, newer.words)),
+            np.concatenate((self.positions, newer.positions)),
+        )
+
+
+class BatchIndex:
+    """The first `batch_count` batches of a memtable by key; immutable."""
+
+    __slots__ = ("_runs", "_width", "batch_count", "is_exact")
+
+    def __init__(
+        self, width: int | None, *, batch_count: int = 0, runs: tuple[_Run, ...] = ()
+    ) -> None:
+        self._width: Final = width
+        self._runs: Final = runs
+        self.batch_count: Final = batch_count
+        self.is_exact: Final = width is not None and width <= WORD_BYTES
+
+    def extended(self, added: Sequence[KeyArray], *, first_position: int) -> "BatchIndex":
+        """Give an index that also holds these batches, which follow those of this one."""
+        words = np.concatenate([self._words(keys) for keys in added])
+        positions = np.arange(first_position, first_position + len(words), dtype=np.int64)
+        run = _Run.of(words, positions)
+        runs = list(self._runs)
+        while runs and len(runs[-1].words) < _GROWTH * len(run.words):
+            run = runs.pop().merged_with(run)
+        return BatchIndex(self._width, batch_count=self.batch_count + len(added), runs=(*runs, run))
+
+    def find(
+        self, key: bytes, key_at: Callable[[int], bytes], *, before: int | None = None
+    ) -> int | None:
+        """Give the newest position of a key, lower than `before`; `key_at` gives the real keys."""
+        word = exact_word(key) if self.is_exact else hash(key) & _HASH_MASK
+        for run in reversed(self._runs):
+            words, positions = run.word_view, run.position_view
+            at = bisect_right(words, word)
+            if before is not None:
+                at = bisect_left(positions, before, bisect_left(words, word, 0, at), at)
+            # More than one step only where two keys have one hash.
+            while at and words[at - 1] == word:
+                at -= 1
+                position: int = positions[at]
+                if self.is_exact or key_at(position) == key:
+                    return position
+        return None
+
+    def _words(self, keys: KeyArray) -> Words:
+        if self.is_exact and self._width is not None:
+            return exact_words(cast("pa.FixedSizeBinaryArray", keys), self._width)
+        # A loop over rows, inside C functions: once per row of a batch that is searched.
+        hashes = np.fromiter(map(hash, key_objects(keys)), np.int64, len(keys))
+        return hashes.view(np.uint64)

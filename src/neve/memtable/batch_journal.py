@@ -1,0 +1,117 @@
+"""BatchJournal: Arrow batches in the order of their sequences, searched by key when asked.
+
+One writer appends, many threads search. Readers need no lock against the writer: lists only ever
+grow, and a batch enters `batches` last, so whoever sees it there sees its numbers too, and sees it
+whole. Two readers who both miss the index would do the same work twice; a lock lets one do it.
+"""
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from threading import Lock
+from typing import Final, cast
+
+import pyarrow as pa
+
+from neve.memtable.batch_index import BatchIndex
+from neve.memtable.found_row import DELETED, BatchRow, Deleted
+from neve.model.key_column import KeyArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeyedBatch:
+    """Consecutive changes: whole rows, or deletes of keys when there are no rows."""
+
+    first_sequence: int
+    last_sequence: int
+    first_position: int
+    keys: KeyArray
+    rows: pa.RecordBatch | None
+
+    def up_to(self, sequence: int) -> "KeyedBatch":
+        """Give the changes that are not above a sequence."""
+        count = sequence - self.first_sequence + 1
+        rows = None if self.rows is None else self.rows.slice(0, count)
+        return KeyedBatch(
+            self.first_sequence, sequence, self.first_position, self.keys.slice(0, count), rows
+        )
+
+    def change_at(self, position: int) -> BatchRow | Deleted:
+        """Give what the change at a position of the journal did."""
+        return DELETED if self.rows is None else BatchRow(self.rows, position - self.first_position)
+
+
+class BatchJournal:
+    """All batches of one memtable."""
+
+    __slots__ = ("_first_positions", "_first_sequences", "_index", "_index_lock", "batches")
+
+    def __init__(self, width: int | None) -> None:
+        # safe on their own: lists that only grow; the index is replaced as a whole
+        self.batches: Final[list[KeyedBatch]] = []
+        self._first_positions: Final[list[int]] = []
+        self._first_sequences: Final[list[int]] = []
+        self._index = BatchIndex(width)
+        # held while the index grows
+        self._index_lock: Final = Lock()
+
+    @property
+    def row_count(self) -> int:
+        """Changes in all batches."""
+        if not self.batches:
+            return 0
+        last = self.batches[-1]
+        return last.first_position + len(last.keys)
+
+    @property
+    def indexed_batch_count(self) -> int:
+        """How many batches a search has indexed so far."""
+        return self._index.batch_count
+
+    def append(self, first_sequence: int, keys: KeyArray, rows: pa.RecordBatch | None) -> None:
+        """Add a batch; only the writer does, with rising sequences and at least one key."""
+        position = self.row_count
+        self._first_positions.append(position)
+        self._first_sequences.append(first_sequence)
+        last_sequence = first_sequence + len(keys) - 1
+        self.batches.append(KeyedBatch(first_sequence, last_sequence, position, keys, rows))
+
+    def find(self, key: bytes) -> tuple[int, BatchRow | Deleted] | None:
+        """Give sequence and kind of the newest change of a key."""
+        return self._change(self._current_index().find(key, self._key_at))
+
+    def find_at(self, key: bytes, sequence: int) -> tuple[int, BatchRow | Deleted] | None:
+        """Give sequence and kind of the newest change of a key up to a sequence."""
+        index = self._current_index()
+        at = bisect_right(self._first_sequences, sequence, hi=index.batch_count) - 1
+        if at < 0:
+            return None
+        batch = self.batches[at]
+        last = min(sequence, batch.last_sequence)
+        before = batch.first_position + last - batch.first_sequence + 1
+        return self._change(index.find(key, self._key_at, before=before))
+
+    def _current_index(self) -> BatchIndex:
+        index = self._index
+        if index.batch_count == len(self.batches):
+            return index
+        with self._index_lock:
+            index = self._index
+            added = self.batches[index.batch_count :]
+            if added:
+                first_position = added[0].first_position
+                keys = [batch.keys for batch in added]
+                index = self._index = index.extended(keys, first_position=first_position)
+        return index
+
+    def _batch_of(self, position: int) -> KeyedBatch:
+        return self.batches[bisect_right(self._first_positions, position) - 1]
+
+    def _key_at(self, position: int) -> bytes:
+        batch = self._batch_of(position)
+        return cast("bytes", batch.keys[position - batch.first_position].as_py())
+
+    def _change(self, position: int | None) -> tuple[int, BatchRow | Deleted] | None:
+        if position is None:
+            return None
+        batch = self._batch_of(position)
+        return batch.first_sequence + position - batch.first_position, batch.change_at(position)

@@ -1,0 +1,344 @@
+"""Memtable: the newest changes of a table in memory, by key and as Arrow.
+
+    rows     key → (sequence, row, change before it → (sequence, row, …))     put, delete
+    batches  │ first sequence │ keys │ rows │ …                               upsert, delete many
+
+Rows put one by one lie in a dict, as the bytes that were logged. Batches stay the Arrow batches
+they were; a get indexes what it must. Which of the two is newer is told by the sequence, for a
+single key as for a whole view.
+
+One writer at a time, any number of readers, no lock between them:
+
+1. The writer makes a change reachable by one step: an entry of the dict, or one element of a list.
+   So a reader sees a batch whole or not at all.
+2. Only then `last_sequence` rises, and only after the last change of a write batch its writer lets
+   readers know the sequence. A reader takes that sequence first and asks with it: whatever is not
+   above it was applied before, whatever is above it is left out. The order in which it then looks
+   at rows and batches does not matter.
+3. A change that was overwritten stays reachable from the one that replaced it, until the writer
+   calls `reclaim`. Reads at a sequence that `reclaim` may have emptied are refused, unless pinned
+   before: `reclaim` moves its mark first and drops changes after, a reader looks first and at the
+   mark after.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from threading import Lock
+from typing import Final
+
+import pyarrow as pa
+
+from neve.errors import Closed, InvalidArgument
+from neve.memtable.batch_index import INDEX_ROW_BYTES
+from neve.memtable.batch_journal import BatchJournal
+from neve.memtable.found_row import DELETED, Found
+from neve.memtable.memtable_view import MemtableView, RowChange, visible_change
+from neve.model.key_column import KeyArray
+from neve.model.key_encoding import KeyEncoder
+from neve.model.row_codec import RowCodec
+from neve.model.schema import TableSchema
+
+# Memory of Python objects around a change: the headers of two byte strings, a tuple, a number,
+# and for the first change of a key its share of the dict.
+_NEW_KEY_BYTES: Final = 280
+_OVERWRITE_BYTES: Final = 200
+# Memory of Arrow objects around the buffers of a batch.
+_BATCH_BYTES: Final = 1024
+_COLUMN_BYTES: Final = 512
+
+
+class Memtable:
+    """Changes from `first_sequence` on, until it is frozen and flushed."""
+
+    __slots__ = (
+        "_accepted",
+        "_codec",
+        "_first_sequence",
+        "_journal",
+        "_overwritten",
+        "_pin_lock",
+        "_pins",
+        "_reclaimed",
+        "_rows",
+        "_schema",
+        "_view",
+        "_width",
+        "byte_count",
+        "is_frozen",
+    )
+
+    def __init__(
+        self, schema: TableSchema, codec: RowCodec, encoder: KeyEncoder, *, first_sequence: int
+    ) -> None:
+        # fixed at construction
+        self._schema: Final = schema
+        self._codec: Final = codec
+        self._width: Final = encoder.width
+        self._first_sequence: Final = first_sequence
+        # changed by the writer, each by one step; read by anyone
+        self.byte_count = 0
+        self.is_frozen = False
+        self._rows: Final[dict[bytes, RowChange]] = {}
+        self._journal: Final = BatchJournal(encoder.width)
+        self._accepted = first_sequence - 1
+        self._view: MemtableView | None = None
+        # used by the writer only: a key for each change that another one hides
+        self._overwritten: list[bytes] = []
+        # guarded by _pin_lock for change, read without
+        self._pin_lock: Final = Lock()
+        self._pins: Final[Counter[int]] = Counter()
+        self._reclaimed = 0
+
+    @property
+    def schema(self) -> TableSchema:
+        """The schema of its rows."""
+        return self._schema
+
+    @property
+    def codec(self) -> RowCodec:
+        """What encodes rows of its schema."""
+        return self._codec
+
+    @property
+    def row_count(self) -> int:
+        """Changes held: rows and deletes, those that were overwritten and are still kept too."""
+        return len(self._rows) + len(self._overwritten) + self._journal.row_count
+
+    @property
+    def last_sequence(self) -> int:
+        """Highest sequence applied, or 0 before the first."""
+        accepted = self._accepted
+        return 0 if accepted < self._first_sequence else accepted
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was applied."""
+        return self._accepted < self._first_sequence
+
+    def put(self, sequence: int, key: bytes, value: bytes) -> None:
+        """Apply one encoded row."""
+        if sequence <= self._accepted or self.is_frozen:
+            self._refuse(sequence)
+        rows = self._rows
+        before = rows.get(key)
+        if before is None:
+            self.byte_count += len(key) + len(value) + _NEW_KEY_BYTES
+        else:
+            self._overwritten.append(key)
+            self.byte_count += len(key) + len(value) + _OVERWRITE_BYTES
+        rows[key] = (sequence, value, before)
+        self._accepted = sequence
+        self._view = None
+
+    def delete(self, sequence: int, key: bytes) -> None:
+        """Apply the delete of one key."""
+        if sequence <= self._accepted or self.is_frozen:
+            self._refuse(sequence)
+        before = self._rows.get(key)
+        if before is None:
+            self.byte_count += len(key) + _NEW_KEY_BYTES
+        else:
+            self._overwritten.append(key)
+            self.byte_count += len(key) + _OVERWRITE_BYTES
+        self._rows[key] = (sequence, DELETED, before)
+        self._accepted = sequence
+        self._view = None
+
+    def upsert_batch(self, first_sequence: int, keys: KeyArray, rows: pa.RecordBatch) -> None:
+        """Apply whole rows that have the schema; row i has sequence `first_sequence + i`."""
+        assert len(keys) == rows.num_rows, "each row has its key"
+        assert rows.schema.equals(self._schema.arrow_schema), "rows are normalized"
+        self._append(first_sequence, keys, rows)
+
+    def delete_batch(self, first_sequence: int, keys: KeyArray) -> None:
+        """Apply the deletes of many keys; key i has sequence `first_sequence + i`."""
+        self._append(first_sequence, keys, None)
+
+    def get(self, key: bytes) -> Found | None:
+        """Give the newest change of a key, None when there is none here."""
+        change = self._rows.get(key)
+        batches = self._journal.batches
+        if not batches or (change is not None and change[0] > batches[-1].last_sequence):
+            return None if change is None else change[1]
+        found = self._journal.find(key)
+        if found is None or (change is not None and change[0] > found[0]):
+            return None if change is None else change[1]
+        return found[1]
+
+    def get_at(self, key: bytes, sequence: int) -> Found | None:
+        """Give the newest change of a key up to a sequence, None when there is none here.
+
+        Raises InvalidArgument for a sequence whose changes were reclaimed.
+        """
+        change = visible_change(self._rows.get(key), sequence)
+        found = self._journal.find_at(key, sequence) if self._journal.batches else None
+        self._check_held(sequence)
+        if found is None or (change is not None and change[0] > found[0]):
+            return None if change is None else change[1]
+        return found[1]
+
+    def pin(self, sequence: int) -> bool:
+        """Keep what a reader at this sequence sees until `unpin`; may be done many times.
+
+        False: some of it may be gone already. Take the newest sequence and try again.
+        """
+        with self._pin_lock:
+            if sequence < self._reclaimed and sequence not in self._pins:
+                return False
+            self._pins[sequence] += 1
+            return True
+
+    def unpin(self, sequence: int) -> None:
+        """End one `pin` of this sequence."""
+        with self._pin_lock:
+            count = self._pins[sequence] - 1
+            if count < 0:
+                del self._pins[sequence]
+                raise InvalidArgument(
+                    f"sequence {sequence} is not pinned", hint="Unpin once for each pin"
+                )
+            if count:
+                self._pins[sequence] = count
+            else:
+                del self._pins[sequence]
+
+    def view(self, sequence: int) -> MemtableView:
+        """Give everything up to a sequence; the same view until something is written.
+
+        Raises InvalidArgument for a sequence whose changes were reclaimed.
+        """
+        # All up to here was applied: nothing can still come to be part of the view.
+        seen = min(sequence, self.last_sequence)
+        view = self._view
+        if view is None or view.sequence != seen:
+            rows = self._rows
+            view = MemtableView(
+                # A copy of a dict is one step, which no other thread interrupts.
+                rows=rows if self.is_frozen else rows.copy(),
+                batches=tuple(self._journal.batches),
+                sequence=seen,
+                first_sequence=self._first_sequence,
+                codec=self._codec,
+                width=self._width,
+            )
+            self._check_held(sequence)
+            self._view = view
+        return view
+
+    def reclaim(self, visible: int) -> int:
+        """Drop overwritten rows that no reader can ask for; gives the bytes this freed.
+
+        `visible` is the sequence that new readers take; pinned ones are kept besides. Only the
+        writer calls it, for instance before it gives up a memtable that became too large. Rows of
+        batches stay: they lie in one piece of memory.
+        """
+        if not self._overwritten or self.is_frozen:
+            return 0
+        with self._pin_lock:
+            self._reclaimed = max(self._reclaimed, visible)
+            readers = sorted(self._readers_locked(), reverse=True)
+        still: list[bytes] = []
+        # A loop over the keys overwritten since the last time, and those then kept.
+        rows, freed = self._rows, 0
+        for key in set(self._overwritten):
+            newest = rows[key]
+            if len(readers) == 1 and newest[0] <= readers[0]:
+                kept, dropped = [newest], _changes(newest[2])
+            else:
+                kept, dropped = _needed_changes(newest, readers)
+            if dropped:
+                rows[key] = _chained(kept)
+                freed += len(dropped) * (len(key) + _OVERWRITE_BYTES)
+                freed += sum([len(each[1]) for each in dropped if each[1] is not DELETED])
+            still.extend([key] * (len(kept) - 1))
+        self._overwritten = still
+        self.byte_count -= freed
+        return freed
+
+    def freeze(self) -> None:
+        """Let nothing more be written."""
+        self.is_frozen = True
+
+    def _append(self, first_sequence: int, keys: KeyArray, rows: pa.RecordBatch | None) -> None:
+        if first_sequence <= self._accepted or self.is_frozen:
+            self._refuse(first_sequence)
+        if not len(keys):
+            return
+        size = keys.nbytes + len(keys) * INDEX_ROW_BYTES + _BATCH_BYTES
+        if rows is not None:
+            rows = _owned(rows)
+            size += rows.get_total_buffer_size() + rows.num_columns * _COLUMN_BYTES
+        self.byte_count += size
+        self._journal.append(first_sequence, keys, rows)
+        self._accepted = first_sequence + len(keys) - 1
+        self._view = None
+
+    def _readers_locked(self) -> set[int]:
+        return {self._reclaimed, *(pin for pin in self._pins if pin < self._reclaimed)}
+
+    def _check_held(self, sequence: int) -> None:
+        if sequence < self._reclaimed and sequence not in self._pins:
+            raise InvalidArgument(
+                f"the memtable no longer holds what was there at sequence {sequence}, "
+                f"only from {self._reclaimed} on",
+                hint="Pin a sequence before reading at it",
+            )
+
+    def _refuse(self, sequence: int) -> None:
+        if self.is_frozen:
+            raise Closed(
+                f"sequence {sequence} is written to a memtable that is frozen",
+                hint="Write to the table's newest memtable",
+            )
+        raise InvalidArgument(
+            f"sequence {sequence} is written behind sequence {self._accepted}",
+            hint="Apply changes in the order of their sequences",
+        )
+
+
+def _owned(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Give the rows without the larger memory that they may be a small part of."""
+    if rows.get_total_buffer_size() <= 2 * rows.nbytes + _BATCH_BYTES:
+        return rows
+    return rows.take(pa.array(range(rows.num_rows), pa.int64()))
+
+
+def _changes(change: RowChange | None) -> list[RowChange]:
+    """Give a change and all before it, newest first."""
+    found: list[RowChange] = []
+    while change is not None:
+        found.append(change)
+        change = change[2]
+    return found
+
+
+def _needed_changes(
+    newest: RowChange, readers: Sequence[int]
+) -> tuple[list[RowChange], list[RowChange]]:
+    """Divide a key's changes, newest first, into those that are kept and those nobody sees.
+
+    `readers` are sequences from high to low; everything above the first is kept.
+    """
+    kept: list[RowChange] = []
+    dropped: list[RowChange] = []
+    at = 0
+    for change in _changes(newest):
+        sequence = change[0]
+        if sequence > readers[0]:
+            kept.append(change)
+        elif at < len(readers) and readers[at] >= sequence:
+            kept.append(change)
+            while at < len(readers) and readers[at] >= sequence:
+                at += 1
+        else:
+            dropped.append(change)
+    return kept, dropped
+
+
+def _chained(changes: Sequence[RowChange]) -> RowChange:
+    """Give the first of these changes, newest first, with the others behind it."""
+    chain: RowChange | None = None
+    for sequence, value, _ in reversed(changes):
+        chain = (sequence, value, chain)
+    assert chain is not None, "the newest change of a key is always kept"
+    return chain

@@ -1,0 +1,270 @@
+"""MemtableView: what a memtable holds up to one sequence, as sorted Arrow.
+
+1. Taken: references to the rows put one by one and to the batches; later writes do not reach them.
+2. Sorted, when keys are asked for: all keys in one array, rows first, batches behind; sorted once;
+   of each key the change with the highest sequence stays.
+3. Made Arrow, when rows are asked for: the rows that stayed are decoded in one go, in key order,
+   and woven with those of the batches in one `take`.
+
+Each step is done once, by the first thread that needs it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, compress
+from operator import itemgetter
+from threading import Lock
+from typing import Final, TypeAlias, Union, cast
+
+import numpy as np
+import pyarrow as pa
+
+from neve.memtable.batch_journal import KeyedBatch
+from neve.memtable.found_row import DELETED, Deleted
+from neve.memtable.key_order import Flags, Positions, sorted_groups
+from neve.model.key_column import KeyArray
+from neve.model.row_codec import RowCodec
+
+# Rows that may become one Arrow array: far from the 2 GiB that its offsets can say.
+_ARRAY_BYTES_MAX: Final = 1 << 30
+
+# One change of a row: its sequence, the encoded row or a delete, and the change before it.
+RowChange: TypeAlias = tuple[int, bytes | Deleted, Union["RowChange", None]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _SortedChanges:
+    """The newest change of each key; positions count rows put one by one first, then batches."""
+
+    keys: KeyArray
+    positions: Positions
+    is_live: Flags
+    values: Sequence[bytes | Deleted]
+    batches: Sequence[KeyedBatch]
+    sequence_min: int
+    sequence_max: int
+
+
+class MemtableView:
+    """Newest rows per key up to a sequence, deletes left out; immutable."""
+
+    __slots__ = (
+        "_batches",
+        "_codec",
+        "_live",
+        "_lock",
+        "_rows",
+        "_sorted",
+        "_width",
+        "first_sequence",
+        "sequence",
+    )
+
+    def __init__(
+        self,
+        *,
+        rows: Mapping[bytes, RowChange],
+        batches: Sequence[KeyedBatch],
+        sequence: int,
+        first_sequence: int,
+        codec: RowCodec,
+        width: int | None,
+    ) -> None:
+        # fixed at construction
+        self.sequence: Final = sequence
+        self.first_sequence: Final = first_sequence
+        self._codec: Final = codec
+        self._width: Final = width
+        self._lock: Final = Lock()
+        # guarded by _lock: what was taken, then what was made of it
+        self._rows: Mapping[bytes, RowChange] = rows
+        self._batches: Sequence[KeyedBatch] = batches
+        self._sorted: _SortedChanges | None = None
+        self._live: pa.Table | None = None
+
+    @property
+    def sequence_max(self) -> int:
+        """Highest sequence of a change inside; one below `sequence_min` when there is none."""
+        return self._sorted_changes().sequence_max
+
+    @property
+    def sequence_min(self) -> int:
+        """Lowest sequence of the newest change of a key."""
+        return self._sorted_changes().sequence_min
+
+    def keys(self) -> KeyArray:
+        """Give every key that was written or deleted, ascending, once each."""
+        return self._sorted_changes().keys
+
+    def live_keys(self) -> KeyArray:
+        """Give the keys of the rows of `live`."""
+        changes = self._sorted_changes()
+        if bool(changes.is_live.all()):
+            return changes.keys
+        return changes.keys.filter(pa.array(changes.is_live))
+
+    def live(self) -> pa.Table:
+        """Give the newest row of each key that is not deleted, ascending by key."""
+        with self._lock:
+            if self._live is None:
+                changes = self._sorted_changes_locked()
+                self._live = _woven_rows(changes, self._codec)
+            return self._live
+
+    def _sorted_changes(self) -> _SortedChanges:
+        with self._lock:
+            return self._sorted_changes_locked()
+
+    def _sorted_changes_locked(self) -> _SortedChanges:
+        if self._sorted is None:
+            self._sorted = _sort_changes(
+                *_visible_rows(self._rows, self.sequence),
+                _visible_batches(self._batches, self.sequence),
+                width=self._width,
+                first_sequence=self.first_sequence,
+            )
+            self._rows, self._batches = {}, ()
+        return self._sorted
+
+
+def visible_change(change: RowChange | None, sequence: int) -> RowChange | None:
+    """Give the newest of a key's changes up to a sequence."""
+    while change is not None and change[0] > sequence:
+        change = change[2]
+    return change
+
+
+def _visible_rows(
+    rows: Mapping[bytes, RowChange], sequence: int
+) -> tuple[list[bytes], list[RowChange]]:
+    # Loops over rows, once per view.
+    keys, changes = list(rows), list(rows.values())
+    if max(map(itemgetter(0), changes), default=0) <= sequence:
+        return keys, changes
+    seen = [(key, visible_change(change, sequence)) for key, change in rows.items()]
+    pairs = [(key, change) for key, change in seen if change is not None]
+    return [key for key, _ in pairs], [change for _, change in pairs]
+
+
+def _visible_batches(batches: Sequence[KeyedBatch], sequence: int) -> list[KeyedBatch]:
+    """Give the batches up to a sequence, the last cut where it ends."""
+    visible: list[KeyedBatch] = []
+    for batch in batches:
+        if batch.first_sequence > sequence:
+            break
+        visible.append(batch if batch.last_sequence <= sequence else batch.up_to(sequence))
+    return visible
+
+
+def _sort_changes(
+    row_keys: list[bytes],
+    row_changes: list[RowChange],
+    batches: list[KeyedBatch],
+    *,
+    width: int | None,
+    first_sequence: int,
+) -> _SortedChanges:
+    values = list(map(itemgetter(1), row_changes))
+    keys = _joined_keys(row_keys, batches, width)
+    order, starts = sorted_groups(keys, width)
+    sequences = np.concatenate(
+        [
+            np.fromiter(map(itemgetter(0), row_changes), np.int64, len(row_changes)),
+            *(np.arange(len(each.keys), dtype=np.int64) + each.first_sequence for each in batches),
+        ]
+    )
+    newest = order
+    if len(starts) < len(order):
+        by_sequence = np.argsort(sequences, kind="stable")
+        age = np.empty(len(order), np.int64)
+        age[by_sequence] = np.arange(len(order))
+        newest = by_sequence[np.maximum.reduceat(age[order], starts)]
+    is_live = np.concatenate(
+        [
+            np.fromiter((value is not DELETED for value in values), np.bool_, len(values)),
+            *(np.full(len(batch.keys), batch.rows is not None) for batch in batches),
+        ]
+    )
+    return _SortedChanges(
+        keys=keys.take(newest),
+        positions=newest,
+        is_live=is_live[newest],
+        values=values,
+        batches=batches,
+        sequence_min=int(sequences[newest].min()) if len(newest) else first_sequence,
+        sequence_max=int(sequences.max(initial=first_sequence - 1)),
+    )
+
+
+def _joined_keys(
+    row_keys: list[bytes], batches: Sequence[KeyedBatch], width: int | None
+) -> KeyArray:
+    if width is not None:
+        joined = pa.py_buffer(b"".join(row_keys))
+        fixed = pa.Array.from_buffers(pa.binary(width), len(row_keys), [None, joined])
+        first = cast("KeyArray", fixed)
+        return pa.concat_arrays([first, *(batch.keys for batch in batches)])
+    size = sum(map(len, row_keys)) + sum(batch.keys.nbytes for batch in batches)
+    key_type = pa.binary() if size < _ARRAY_BYTES_MAX else pa.large_binary()
+    arrays = [pa.array(row_keys, key_type), *(batch.keys.cast(key_type) for batch in batches)]
+    return cast("KeyArray", pa.concat_arrays(arrays))
+
+
+def _woven_rows(changes: _SortedChanges, codec: RowCodec) -> pa.Table:
+    """Give the live rows in key order, from both places where rows are."""
+    row_count, batches = len(changes.values), changes.batches
+    live = changes.positions[changes.is_live]
+    # A position has a place in the table when its row is there: of rows put one by one only those
+    # that are live are decoded, of a batch all, of a batch of deletes none.
+    has_place = np.zeros(row_count, np.bool_)
+    has_place[live[live < row_count]] = True
+    # In the order they were written rows lie near each other, which decoding likes.
+    values = cast("list[bytes]", list(compress(changes.values, has_place.tolist())))
+    decoded = [codec.decode_many(piece) for piece in _bounded_pieces(values)]
+    together = [has_place, *(np.full(len(each.keys), each.rows is not None) for each in batches)]
+    places = np.cumsum(np.concatenate(together)) - 1
+    indices = places[live]
+    sources = [*decoded, *(batch.rows for batch in batches if batch.rows is not None)]
+    table = pa.Table.from_batches(sources, codec.schema.arrow_schema)
+    if len(indices) == table.num_rows and bool(np.all(indices[1:] > indices[:-1])):
+        return table
+    if table.nbytes <= _ARRAY_BYTES_MAX:
+        return table.combine_chunks().take(indices)
+    windows = np.array_split(indices, -(-table.nbytes // _ARRAY_BYTES_MAX))
+    return pa.concat_tables([_taken_apart(sources, window) for window in windows if len(window)])
+
+
+def _bounded_pieces(values: list[bytes]) -> list[list[bytes]]:
+    """Cut the rows into pieces that each fit into one Arrow batch."""
+    if sum(map(len, values)) <= _ARRAY_BYTES_MAX:
+        return [values] if values else []
+    ends = list(accumulate(map(len, values)))
+    pieces: list[list[bytes]] = []
+    start, used = 0, 0
+    for at, end in enumerate(ends):
+        if end - used > _ARRAY_BYTES_MAX and at > start:
+            pieces.append(values[start:at])
+            start, used = at, ends[at - 1]
+    return [*pieces, values[start:]]
+
+
+def _taken_apart(sources: Sequence[pa.RecordBatch], indices: Positions) -> pa.Table:
+    """Give rows by their place in all sources together, never joining more than these rows."""
+    starts = np.concatenate((np.zeros(1, np.int64), np.cumsum([each.num_rows for each in sources])))
+    owners = np.searchsorted(starts, indices, side="right") - 1
+    by_owner = np.argsort(owners, kind="stable")
+    cuts = np.flatnonzero(np.diff(owners[by_owner])) + 1
+    parts = [
+        sources[owners[part[0]]].take(indices[part] - starts[owners[part[0]]])
+        for part in np.split(by_owner, cuts)
+    ]
+    places = np.empty(len(indices), np.int64)
+    places[by_owner] = np.arange(len(indices))
+    try:
+        return pa.Table.from_batches(parts).combine_chunks().take(places)
+    except pa.ArrowInvalid:
+        # These rows are larger than others: more bytes than the offsets of one array can say.
+        if len(indices) == 1:
+            raise
+        halves = np.array_split(indices, 2)
+        return pa.concat_tables([_taken_apart(sources, half) for half in halves])

@@ -1,0 +1,146 @@
+"""What a scan is asked to filter by, in any of the forms it may be given.
+
+    text                      PyIceberg's filter language     prunes files and row groups
+    neve.col(...)             a Predicate                     prunes files and row groups
+    pyarrow.compute.field     an Expression                   is asked of every row
+
+Nobody can look into an Arrow expression. Which columns it needs shows in what it misses: it is
+tried on no rows at all, once with every column and then with each of them taken away.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from neve.errors import InvalidArgument, NeveError, NotFound
+from neve.model.bound_predicate import Always, BoundPredicate
+from neve.model.predicate import Predicate
+from neve.model.schema import TableSchema, similar_name_hint
+from neve.model.shown_value import shown
+from neve.read.filter_text import parse_filter
+
+Flags = npt.NDArray[np.bool_]
+
+ALL_ROWS: Final = Always(answer=True)
+_TEXT_MAX: Final = 500
+_FIELD_PATH: Final = "FieldPath("
+_ARROW_ERRORS: Final = (pa.ArrowException, TypeError, ValueError)
+
+
+@dataclass(frozen=True)
+class RowFilter:
+    """Chooses rows: those of which the predicate is true, and the expression, if there is one."""
+
+    predicate: BoundPredicate
+    schema: TableSchema
+    text: str = ""
+    """As it was asked for, cut when long; empty for no filter."""
+    expression: pc.Expression | None = None
+    expression_names: tuple[str, ...] = ()
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Columns that must be read to tell."""
+        ids = self.predicate.field_ids
+        wanted = {self.schema.column_by_id(each).name for each in ids} | set(self.expression_names)
+        return tuple(name for name in self.schema.arrow_schema.names if name in wanted)
+
+    @property
+    def is_trivial(self) -> bool:
+        """Whether every row is chosen."""
+        return self.predicate == ALL_ROWS and self.expression is None
+
+    def mask(self, rows: pa.Table) -> Flags:
+        """Tell of each row whether it is chosen; the rows have at least the columns `names`."""
+        if self.expression is not None:
+            return _expression_mask(self.expression, rows.select(self.names), self.schema)
+        if isinstance(self.predicate, Always):
+            return np.full(rows.num_rows, self.predicate.answer)
+        answers = [
+            self.predicate.evaluate(batch).to_numpy(zero_copy_only=False)
+            for batch in rows.select(self.names).to_batches()
+        ]
+        return np.concatenate(answers) if answers else np.empty(0, np.bool_)
+
+    def reduced_to(self, predicate: BoundPredicate) -> "RowFilter":
+        """Give a filter that asks less, where the rest is known to be true."""
+        return RowFilter(
+            predicate, self.schema, self.text, self.expression, self.expression_names
+        )
+
+
+def row_filter(asked: object, schema: TableSchema) -> RowFilter:
+    """Understand a filter; raises InvalidArgument, NotFound, SchemaMismatch."""
+    if asked is None:
+        return RowFilter(ALL_ROWS, schema)
+    if isinstance(asked, str):
+        return RowFilter(parse_filter(asked).bind(schema), schema, _short(asked))
+    if isinstance(asked, Predicate):
+        return RowFilter(asked.bind(schema), schema, _short(str(asked)))
+    if isinstance(asked, pc.Expression):
+        names = _expression_names(asked, schema)
+        return RowFilter(ALL_ROWS, schema, _short(str(asked)), asked, names)
+    raise InvalidArgument(
+        f"a filter is given as {type(asked).__name__}",
+        hint="Pass text such as \"amount > 5\", neve.col('amount') > 5, or a pyarrow expression",
+    )
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_MAX]}…"
+
+
+def _expression_names(expression: pc.Expression, schema: TableSchema) -> tuple[str, ...]:
+    nothing = schema.arrow_schema.empty_table()
+    names = tuple(nothing.column_names)
+    try:
+        nothing.filter(expression)
+    except _ARROW_ERRORS as error:
+        raise _refusal(expression, error, schema) from error
+    if _FIELD_PATH in str(expression):
+        # It counts columns, so all have to be where they are.
+        return names
+    return tuple(name for name in names if _misses(expression, nothing.drop_columns([name])))
+
+
+def _misses(expression: pc.Expression, nothing: pa.Table) -> bool:
+    try:
+        nothing.filter(expression)
+    except _ARROW_ERRORS:
+        return True
+    return False
+
+
+def _refusal(expression: pc.Expression, error: Exception, schema: TableSchema) -> NeveError:
+    reason = str(error).partition("\n")[0]
+    name, closing, _ = reason.partition("No match for FieldRef.Name(")[2].rpartition(") in ")
+    if closing and name not in schema:
+        return NotFound(
+            f"the filter asks for column {shown(name)}, which the table has not",
+            hint=similar_name_hint(name, schema.arrow_schema.names),
+        )
+    return InvalidArgument(
+        f"the filter {_short(str(expression))} cannot be asked of the table: {reason}",
+        hint="Compare columns of the table with values of their types",
+    )
+
+
+def _expression_mask(expression: pc.Expression, rows: pa.Table, schema: TableSchema) -> Flags:
+    """Evaluate an Arrow expression; what is NULL is not chosen."""
+    place = "place"
+    while place in rows.column_names:
+        place += "_"
+    # At the end: an expression may name columns by their place.
+    numbered = rows.append_column(place, pa.array(np.arange(rows.num_rows)))
+    try:
+        chosen = numbered.filter(expression).column(place).to_numpy()
+    except _ARROW_ERRORS as error:
+        raise _refusal(expression, error, schema) from error
+    mask = np.zeros(rows.num_rows, np.bool_)
+    mask[chosen] = True
+    return mask

@@ -1,0 +1,47 @@
+"""ReadContext: how rows of a table are understood under one of its schemas."""
+
+from collections.abc import Callable
+
+from neve.model.key_encoding import KeyEncoder
+from neve.model.row_codec import RowCodec
+from neve.model.schema import TableSchema
+from neve.read.schema_mapping import SchemaMapping
+from neve.sstable.search_words import SearchWords
+
+
+class ReadContext:
+    """The schema rows are given in, with what decodes them; safe for many threads."""
+
+    __slots__ = ("_mappings", "_schema_of", "codec", "encoder", "is_single_key", "schema", "words")
+
+    def __init__(self, schema: TableSchema, *, schema_of: Callable[[int], TableSchema]) -> None:
+        self.schema = schema
+        self.codec = RowCodec(schema)
+        keys = schema.key_columns
+        self.encoder = KeyEncoder(
+            [column.type for column in keys], [column.name for column in keys]
+        )
+        self.words = SearchWords(self.encoder)
+        self.is_single_key = len(keys) == 1
+        self._schema_of = schema_of
+        # Safe on its own: a mapping made twice is the same mapping.
+        self._mappings: dict[int, SchemaMapping] = {}
+
+    def mapping_from(self, schema_id: int) -> SchemaMapping:
+        """Give the way from an older schema of the table to this one."""
+        mapping = self._mappings.get(schema_id)
+        if mapping is None:
+            source = (
+                self.schema if schema_id == self.schema.schema_id else self._schema_of(schema_id)
+            )
+            mapping = SchemaMapping(source, self.schema)
+            self._mappings[schema_id] = mapping
+        return mapping
+
+    def encode_key(self, key: object) -> bytes:
+        """Give the bytes of a key: a value, or a tuple in key order."""
+        if type(key) is tuple:
+            return self.encoder.encode(key)
+        if self.is_single_key:
+            return self.encoder.encode((key,))
+        return self.encoder.encode(key)  # type: ignore[arg-type]  # it says what is wrong

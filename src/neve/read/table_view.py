@@ -1,0 +1,151 @@
+"""TableView: what a table is at one moment: its newest rows in memory and the files of a Version.
+
+Both are taken together, as one object, so that no row is missed between them: a flush replaces the
+view as a whole. A reader takes the view first and the sequence number after it.
+
+A key is looked up in the memtables, newest first, and then in the files. The first word about it
+counts, also when it says that the row was deleted.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from neve.memtable.found_row import DELETED, BatchRow, Found
+from neve.memtable.memtable import Memtable
+from neve.model.key_column import KeyArray
+from neve.read.file_set import FileSet
+from neve.read.read_context import ReadContext
+
+Row = dict[str, object]
+Places = npt.NDArray[np.int64]
+
+
+class TableView:
+    """Memtables and files, taken together; immutable, but for what is written to the first one."""
+
+    __slots__ = ("_decode", "_find_row", "_word", "context", "files", "memtables")
+
+    def __init__(
+        self, memtables: tuple[Memtable, ...], files: FileSet, context: ReadContext
+    ) -> None:
+        self.memtables = memtables
+        """Newest first."""
+        self.files = files
+        self.context = context
+        self._decode = context.codec.decode
+        self._word = context.words.word
+        self._find_row = files.find_row
+
+    @property
+    def version(self) -> int:
+        """Number of the Version whose files these are."""
+        return self.files.version.number
+
+    def get(self, key: bytes) -> Row | None:
+        """Give the newest row of a key; None when there is none."""
+        for memtable in self.memtables:
+            found = memtable.get(key)
+            if found is not None:
+                return None if found is DELETED else self._row_in_memory(memtable, found)
+        return self._row_in_files(key)
+
+    def get_at(self, key: bytes, sequence: int) -> Row | None:
+        """Give the row of a key as it was when `sequence` was the last write."""
+        for memtable in self.memtables:
+            found = memtable.get_at(key, sequence)
+            if found is not None:
+                return None if found is DELETED else self._row_in_memory(memtable, found)
+        return self._row_in_files(key)
+
+    def get_many(
+        self, keys: KeyArray, sequence: int, *, columns: Sequence[str] | None = None
+    ) -> tuple[pa.Table, Places]:
+        """Give the rows of unique keys in any order, and for each the place of its key."""
+        schema = self.context.schema.arrow_schema
+        search = _Search(keys, schema.names if columns is None else list(columns))
+        for memtable in self.memtables:
+            if not memtable.is_empty and len(search.places):
+                self._search_memtable(search, memtable, sequence)
+        if len(search.places):
+            self._search_files(search)
+        return search.result(schema)
+
+    def _search_memtable(self, search: "_Search", memtable: Memtable, sequence: int) -> None:
+        values: list[bytes] = []
+        valued: list[int] = []
+        unknown: list[int] = []
+        # A loop over the keys asked for: each is one look into a dict.
+        for place in search.places.tolist():
+            found = memtable.get_at(search.keys[place].as_py(), sequence)
+            if found is None:
+                unknown.append(place)
+            elif found is not DELETED:
+                values.append(_encoded(memtable, found))
+                valued.append(place)
+        if values:
+            batch = self.context.codec.decode_many(values)
+            search.add(pa.Table.from_batches([batch]).select(search.names), np.array(valued))
+        search.places = np.array(unknown, dtype=np.int64)
+
+    def _search_files(self, search: "_Search") -> None:
+        places = search.places
+        keys = search.keys if len(places) == len(search.keys) else search.keys.take(places)
+        words = self.context.words.words(keys)
+        for probe in self.files.probes():
+            hits, positions = probe.reader.find_many(keys, words)
+            if not len(hits):
+                continue
+            mask = self.files.access.keep_mask(probe.file)
+            if mask is not None:
+                live = mask[positions]
+                hits, positions = hits[live], positions[live]
+            if len(hits):
+                mapping = self.context.mapping_from(probe.file.schema_id)
+                rows = probe.reader.take(positions, mapping.source_names(search.names))
+                search.add(mapping.table(rows, search.names), places[hits])
+
+    def _row_in_memory(self, memtable: Memtable, found: Found) -> Row:
+        return self._decode(_encoded(memtable, found))
+
+    def _row_in_files(self, key: bytes) -> Row | None:
+        hit = self._find_row(key, self._word(key))
+        if hit is None:
+            return None
+        probe, row = hit
+        if probe.file.schema_id == self.context.schema.schema_id:
+            return row
+        return self.context.mapping_from(probe.file.schema_id).row(row)
+
+
+class _Search:
+    """Rows found so far for some keys, and the places of the keys that are still open."""
+
+    __slots__ = ("_found", "_tables", "keys", "names", "places")
+
+    def __init__(self, keys: KeyArray, names: Sequence[str]) -> None:
+        self.keys = keys
+        self.names = list(names)
+        self.places: Places = np.arange(len(keys), dtype=np.int64)
+        self._tables: list[pa.Table] = []
+        self._found: list[Places] = []
+
+    def add(self, rows: pa.Table, places: Places) -> None:
+        self._tables.append(rows)
+        self._found.append(places)
+
+    def result(self, schema: pa.Schema) -> tuple[pa.Table, Places]:
+        if not self._tables:
+            fields = [schema.field(name) for name in self.names]
+            return pa.schema(fields).empty_table(), np.empty(0, dtype=np.int64)
+        return pa.concat_tables(self._tables), np.concatenate(self._found)
+
+
+def _encoded(memtable: Memtable, found: Found) -> bytes:
+    """Give a row as bytes: they say which fields they hold, whatever schema the memtable has."""
+    if isinstance(found, BatchRow):
+        return memtable.codec.encode_batch(found.batch.slice(found.row, 1))[0]
+    assert isinstance(found, bytes)
+    return found

@@ -1,0 +1,207 @@
+"""What a Version keeps about the columns of a file: sizes, counts and bounds, by field id.
+
+Every leaf of the schema (see `neve.sstable.column_leaves`) has its compressed bytes, its values and
+how many of them are NULL. Inside lists and maps that is all, as in Iceberg; elsewhere floats have
+the number of their NaN, and leaves that prune have bounds in Iceberg's single-value form:
+
+    boolean                      00 or 01
+    int, date                    4 bytes, little-endian
+    long, time, timestamps       8 bytes, little-endian
+    float, double                4 or 8 bytes, IEEE little-endian
+    decimal                      unscaled value, shortest two's complement, big-endian
+    string, binary               UTF-8, bytes; at most 16 code points or bytes
+    fixed, uuid                  the bytes
+
+B1  A lower bound is not above any value, an upper bound not below one. NaN counts as no value.
+B2  A bound that was cut off is rounded outwards: cutting lowers it, so the last code point (or
+    byte) of an upper bound that can be raised is raised, and what is behind it dropped. Where none
+    can, there is no upper bound.
+B3  A lower bound of zero is −0.0 and an upper one +0.0, as they are one value to some readers and
+    two to others.
+"""
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Final, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from neve.model.arrow_types import TypeKind, kind_of
+from neve.model.data_file import ColumnStatistics
+from neve.model.plain_values import (
+    PlainValue,
+    is_float,
+    is_nan,
+    less,
+    plain_of,
+    stored_type,
+    unscaled_of,
+)
+from neve.model.schema_view import ArrowArray
+from neve.sstable.column_leaves import Leaf
+
+BOUND_LENGTH_MAX: Final = 16
+"""Code points of a text, bytes of a binary: Iceberg's truncate(16)."""
+
+_PACKED: Final = {
+    TypeKind.BOOLEAN: struct.Struct("<?"),
+    TypeKind.INT: struct.Struct("<i"),
+    TypeKind.DATE: struct.Struct("<i"),
+    TypeKind.LONG: struct.Struct("<q"),
+    TypeKind.TIME: struct.Struct("<q"),
+    TypeKind.TIMESTAMP: struct.Struct("<q"),
+    TypeKind.TIMESTAMPTZ: struct.Struct("<q"),
+    TypeKind.TIMESTAMP_NS: struct.Struct("<q"),
+    TypeKind.TIMESTAMPTZ_NS: struct.Struct("<q"),
+    TypeKind.FLOAT: struct.Struct("<f"),
+    TypeKind.DOUBLE: struct.Struct("<d"),
+}
+_CODE_POINT_MAX: Final = 0x10FFFF
+_SURROGATES: Final = range(0xD800, 0xE000)
+_BYTE_MAX: Final = 0xFF
+
+
+def single_value(value: PlainValue, arrow_type: pa.DataType) -> bytes:
+    """Give a plain value of a primitive type in Iceberg's single-value form."""
+    kind = kind_of(arrow_type)
+    packed = _PACKED.get(kind)
+    if packed is not None:
+        return packed.pack(value)
+    if kind is TypeKind.DECIMAL:
+        unscaled = unscaled_of(cast("Decimal", value), arrow_type)
+        # One bit for the sign; −128 fits in a byte although 128 does not.
+        magnitude = unscaled if unscaled >= 0 else ~unscaled
+        return unscaled.to_bytes(magnitude.bit_length() // 8 + 1, "big", signed=True)
+    if isinstance(value, str):
+        return value.encode()
+    assert isinstance(value, bytes)
+    return value
+
+
+def lower_bound(value: PlainValue, arrow_type: pa.DataType) -> bytes:
+    """Give the single-value form of the lowest value, or of less."""
+    if isinstance(value, float) and value == 0.0:
+        value = -0.0
+    return single_value(_cut(value, arrow_type), arrow_type)
+
+
+def upper_bound(value: PlainValue, arrow_type: pa.DataType) -> bytes | None:
+    """Give the single-value form of the highest value, or of more; None when there is none."""
+    if isinstance(value, float) and value == 0.0:
+        value = 0.0
+    cut = _cut(value, arrow_type)
+    if cut is value or cut == value:
+        return single_value(value, arrow_type)
+    raised = _raise_text(cut) if isinstance(cut, str) else _raise_bytes(cast("bytes", cut))
+    return None if raised is None else single_value(raised, arrow_type)
+
+
+def _cut(value: PlainValue, arrow_type: pa.DataType) -> PlainValue:
+    kind = kind_of(arrow_type)
+    if kind in {TypeKind.STRING, TypeKind.BINARY}:
+        assert isinstance(value, str | bytes)
+        return value[:BOUND_LENGTH_MAX]
+    return value
+
+
+def _raise_text(text: str) -> str | None:
+    for at in range(len(text) - 1, -1, -1):
+        raised = ord(text[at]) + 1
+        if raised in _SURROGATES:
+            raised = _SURROGATES.stop
+        if raised <= _CODE_POINT_MAX:
+            return text[:at] + chr(raised)
+    return None
+
+
+def _raise_bytes(value: bytes) -> bytes | None:
+    shortened = value.rstrip(bytes((_BYTE_MAX,)))
+    return shortened[:-1] + bytes((shortened[-1] + 1,)) if shortened else None
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What the groups so far hold of one leaf."""
+
+    valid_count: int = 0
+    nan_count: int = 0
+    lowest: PlainValue | None = None
+    highest: PlainValue | None = None
+
+
+@dataclass(slots=True)
+class StatisticsCollector:
+    """Looks at the groups of one file as they are written."""
+
+    leaves: Sequence[Leaf]
+    bounded: frozenset[str]
+    """Paths of the leaves that get bounds."""
+    ascending: str | None = None
+    """Path of a leaf whose first value is its lowest and whose last is its highest."""
+    _seen: list[_Seen] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._seen = [_Seen() for _ in self.leaves]
+
+    def add(self, group: pa.RecordBatch) -> None:
+        """Take the rows of a group into account."""
+        columns = dict(zip(group.schema.names, group.columns, strict=True))
+        for leaf, seen in zip(self.leaves, self._seen, strict=True):
+            values = leaf.values(columns[leaf.column])
+            seen.valid_count += len(values) - values.null_count
+            if leaf.is_repeated:
+                continue
+            if is_float(leaf.type):
+                seen.nan_count += pc.is_nan(values).true_count
+            if leaf.path in self.bounded:
+                self._bound(seen, leaf, values)
+
+    def finish(self, metadata: pq.FileMetaData) -> tuple[ColumnStatistics, ...]:
+        """Give the statistics of all leaves, ascending by field id."""
+        totals = [[0, 0] for _ in self.leaves]
+        for group in range(metadata.num_row_groups):
+            row_group = metadata.row_group(group)
+            for at, total in enumerate(totals):
+                chunk = row_group.column(at)
+                total[0] += chunk.total_compressed_size
+                total[1] += chunk.num_values
+        found = [
+            ColumnStatistics(
+                field_id=leaf.field_id,
+                compressed_bytes=compressed,
+                value_count=count,
+                null_count=count - seen.valid_count,
+                nan_count=seen.nan_count if is_float(leaf.type) and not leaf.is_repeated else None,
+                lower=None if seen.lowest is None else lower_bound(seen.lowest, leaf.type),
+                upper=None if seen.highest is None else upper_bound(seen.highest, leaf.type),
+            )
+            for leaf, seen, (compressed, count) in zip(self.leaves, self._seen, totals, strict=True)
+        ]
+        return tuple(sorted(found, key=lambda statistics: statistics.field_id))
+
+    def _bound(self, seen: _Seen, leaf: Leaf, values: ArrowArray) -> None:
+        if leaf.path == self.ascending:
+            lowest, highest = plain_of(values[0]), plain_of(values[-1])
+        else:
+            extremes = pc.min_max(values)
+            lowest, highest = plain_of(extremes["min"]), plain_of(extremes["max"])
+        # With NaN alone, Arrow bounds it by itself.
+        if lowest is None or highest is None or is_nan(lowest):
+            return
+        if seen.lowest is None or less(lowest, seen.lowest):
+            seen.lowest = lowest
+        if seen.highest is None or less(seen.highest, highest):
+            seen.highest = highest
+
+
+def mean_length(values: ArrowArray) -> float:
+    """Give the mean number of bytes of the values of a leaf that are there."""
+    if not (pa.types.is_string(values.type) or pa.types.is_binary(values.type)):
+        return stored_type(values.type).bit_width / 8
+    lengths = pc.binary_length(values)  # type: ignore[call-overload]  # checked above
+    mean = pc.mean(lengths).as_py()
+    return 0.0 if mean is None else float(mean)

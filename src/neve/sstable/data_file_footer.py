@@ -1,0 +1,271 @@
+"""Bytes of a data file: an ordinary Parquet file whose footer says more.
+
+    ┌──────┬─────────────┬─────┬─────────────┬─────────────────┬──────────┬────────────┬──────┐
+    │ PAR1 │ row group 0 │  …  │ row group n │ page indexes,   │ metadata │ length u32 │ PAR1 │
+    │      │ chunk chunk │     │ chunk chunk │ bloom filters   │ (Thrift) │            │      │
+    └──────┴─────────────┴─────┴─────────────┴─────────────────┴──────────┴────────────┴──────┘
+             └─ a checksum for each chunk ─┘   └─ and one ─┘     └─ footer: its checksum is ─┘
+                in the metadata                  for these          in the manifest
+
+Rows ascend by key, one row per key. Columns are the user's, each with its Iceberg field id. Row
+groups have the same number of rows, a power of two of at most 65,536, but for the last.
+
+The metadata has these texts by key, besides what every Parquet file has:
+
+    neve.format              1
+    neve.table-id            id of the table
+    neve.level               level the file was written for
+    neve.sequence-min, -max  sequence numbers of the rows, 0 when the live writer did not log them
+    neve.key-min, -max       keys of the first and last row, in hexadecimal
+    neve.checksums           Base64 of CRC-32C, u32 each: of the chunks, group by group and leaf by
+                             leaf, then of everything between the last chunk and the footer
+
+A chunk is all pages of one column in one row group, with their headers. Parquet's own checksums
+are there too, for others; they cover the pages and not the headers that say how to read them.
+
+P1  The file has the size and the footer checksum that its Version says, and begins with PAR1.
+P2  Chunks lie behind one another from byte 4, without gaps.
+P3  Its rows are as many as its Version says.
+P4  Offsets and lengths are inside the file before anything is read by them.
+
+Files that others wrote have no `neve.checksums`, and perhaps gaps: of those, pages are verified.
+"""
+
+import base64
+import binascii
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from neve.errors import Corruption
+from neve.model.data_file import DataFile
+from neve.storage.object_store import ObjectStore
+from neve.storage.table_paths import TablePaths, join_path
+
+MAGIC: Final = b"PAR1"
+TRAILER_BYTES: Final = 8  # length and magic
+FORMAT: Final = "1"
+
+_FORMAT_KEY: Final = "neve.format"  # on disk: never change
+_CHECKSUMS_KEY: Final = "neve.checksums"  # on disk: never change
+# Most footers are shorter, so that one read fetches them whole.
+_TAIL_BYTES: Final = 64 << 10
+
+Offsets = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FooterFacts:
+    """What the footer of a data file says of it."""
+
+    table_id: str
+    level: int
+    sequence_min: int
+    sequence_max: int
+    key_min: bytes
+    key_max: bytes
+
+    def texts(self) -> dict[str, str]:
+        """Give the facts as they are stored."""
+        return {
+            _FORMAT_KEY: FORMAT,
+            "neve.table-id": self.table_id,
+            "neve.level": str(self.level),
+            "neve.sequence-min": str(self.sequence_min),
+            "neve.sequence-max": str(self.sequence_max),
+            "neve.key-min": self.key_min.hex(),
+            "neve.key-max": self.key_max.hex(),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SealedFile:
+    """The bytes of a whole data file."""
+
+    payload: bytes
+    footer_crc: int
+    metadata: pq.FileMetaData
+
+
+def seal(body: pa.Buffer, schema: pa.Schema, facts: FooterFacts) -> SealedFile:
+    """Give a Parquet file, written with this schema, its final footer.
+
+    1. Read the metadata, and find where the chunks are.
+    2. Checksum the chunks, and what is between the last of them and the footer.
+    3. Write an empty file that has the texts, and add the row groups to its metadata.
+    4. Put that in place of the footer.
+    """
+    metadata = pq.read_metadata(pa.BufferReader(body))
+    chunks = chunk_places(metadata)
+    footer_at = body.size - TRAILER_BYTES - _footer_length(body)
+    ends = np.append(chunks.starts.ravel(), footer_at)
+    assert ends[0] == len(MAGIC), "P2"
+    tail_at = int(chunks.starts[-1, -1] + chunks.lengths[-1, -1])
+    assert (np.diff(ends[:-1]) == chunks.lengths.ravel()[:-1]).all(), "P2"
+    pieces = [
+        body.slice(start, length)
+        for start, length in zip(
+            chunks.starts.ravel().tolist(), chunks.lengths.ravel().tolist(), strict=True
+        )
+    ]
+    pieces.append(body.slice(tail_at, footer_at - tail_at))
+    checksums = np.array([google_crc32c.value(piece) for piece in pieces], "<u4")
+    texts = {**facts.texts(), _CHECKSUMS_KEY: base64.b64encode(checksums.tobytes()).decode()}
+    final = _empty_metadata(schema, texts)
+    final.append_row_groups(metadata)
+    written = pa.BufferOutputStream()
+    final.write_metadata_file(written)
+    footer = written.getvalue().slice(len(MAGIC))
+    return SealedFile(
+        payload=b"".join((memoryview(body.slice(0, footer_at)), memoryview(footer))),
+        footer_crc=google_crc32c.value(footer),
+        metadata=final,
+    )
+
+
+def _empty_metadata(schema: pa.Schema, texts: dict[str, str]) -> pq.FileMetaData:
+    sink = pa.BufferOutputStream()
+    writer = pq.ParquetWriter(
+        sink, schema, version="2.6", store_schema=False, store_decimal_as_integer=True
+    )
+    writer.add_key_value_metadata(texts)
+    writer.close()
+    return pq.read_metadata(pa.BufferReader(sink.getvalue()))
+
+
+def _footer_length(body: pa.Buffer) -> int:
+    return int.from_bytes(body.slice(body.size - TRAILER_BYTES, 4).to_pybytes(), "little")
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkPlaces:
+    """Where each chunk begins and how long it is: a line per row group, a place per leaf."""
+
+    starts: Offsets
+    lengths: Offsets
+
+
+def chunk_places(metadata: pq.FileMetaData) -> ChunkPlaces:
+    """Read where the chunks of a file are, unchecked."""
+    shape = (metadata.num_row_groups, metadata.num_columns)
+    starts = np.zeros(shape, np.int64)
+    lengths = np.zeros(shape, np.int64)
+    # As many turns as chunks; each is a few microseconds.
+    for group in range(shape[0]):
+        row_group = metadata.row_group(group)
+        for at in range(shape[1]):
+            chunk = row_group.column(at)
+            start = chunk.data_page_offset
+            dictionary = chunk.dictionary_page_offset
+            starts[group, at] = start if not dictionary else min(start, dictionary)
+            lengths[group, at] = chunk.total_compressed_size
+    return ChunkPlaces(starts, lengths)
+
+
+class OpenFooter:
+    """The footer of a data file, checked against what its Version says (P1, P3)."""
+
+    def __init__(self, file: DataFile, path: str, footer: bytes) -> None:
+        self._file = file
+        self._path = path
+        self._footer = footer
+
+    @classmethod
+    def read(cls, file: DataFile, *, store: ObjectStore, paths: TablePaths) -> "OpenFooter":
+        """Fetch the end of a data file; raises NotFound, or Corruption for other bytes."""
+        path = join_path(paths.root, file.path)
+        start = max(0, file.file_bytes - _TAIL_BYTES)
+        # One byte more than there should be: a file that is too long shows too.
+        tail = store.get_range(path, start=start, length=file.file_bytes - start + 1)
+        if len(tail) != file.file_bytes - start:
+            raise Corruption(
+                f"P1: data file has not the {file.file_bytes} bytes it was written with",
+                path=path,
+                hint="Restore it from a copy, or roll back to a Version without it",
+            )
+        length = TRAILER_BYTES + int.from_bytes(tail[-TRAILER_BYTES:-4], "little")
+        if tail[-4:] != MAGIC or length + len(MAGIC) > file.file_bytes:
+            raise Corruption("P1: data file does not end as Parquet does", path=path)
+        if length > len(tail):
+            tail = store.get_range(path, start=file.file_bytes - length, length=length)
+        footer = tail[-length:]
+        if file.footer_crc and google_crc32c.value(footer) != file.footer_crc:
+            raise Corruption(
+                "P1: data file has a damaged footer", path=path, offset=file.file_bytes - length
+            )
+        return cls(file, path, footer)
+
+    @property
+    def offset(self) -> int:
+        """Where the footer begins in the file."""
+        return self._file.file_bytes - len(self._footer)
+
+    @cached_property
+    def metadata(self) -> pq.FileMetaData:
+        """What Parquet says about the file; raises Corruption."""
+        try:
+            metadata = pq.read_metadata(pa.BufferReader(MAGIC + self._footer))
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise Corruption(
+                f"footer of the data file cannot be read: {error}", path=self._path
+            ) from error
+        if metadata.num_rows != self._file.row_count:
+            raise Corruption(
+                f"P3: data file has {metadata.num_rows} rows instead of {self._file.row_count}",
+                path=self._path,
+            )
+        return metadata
+
+    @cached_property
+    def group_starts(self) -> tuple[int, ...]:
+        """Position of the first row of each group, and the number of rows; raises Corruption."""
+        metadata = self.metadata
+        starts = [0]
+        for group in range(metadata.num_row_groups):
+            rows = metadata.row_group(group).num_rows
+            if rows <= 0:
+                raise Corruption(f"P4: a row group has {rows} rows", path=self._path)
+            starts.append(starts[-1] + rows)
+        if starts[-1] != metadata.num_rows:
+            raise Corruption(
+                f"P3: row groups have {starts[-1]} rows instead of {metadata.num_rows}",
+                path=self._path,
+            )
+        return tuple(starts)
+
+    @cached_property
+    def chunks(self) -> ChunkPlaces:
+        """Where the chunks are, all inside the file; raises Corruption."""
+        places = chunk_places(self.metadata)
+        starts, lengths = places.starts, places.lengths
+        # Both are below 2^63, so compare without adding.
+        is_inside = (starts >= len(MAGIC)) & (lengths >= 0) & (lengths <= self.offset - starts)
+        if not is_inside.all():
+            raise Corruption("P4: a chunk of the data file lies outside of it", path=self._path)
+        return places
+
+    @cached_property
+    def checksums(self) -> npt.NDArray[np.uint32] | None:
+        """Checksums of the chunks, then of what follows them; None in files of others."""
+        texts = self.metadata.metadata or {}
+        text = texts.get(_CHECKSUMS_KEY.encode())
+        if text is None:
+            return None
+        try:
+            found = np.frombuffer(base64.b64decode(text, validate=True), "<u4")
+        except (binascii.Error, ValueError) as error:
+            raise Corruption(
+                "checksums of the data file cannot be read", path=self._path
+            ) from error
+        if len(found) != self.chunks.starts.size + 1:
+            raise Corruption(
+                f"data file has {len(found)} checksums for {self.chunks.starts.size} chunks",
+                path=self._path,
+            )
+        return found.astype(np.uint32, copy=False)

@@ -1,0 +1,427 @@
+"""DataFileReader: one open data file: single rows, many rows, ranges, and where keys are.
+
+Rows come from one of two places, and are the same in both:
+
+    index file    rows of a Dual file, mapped into memory: nothing is decoded
+    data file     whole row groups, decoded; those of point reads are kept in the group cache
+
+The key index comes from the index file. One that is missing, damaged, or of another file is no
+error: keys are read from the data file and indexed anew, and rows too come from there.
+
+R1  Opening compares size and footer checksum with what the Version says of the file.
+R2  Whatever byte is damaged, a read gives the rows that were written, or raises Corruption.
+R3  A position that `find` gives was compared with the row's own key, unless words are exact.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from threading import Lock
+from typing import Final, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from neve.errors import Corruption, InvalidArgument, NotFound, SchemaMismatch
+from neve.model.data_file import DataFile, FileFormat
+from neve.model.key_column import KeyArray
+from neve.model.key_encoding import KeyEncoder
+from neve.model.schema import TableSchema
+from neve.observability.metrics import (
+    SSTABLE_GROUPS_DECODED,
+    SSTABLE_INDEX_REBUILDS,
+    NoRecorder,
+    Recorder,
+)
+from neve.sstable.data_file_footer import OpenFooter
+from neve.sstable.group_cache import CachedGroup, GroupCache
+from neve.sstable.index_file import INDEX_SUFFIX, IndexFile, open_index_file
+from neve.sstable.key_arrays import key_at, keys_ascend, same_keys
+from neve.sstable.key_index import KeyIndex
+from neve.sstable.parquet_groups import ParquetGroups, one_batch
+from neve.sstable.row_cells import Row, RowCells, RowGetter
+from neve.sstable.search_words import SearchWords, Words
+from neve.storage.mapped_object import map_object
+from neve.storage.object_store import ObjectStore
+from neve.storage.table_paths import TablePaths, split_path
+
+Positions: TypeAlias = npt.NDArray[np.int64]
+Side: TypeAlias = Literal["left", "right"]
+
+
+class DataFileReader:
+    """An immutable file; safe for many threads: what two make at once is the same."""
+
+    def __init__(
+        self,
+        file: DataFile,
+        *,
+        store: ObjectStore,
+        paths: TablePaths,
+        schema: TableSchema,
+        encoder: KeyEncoder,
+        words: SearchWords,
+        group_cache: GroupCache,
+        recorder: Recorder | None = None,
+    ) -> None:
+        """Open a file of this schema, its own; raises NotFound, Corruption (R1)."""
+        # Fixed at construction.
+        self.file: Final = file
+        self._store = store
+        self._paths = paths
+        self._schema = schema
+        self._encoder = encoder
+        self._words = words
+        self._recorder = NoRecorder() if recorder is None else recorder
+        self._key_names = list(encoder.names)
+        self._cells = RowCells(schema)
+        # Safe on its own.
+        self._cache = group_cache
+        self._footer = OpenFooter.read(file, store=store, paths=paths)
+        # Made when first needed. Guarded by _lock: whether the index file is of any use.
+        self._lock = Lock()
+        self._is_index_open = False
+        self._index: IndexFile | None = None
+        self._has_index_rows = False
+        self._key_index: KeyIndex | None = None
+        self._getters: dict[int, RowGetter] = {}
+        self._uniform_rows = 0
+
+    # Groups
+
+    @property
+    def group_count(self) -> int:
+        """Number of row groups."""
+        return len(self._starts) - 1
+
+    @property
+    def group_rows(self) -> int:
+        """Rows of every group but the last; of the largest one in files of others."""
+        starts = self._starts
+        return self._uniform_rows or max(np.diff(starts).tolist(), default=1)
+
+    def group(self, n: int) -> pa.RecordBatch:
+        """Give a row group with all columns in the file's schema; raises Corruption."""
+        if self._rows_are_mapped:
+            batch = self._mapped_group(n)
+            if batch is not None:
+                return batch
+        return self._cached_group(n).batch
+
+    def read(
+        self,
+        columns: Sequence[str] | None,
+        *,
+        start: int,
+        stop: int,
+        use_threads: bool = True,
+    ) -> pa.Table:
+        """Give rows from `start` up to `stop` with these columns, None for all.
+
+        Raises NotFound for a column the file has not, Corruption.
+        """
+        if not 0 <= start <= stop <= self.file.row_count:
+            raise InvalidArgument(
+                f"rows {start} to {stop} of a file of {self.file.row_count}",
+                path=self.file.path,
+                hint="Ask for rows that are there",
+            )
+        names = self._names(columns)
+        if start == stop:
+            return self._arrow_schema(names).empty_table()
+        groups = range(self._group_of(start), self._group_of(stop - 1) + 1)
+        table = self._read_mapped(groups, names)
+        if table is None:
+            # Without columns only the number of rows is asked for, and the key tells it.
+            table = self._parquet.read(groups, names or self._key_names, use_threads=use_threads)
+            table = table.select(names)
+        return table.slice(start - self._starts[groups[0]], stop - start)
+
+    def take(self, positions: Positions, columns: Sequence[str] | None) -> pa.Table:
+        """Give the rows at these positions, in their order, with these columns, None for all."""
+        names = self._names(columns)
+        if not len(positions):
+            return self._arrow_schema(names).empty_table()
+        return self._take(positions, names, self.group)
+
+    # Keys
+
+    @property
+    def key_index(self) -> KeyIndex:
+        """Where keys are; made from the data file when the index file is of no use."""
+        if self._key_index is None:
+            self._key_index = self._open_key_index()
+        return self._key_index
+
+    def find(self, key: bytes) -> int:
+        """Give the position of a key's row, or -1."""
+        return self.find_word(key, self._words.word(key))
+
+    def find_word(self, key: bytes, word: int) -> int:
+        """Give the position of a key's row, or -1, where the key's word is known."""
+        index = self._key_index
+        if index is None:
+            index = self.key_index
+        if index.is_exact:
+            return index.find_one(word)
+        # Candidates are nearly always none or one.
+        for position in index.candidates(word):
+            if self._key_at(position) == key:
+                return position
+        return -1
+
+    def find_many(self, keys: KeyArray, words: Words) -> tuple[Positions, Positions]:
+        """Find the rows of keys in any order: places of the keys that are here, and positions.
+
+        `words` are the words of the keys. Places ascend.
+        """
+        places, positions = self.key_index.find_many(words)
+        if self.key_index.is_exact or not len(places):
+            return places, positions
+        is_same = same_keys(self.keys_at(positions), keys.take(places))
+        return places[is_same], positions[is_same]
+
+    def positions_of(self, keys: KeyArray) -> Positions:
+        """Give the positions of the rows that have one of these keys, ascending."""
+        _, positions = self.find_many(keys, self._words.words(keys))
+        return np.unique(positions)
+
+    def keys_at(self, positions: Positions) -> KeyArray:
+        """Give the keys of the rows at these positions, in their order."""
+        if not len(positions):
+            rows = self._arrow_schema(self._key_names).empty_table()
+        else:
+            rows = self._take(positions, self._key_names, self._key_group)
+        return self._encoder.encode_arrays([rows.column(name) for name in self._key_names])
+
+    def key_bound(self, key: bytes, *, side: Side) -> int:
+        """Give the position of the first row whose key is not below `key`; right: is above it.
+
+        `key` may be any bytes, such as the bound of a range.
+        """
+        index = self.key_index
+        if index.is_exact:
+            return index.lower_bound(self._words.first_word(key, after=side == "right"))
+        # Group by group first, so that of few groups the keys are decoded.
+        low, high = 0, self.group_count
+        while low < high:
+            middle = (low + high) // 2
+            if self._is_before(self._starts[middle], key, side):
+                low = middle + 1
+            else:
+                high = middle
+        start, stop = self._starts[max(low - 1, 0)], self._starts[low]
+        while start < stop:
+            middle = (start + stop) // 2
+            if self._is_before(middle, key, side):
+                start = middle + 1
+            else:
+                stop = middle
+        return start
+
+    # Rows
+
+    def row(self, position: int) -> Row:
+        """Give one row as Python values, those of `neve.model.row_codec`."""
+        rows = self._uniform_rows
+        if rows:
+            n, i = divmod(position, rows)
+        else:
+            n = self._group_of(position)
+            i = position - self._starts[n]
+        get = self._getters.get(n)
+        return self._getter(n)(i) if get is None else get(i)
+
+    def verify(self) -> None:
+        """Read the whole file and check all that is known of it; raises Corruption naming it.
+
+        1. Size and footer (R1), checksums of all bytes.
+        2. Every row can be decoded, and there are as many as there should be.
+        3. Keys ascend, from the first to the last that the Version says.
+        """
+        OpenFooter.read(self.file, store=self._store, paths=self._paths)
+        self._parquet.verify()
+        last: bytes | None = None
+        for n in range(self.group_count):
+            rows = self._parquet.read(range(n, n + 1), self._schema.arrow_schema.names)
+            keys = self._encoder.encode_arrays([rows.column(name) for name in self._key_names])
+            first = key_at(keys, 0)
+            if last is None and first != self.file.key_min:
+                raise self._damage("first key of the data file is not its lowest key")
+            if (last is not None and first <= last) or not keys_ascend(keys):
+                raise self._damage(f"keys do not ascend in row group {n}")
+            last = key_at(keys, -1)
+        if last != self.file.key_max:
+            raise self._damage("last key of the data file is not its highest key")
+
+    # Where rows come from
+
+    @cached_property
+    def _starts(self) -> tuple[int, ...]:
+        """Position of the first row of each group, and the number of rows."""
+        starts = self._footer.group_starts
+        rows = starts[1] if len(starts) > 1 else 0
+        is_uniform = all(start == n * rows for n, start in enumerate(starts[:-1]))
+        self._uniform_rows = rows if is_uniform and starts[-1] <= (len(starts) - 1) * rows else 0
+        return starts
+
+    @cached_property
+    def _parquet(self) -> ParquetGroups:
+        return ParquetGroups(
+            self._footer,
+            file=self.file,
+            schema=self._schema,
+            store=self._store,
+            paths=self._paths,
+        )
+
+    @property
+    def _rows_are_mapped(self) -> bool:
+        if not self._is_index_open:
+            self._open_index()
+        return self._has_index_rows
+
+    def _group_of(self, position: int) -> int:
+        return bisect_right(self._starts, position) - 1
+
+    def _open_index(self) -> IndexFile | None:
+        """Give the index file, opened once; None when it is missing or of no use."""
+        with self._lock:
+            if self._is_index_open:
+                return self._index
+            _, name = split_path(self.file.path)
+            path = self._paths.index_file(name.removesuffix(".parquet"), INDEX_SUFFIX)
+            try:
+                content = map_object(self._store, path)
+                index = open_index_file(content, file=self.file, words=self._words)
+                is_dual = self.file.format is FileFormat.DUAL and index.has_rows
+                # Rows of another schema, or other groups, could not stand in for those of the file.
+                self._has_index_rows = (
+                    is_dual
+                    and index.group_rows == self.group_rows
+                    and index.schema.equals(self._schema.arrow_schema)
+                )
+                self._index = index
+            except (NotFound, Corruption):
+                self._recorder.add(SSTABLE_INDEX_REBUILDS, 1)
+            self._is_index_open = True
+            return self._index
+
+    def _open_key_index(self) -> KeyIndex:
+        index = self._open_index()
+        if index is not None:
+            try:
+                return index.key_index
+            except Corruption:
+                self._recorder.add(SSTABLE_INDEX_REBUILDS, 1)
+        rows = self._parquet.read(range(self.group_count), self._key_names)
+        keys = self._encoder.encode_arrays([rows.column(name) for name in self._key_names])
+        return KeyIndex.build(keys, self._words)
+
+    def _mapped_group(self, n: int) -> pa.RecordBatch | None:
+        """Give a group out of the index file; None when it is damaged, and from then on."""
+        assert self._index is not None
+        try:
+            return self._index.group(n)
+        except Corruption:
+            self._recorder.add(SSTABLE_INDEX_REBUILDS, 1)
+            self._has_index_rows = False
+            return None
+
+    def _read_mapped(self, groups: range, names: Sequence[str]) -> pa.Table | None:
+        if not self._rows_are_mapped:
+            return None
+        batches: list[pa.RecordBatch] = []
+        for n in groups:
+            batch = self._mapped_group(n)
+            if batch is None:
+                return None
+            batches.append(batch)
+        return pa.Table.from_batches(batches).select(names)
+
+    def _cached_group(self, n: int) -> CachedGroup:
+        return self._cache.load(
+            self.file.path, n, lambda: self._decode(n, self._schema.arrow_schema.names)
+        )
+
+    def _key_group(self, n: int) -> pa.RecordBatch:
+        """Give a group that has the key columns, and perhaps others."""
+        if self._rows_are_mapped:
+            batch = self._mapped_group(n)
+            if batch is not None:
+                return batch
+        whole = self._cache.find(self.file.path, n)
+        if whole is not None:
+            return whole.batch
+        return self._cache.load(
+            self.file.path, n, lambda: self._decode(n, self._key_names), keys_only=True
+        ).batch
+
+    def _decode(self, n: int, names: Sequence[str]) -> pa.RecordBatch:
+        self._recorder.add(SSTABLE_GROUPS_DECODED, 1)
+        return one_batch(self._parquet.read(range(n, n + 1), names))
+
+    def _getter(self, n: int) -> RowGetter:
+        if self._rows_are_mapped:
+            batch = self._mapped_group(n)
+            if batch is not None:
+                self._getters[n] = self._cells.bind(batch)
+                return self._getters[n]
+        # Held by the cache alone, so that it can let go of the group.
+        cached = self._cached_group(n)
+        if cached.read_row is None:
+            cached.read_row = self._cells.bind(cached.batch)
+        return cached.read_row
+
+    def _take(
+        self,
+        positions: Positions,
+        names: Sequence[str],
+        group: Callable[[int], pa.RecordBatch],
+    ) -> pa.Table:
+        starts = np.array(self._starts)
+        numbers = np.searchsorted(starts, positions, side="right") - 1
+        order = np.argsort(numbers, kind="stable")
+        touched, firsts = np.unique(numbers[order], return_index=True)
+        ends = [*firsts[1:].tolist(), len(positions)]
+        pieces: list[pa.RecordBatch] = []
+        # As many turns as groups that hold one of the positions.
+        for n, first, end in zip(touched.tolist(), firsts.tolist(), ends, strict=True):
+            places = positions[order[first:end]] - starts[n]
+            pieces.append(group(n).select(names).take(places))
+        table = pa.Table.from_batches(pieces)
+        if (order[:-1] < order[1:]).all():
+            return table
+        back = np.empty(len(order), np.int64)
+        back[order] = np.arange(len(order))
+        return table.take(back)
+
+    def _key_at(self, position: int) -> bytes:
+        if self._rows_are_mapped:
+            try:
+                row = self.row(position)
+                return self._encoder.encode([row[name] for name in self._key_names])
+            except SchemaMismatch:
+                # A date or moment that Python cannot hold: Arrow can.
+                pass
+        return key_at(self.keys_at(np.array([position])), 0)
+
+    def _is_before(self, position: int, key: bytes, side: Side) -> bool:
+        found = self._key_at(position)
+        return found < key or (side == "right" and found == key)
+
+    def _names(self, columns: Sequence[str] | None) -> list[str]:
+        if columns is None:
+            return list(self._schema.arrow_schema.names)
+        return [self._schema.column(name).name for name in columns]
+
+    def _arrow_schema(self, names: Sequence[str]) -> pa.Schema:
+        return pa.schema([self._schema.arrow_schema.field(name) for name in names])
+
+    def _damage(self, message: str) -> Corruption:
+        return Corruption(
+            message,
+            path=f"{self._paths.root}/{self.file.path}",
+            hint="Restore it from a copy, or roll back to a Version without it",
+        )

@@ -1,0 +1,183 @@
+"""Bytes of one deletion vector: the positions of a data file's rows that are no longer live.
+
+    blob of type deletion-vector-v1
+    ┌────────────┬─────────────┬────────┬────────────┐
+    │ length u32 │ D1 D3 39 64 │ vector │ CRC-32 u32 │  length and checksum big-endian
+    └────────────┴─────────────┴────────┴────────────┘
+                 └─ length bytes, checked ─┘
+
+    vector, little-endian
+    ┌───────────┬─────────────────────────────────────────┐
+    │ count u64 │ count × { high u32, 32-bit bitmap }     │  high parts ascending
+    └───────────┴─────────────────────────────────────────┘
+
+A position is `high << 32 | low`; a bitmap holds the low parts in Roaring's portable format. neve
+writes no bitmap without positions, and encodes runs. Others write empty bitmaps too.
+
+D1  The length counts magic and vector, and the blob is exactly 8 bytes longer.
+D2  The checksum is CRC-32 (IEEE) of magic and vector.
+D3  The vector ends with its last bitmap; positions are below 2^63.
+D4  A vector marks as many rows as whoever refers to it says, all of them rows of its data file.
+
+Bytes that break a rule are Corruption; nothing is allocated by a number before it was checked.
+"""
+
+import struct
+import zlib
+from array import array
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+from pyroaring import BitMap64
+
+from neve.errors import Corruption, LimitExceeded
+from neve.model.data_file import DataFile, VectorRef
+from neve.storage.object_store import ObjectStore
+from neve.storage.table_paths import TablePaths, join_path
+
+_MAGIC: Final = b"\xd1\xd3\x39\x64"  # on disk: never change
+_U32: Final = struct.Struct(">I")  # on disk: never change
+_COUNT: Final = struct.Struct("<Q")  # on disk: never change
+_HEAD_BYTES: Final = _U32.size + len(_MAGIC)
+
+# An empty 32-bit bitmap: high part, cookie, number of containers.
+_EMPTY_BITMAP_BYTES: Final = 12
+
+_POSITIONS_END: Final = 1 << 63
+
+VECTOR_BYTES_MIN: Final = _HEAD_BYTES + _COUNT.size + _U32.size
+# Room for a thousand million rows, however the marked ones are spread.
+VECTOR_BYTES_MAX: Final = 128 << 20
+
+# The magic of a Puffin file, before which no blob can begin.
+_OFFSET_MIN: Final = 4
+
+
+def encode_vector(positions: BitMap64) -> bytes:
+    """Give the blob of a vector; equal positions give equal bytes."""
+    compact = positions.copy()
+    compact.run_optimize()
+    checked = _MAGIC + compact.serialize()
+    blob_bytes = len(checked) + 2 * _U32.size
+    if blob_bytes > VECTOR_BYTES_MAX:
+        raise LimitExceeded(
+            f"a deletion vector of {blob_bytes:,} bytes is too large",
+            limit=VECTOR_BYTES_MAX,
+            actual=blob_bytes,
+            hint="Write smaller data files, or compact the file whose rows are marked",
+        )
+    return b"".join((_U32.pack(len(checked)), checked, _U32.pack(zlib.crc32(checked))))
+
+
+def decode_vector(blob: bytes, *, path: str | None = None, offset: int = 0) -> BitMap64:
+    """Give the positions in a blob, which begins at `offset` of `path`; raises Corruption."""
+    if not VECTOR_BYTES_MIN <= len(blob) <= VECTOR_BYTES_MAX:
+        raise Corruption(
+            f"a deletion vector cannot have {len(blob):,} bytes", path=path, offset=offset
+        )
+    (length,) = _U32.unpack_from(blob)
+    if length != len(blob) - 2 * _U32.size:
+        raise Corruption(
+            f"the deletion vector says it has {length:,} bytes, but has "
+            f"{len(blob) - 2 * _U32.size:,}",
+            path=path,
+            offset=offset,
+        )
+    if blob[_U32.size : _HEAD_BYTES] != _MAGIC:
+        raise Corruption("no deletion vector begins here", path=path, offset=offset)
+    checked = memoryview(blob)[_U32.size : -_U32.size]
+    (checksum,) = _U32.unpack_from(blob, len(blob) - _U32.size)
+    if zlib.crc32(checked) != checksum:
+        raise Corruption("the checksum of a deletion vector is wrong", path=path, offset=offset)
+    return _read_bitmaps(bytes(checked[len(_MAGIC) :]), path, offset + _HEAD_BYTES)
+
+
+def read_vector(
+    store: ObjectStore, paths: TablePaths, ref: VectorRef, *, row_count: int | None = None
+) -> BitMap64:
+    """Read the vector that a Version refers to; raises Corruption, or NotFound for its file.
+
+    With `row_count`, that of the data file, a position behind its last row is Corruption too.
+    """
+    path = join_path(paths.root, ref.path)
+    if ref.offset < _OFFSET_MIN or not VECTOR_BYTES_MIN <= ref.length <= VECTOR_BYTES_MAX:
+        raise Corruption(
+            f"no deletion vector of {ref.length:,} bytes can begin at byte {ref.offset:,}",
+            path=path,
+            hint="What refers to the vector is damaged: look at the table's manifest",
+        )
+    blob = store.get_range(path, start=ref.offset, length=ref.length)
+    if len(blob) != ref.length:
+        raise Corruption(
+            f"the file ends {ref.length - len(blob):,} bytes before its deletion vector does",
+            path=path,
+            offset=ref.offset,
+        )
+    positions = decode_vector(blob, path=path, offset=ref.offset)
+    check_marked(positions, ref, row_count=row_count, path=path)
+    return positions
+
+
+def check_marked(
+    positions: BitMap64, ref: VectorRef, *, row_count: int | None, path: str | None = None
+) -> None:
+    """Raise Corruption when a vector does not fit what refers to it (D4)."""
+    if len(positions) != ref.cardinality:
+        raise Corruption(
+            f"the deletion vector marks {len(positions):,} rows, not {ref.cardinality:,}",
+            path=path or ref.path,
+            offset=ref.offset,
+        )
+    if row_count is not None and positions and positions.max() >= row_count:
+        raise Corruption(
+            f"the deletion vector marks row {positions.max():,} of {row_count:,}",
+            path=path or ref.path,
+            offset=ref.offset,
+        )
+
+
+def bitmap_of(positions: npt.NDArray[np.int64]) -> BitMap64:
+    """Give positions as a bitmap; they may be in any order and repeat."""
+    assert not len(positions) or positions.min() >= 0
+    # The bitmap takes an array of the standard library as a whole, anything else one by one.
+    return BitMap64(array("Q", positions.astype(np.uint64, copy=False).tobytes()))
+
+
+def positions_in(bitmap: BitMap64) -> npt.NDArray[np.int64]:
+    """Give the positions of a bitmap, ascending; all of them are below 2^63."""
+    return np.frombuffer(bitmap.to_array(), dtype=np.int64)
+
+
+def keep_mask(positions: BitMap64, file: DataFile) -> npt.NDArray[np.bool_]:
+    """Give True for each row of a file that no position marks; raises Corruption for others."""
+    # First, so that a few bytes of runs never become an array of their length.
+    if positions and positions.max() >= file.row_count:
+        raise Corruption(
+            f"row {positions.max():,} of {file.row_count:,} is marked as deleted", path=file.path
+        )
+    mask = np.ones(file.row_count, dtype=np.bool_)
+    mask[positions_in(positions)] = False
+    return mask
+
+
+def _read_bitmaps(vector: bytes, path: str | None, offset: int) -> BitMap64:
+    try:
+        # Checks what it reads: order and kind of containers, counts, the end of the bytes.
+        positions = BitMap64.deserialize(vector)
+    except ValueError as error:
+        raise Corruption(
+            f"the bitmaps of a deletion vector cannot be read: {error}", path=path, offset=offset
+        ) from error
+    (count,) = _COUNT.unpack_from(vector)
+    rewritten = positions.serialize()
+    (filled,) = _COUNT.unpack_from(rewritten)
+    if len(vector) != len(rewritten) + (count - filled) * _EMPTY_BITMAP_BYTES:
+        raise Corruption(
+            "the bitmaps of a deletion vector do not fill it", path=path, offset=offset
+        )
+    if positions and positions.max() >= _POSITIONS_END:
+        raise Corruption(
+            f"a deletion vector marks row {positions.max():,}", path=path, offset=offset
+        )
+    return positions

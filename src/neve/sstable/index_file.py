@@ -1,0 +1,332 @@
+"""Bytes of an index file: the key index of one data file and, for a Dual file, its rows as Arrow.
+
+Everything is little-endian; offsets count from the beginning of the file. Head, sections and groups
+begin at multiples of 64, with zeros between them.
+
+    file
+    ┌──────┬───────┬───────────┬────────┬────────┬─────────┬─────────┬───
+    │ head │ words │ positions │ schema │ groups │ group 0 │ group 1 │ …
+    └──────┴───────┴───────────┴────────┴────────┴─────────┴─────────┴───
+             hashed words only ┘└ only where the file holds the rows
+
+    head, 132 bytes
+    ┌─────────────────┬────────────────────────────────────────────────────────┐
+    │ magic 8 bytes   │ NEVEINDX                                               │
+    │ version u32     │ 1                                                      │
+    │ key width u32   │ bytes of a key that is its own word; 0: words hashed   │
+    │ file bytes u64  │ of this file                                           │
+    │ data bytes u64  │ of the data file                                       │
+    │ row count u64   │ of the data file                                       │
+    │ group rows u32  │ rows of each group but the last; 0: no rows are here   │
+    │ footer crc u32  │ of the data file                                       │
+    │ 4 × section     │ words, positions, schema, groups: offset u64,          │
+    │                 │ length u64, crc u32                                    │
+    │ crc u32         │ of all of the head before it                           │
+    └─────────────────┴────────────────────────────────────────────────────────┘
+
+    words       u64 × row count, ascending              positions   u32 × row count
+    schema      an Arrow IPC schema message
+    groups      for each group of `group rows` rows: offset u64, length u64, crc u32
+    group       an Arrow IPC record batch message, uncompressed
+
+A section that is not there has offset, length and crc 0. Checksums are CRC32C.
+
+I1  The file belongs to the data file that has its size, row count and footer checksum, and to no
+    other: a head that says otherwise is Corruption.
+I2  Opening checks the head alone. Words and positions are checked when the key index is first asked
+    for, schema and directory when the first group is, a group when it is itself; each once.
+I3  Nothing is taken from bytes whose checksum was not found right before. What then still breaks
+    the rules of the key index or of Arrow is Corruption too: somebody else wrote it.
+I4  An index file is a cache. Whoever meets Corruption here makes it again from the data file.
+"""
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from neve.errors import Corruption
+from neve.model.data_file import DataFile
+from neve.sstable.key_index import KeyIndex
+from neve.sstable.search_words import SearchWords
+
+MAGIC: Final = b"NEVEINDX"  # on disk: never change
+VERSION: Final = 1
+INDEX_SUFFIX: Final = ".index"
+
+_HEAD: Final = struct.Struct("<8sIIQQQII")  # on disk: never change
+_SECTION: Final = struct.Struct("<QQI")  # on disk: never change
+_GROUP: Final = struct.Struct("<QQI")  # on disk: never change
+_CRC: Final = struct.Struct("<I")  # on disk: never change
+_ALIGNMENT: Final = 64  # on disk: never change
+_SECTION_COUNT: Final = 4
+
+HEAD_BYTES: Final = _HEAD.size + _SECTION_COUNT * _SECTION.size + _CRC.size
+assert HEAD_BYTES == 132  # noqa: PLR2004 - the drawing says so
+
+_HINT: Final = "Remove the file: neve makes it again from the data file"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Piece:
+    """A stretch of the file, and the checksum its bytes should have."""
+
+    offset: int
+    length: int
+    crc: int
+
+
+_ABSENT: Final = _Piece(offset=0, length=0, crc=0)
+
+
+def encode_index_file(
+    *,
+    file: DataFile,
+    key_index: KeyIndex,
+    words: SearchWords,
+    groups: Sequence[pa.RecordBatch] = (),
+) -> bytes:
+    """Give the bytes of the index file of `file`; with `groups`, it holds the rows too.
+
+    Groups are all rows of the file in order, in batches of one schema and, but for the last, of one
+    length.
+    """
+    assert key_index.row_count == file.row_count
+    assert key_index.is_exact == words.is_exact
+    assert sum(group.num_rows for group in groups) == (file.row_count if groups else 0)
+    group_rows = groups[0].num_rows if groups else 0
+    assert all(group.num_rows == group_rows for group in groups[:-1])
+    output = _Output()
+    sections = [
+        output.add(_little_endian(key_index.words, "<u8")),
+        _ABSENT
+        if key_index.positions is None
+        else output.add(_little_endian(key_index.positions, "<u4")),
+    ]
+    if groups:
+        sections.append(output.add(groups[0].schema.serialize()))
+        # Before the groups, so that reading starts with one stretch of the file; filled in later.
+        at = output.reserve(len(groups) * _GROUP.size)
+        directory = b"".join(
+            _GROUP.pack(piece.offset, piece.length, piece.crc)
+            for piece in (output.add(group.serialize()) for group in groups)
+        )
+        sections.append(output.fill(at, directory))
+    else:
+        sections += [_ABSENT, _ABSENT]
+    head = _HEAD.pack(
+        MAGIC,
+        VERSION,
+        words.key_width,
+        output.length,
+        file.file_bytes,
+        file.row_count,
+        group_rows,
+        file.footer_crc,
+    ) + b"".join(_SECTION.pack(each.offset, each.length, each.crc) for each in sections)
+    output.fill(0, head + _CRC.pack(google_crc32c.value(head)))
+    return output.joined()
+
+
+def _little_endian(numbers: npt.NDArray[np.unsignedinteger], kind: str) -> pa.Buffer:
+    return pa.py_buffer(np.ascontiguousarray(numbers, kind).data)
+
+
+class _Output:
+    """Pieces of a file in order, each at its aligned place; copied once, when joined."""
+
+    def __init__(self) -> None:
+        self._pieces: list[pa.Buffer | bytes] = []
+        self._numbers: dict[int, int] = {}
+        self.length = 0
+        self.reserve(HEAD_BYTES)
+
+    def add(self, piece: pa.Buffer | bytes) -> _Piece:
+        offset = self.reserve(len(piece))
+        return self.fill(offset, piece)
+
+    def reserve(self, length: int) -> int:
+        """Keep room for a piece that is filled in later; gives its offset."""
+        padding = -self.length % _ALIGNMENT
+        offset = self.length + padding
+        self._pieces += [bytes(padding), b""]
+        self._numbers[offset] = len(self._pieces) - 1
+        self.length = offset + length
+        return offset
+
+    def fill(self, offset: int, piece: pa.Buffer | bytes) -> _Piece:
+        self._pieces[self._numbers[offset]] = piece
+        return _Piece(offset=offset, length=len(piece), crc=google_crc32c.value(piece))
+
+    def joined(self) -> bytes:
+        joined = b"".join(map(memoryview, self._pieces))
+        assert len(joined) == self.length
+        return joined
+
+
+def open_index_file(buffer: pa.Buffer, *, file: DataFile, words: SearchWords) -> "IndexFile":
+    """Read the head of the index file of `file`; raises Corruption when it is not that (I1, I2)."""
+    if buffer.size < HEAD_BYTES:
+        raise _damage(f"index file has only {buffer.size} bytes", file)
+    head = buffer[:HEAD_BYTES].to_pybytes()
+    magic, version, key_width, length, data_bytes, row_count, group_rows, footer_crc = (
+        _HEAD.unpack_from(head)
+    )
+    if magic != MAGIC:
+        raise _damage("index file begins with other bytes than an index file", file)
+    crc_at = HEAD_BYTES - _CRC.size
+    if google_crc32c.value(head[:crc_at]) != _CRC.unpack_from(head, crc_at)[0]:
+        raise _damage("index file has a damaged head", file)
+    if version != VERSION:
+        raise _damage(f"index file has format {version}, not {VERSION}", file)
+    if length != buffer.size:
+        raise _damage(f"index file of {length} bytes has {buffer.size}", file)
+    if (data_bytes, row_count, footer_crc) != (file.file_bytes, file.row_count, file.footer_crc):
+        raise _damage("I1: index file belongs to another data file", file)
+    if key_width != words.key_width:
+        raise _damage("I1: index file belongs to another kind of key", file)
+    sections = tuple(
+        _Piece(offset=offset, length=size, crc=crc)
+        for offset, size, crc in _SECTION.iter_unpack(head[_HEAD.size : crc_at])
+    )
+    return IndexFile(buffer, file=file, words=words, sections=sections, group_rows=group_rows)
+
+
+class IndexFile:
+    """An open index file; safe for many threads: what two check at once gives the same."""
+
+    __slots__ = (
+        "_batches",
+        "_buffer",
+        "_file",
+        "_is_exact",
+        "_key_index",
+        "_places",
+        "_schema",
+        "_sections",
+        "group_count",
+        "group_rows",
+    )
+
+    def __init__(
+        self,
+        buffer: pa.Buffer,
+        *,
+        file: DataFile,
+        words: SearchWords,
+        sections: tuple[_Piece, ...],
+        group_rows: int,
+    ) -> None:
+        # Fixed at construction.
+        self.group_rows: Final = group_rows
+        """Rows of each group but the last; 0 without rows."""
+        self.group_count: Final = -(-file.row_count // group_rows) if group_rows else 0
+        self._buffer: Final = buffer
+        self._file: Final = file
+        self._is_exact: Final = words.is_exact
+        self._sections: Final = sections
+        # Made when first needed, from bytes that never change.
+        self._key_index: KeyIndex | None = None
+        self._schema: pa.Schema | None = None
+        self._places: tuple[_Piece, ...] | None = None
+        self._batches: dict[int, pa.RecordBatch] = {}
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether the file holds the rows besides the key index."""
+        return self.group_rows > 0
+
+    @property
+    def key_index(self) -> KeyIndex:
+        """The key index; raises Corruption."""
+        if self._key_index is None:
+            self._key_index = self._read_key_index()
+        return self._key_index
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Arrow schema of the groups, of a file that has rows; raises Corruption."""
+        assert self.has_rows
+        if self._schema is None:
+            section = self._checked(self._sections[2], what="schema")
+            try:
+                self._schema = pa.ipc.read_schema(section)
+            except (pa.ArrowException, OSError, ValueError) as error:
+                raise self._damage(f"I3: index file has no readable schema: {error}") from error
+        return self._schema
+
+    def group(self, number: int) -> pa.RecordBatch:
+        """Give the rows of one group of a file that has rows; raises Corruption."""
+        batch = self._batches.get(number)
+        if batch is None:
+            batch = self._batches[number] = self._read_group(number)
+        return batch
+
+    def _read_key_index(self) -> KeyIndex:
+        rows = self._file.row_count
+        words = self._numbers(self._sections[0], "<u8", count=rows, what="words")
+        positions = None
+        if not self._is_exact:
+            positions = self._numbers(self._sections[1], "<u4", count=rows, what="positions")
+        try:
+            return KeyIndex.checked(
+                words.astype(np.uint64, copy=False),
+                None if positions is None else positions.astype(np.uint32, copy=False),
+            )
+        except Corruption as error:
+            raise self._damage(error.message) from error
+
+    def _numbers(
+        self, piece: _Piece, kind: str, *, count: int, what: str
+    ) -> npt.NDArray[np.unsignedinteger]:
+        section = self._checked(piece, what=what)
+        if piece.length != count * np.dtype(kind).itemsize:
+            raise self._damage(
+                f"I3: index file has {piece.length} bytes of {what} for {count} rows"
+            )
+        numbers = np.frombuffer(memoryview(section), kind)
+        # Bytes that were read, not mapped, may begin anywhere.
+        return numbers if numbers.flags.aligned else numbers.copy()
+
+    def _read_group(self, number: int) -> pa.RecordBatch:
+        assert 0 <= number < self.group_count
+        schema = self.schema
+        if self._places is None:
+            section = self._checked(self._sections[3], what="directory of groups")
+            if section.size != self.group_count * _GROUP.size:
+                raise self._damage("I3: index file has another number of groups than its rows need")
+            self._places = tuple(
+                _Piece(offset=offset, length=length, crc=crc)
+                for offset, length, crc in _GROUP.iter_unpack(section.to_pybytes())
+            )
+        message = self._checked(self._places[number], what=f"group {number}")
+        rows = min(self.group_rows, self._file.row_count - number * self.group_rows)
+        try:
+            batch: pa.RecordBatch = pa.ipc.read_record_batch(message, schema)
+            batch.validate(full=True)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise self._damage(f"I3: index file has no rows in group {number}: {error}") from error
+        if batch.num_rows != rows:
+            raise self._damage(f"I3: group {number} has {batch.num_rows} rows instead of {rows}")
+        return batch
+
+    def _checked(self, piece: _Piece, *, what: str) -> pa.Buffer:
+        """Give the bytes of a piece, once their checksum was found right."""
+        if piece.offset + piece.length > self._buffer.size:
+            raise self._damage(f"I3: index file ends before its {what}", offset=piece.offset)
+        found = self._buffer.slice(piece.offset, piece.length)
+        if google_crc32c.value(found) != piece.crc:
+            raise self._damage(f"index file has damaged {what}", offset=piece.offset)
+        return found
+
+    def _damage(self, message: str, *, offset: int | None = None) -> Corruption:
+        return _damage(message, self._file, offset=offset)
+
+
+def _damage(message: str, file: DataFile, *, offset: int | None = None) -> Corruption:
+    return Corruption(f"{message} (index of {file.path})", offset=offset, hint=_HINT)

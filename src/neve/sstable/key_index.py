@@ -1,0 +1,191 @@
+"""KeyIndex: where the keys of one data file lie, as a sorted array of search words.
+
+    exact words                      hashed words
+    words     u64, ascending         words      u64, ascending
+    position  is the array index     positions  u32 for each word: 12 bytes a row
+
+X1  Words ascend; exact ones strictly, for a file has one row per key.
+X2  Hashed: of equal words the lower position comes first. Whatever is found is a candidate only.
+X3  A position is below `row_count`.
+
+One key is found in two steps: every 256th word is kept once more as a Python list, where a search
+makes no new numbers, and the stretch of 256 words it leads to is searched in the array. Many keys
+are found by one search with their words in ascending order, which walks through the array once.
+"""
+
+from bisect import bisect_left, bisect_right
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from neve.errors import Corruption, LimitExceeded
+from neve.model.key_column import KeyArray
+from neve.sstable.search_words import SearchWords, Words
+
+Positions: TypeAlias = npt.NDArray[np.int64]
+StoredPositions: TypeAlias = npt.NDArray[np.uint32]
+
+POSITIONS_MAX: Final = 1 << 32
+
+_STRETCH_BITS: Final = 8
+_STRETCH: Final = 1 << _STRETCH_BITS
+_NOWHERE: Final = range(0)
+
+
+class KeyIndex:
+    """The search words of one file; immutable, safe for many threads."""
+
+    __slots__ = ("_fences", "_positions", "_view", "_words", "is_exact", "row_count")
+
+    def __init__(self, words: Words, positions: StoredPositions | None) -> None:
+        """Take arrays that obey X1 to X3: `build` makes such, `checked` makes sure."""
+        # Searching would first copy an array of another type or alignment, each time.
+        assert words.dtype == np.uint64
+        assert words.flags.aligned
+        assert positions is None or positions.dtype == np.uint32
+        self.is_exact: Final = positions is None
+        self.row_count: Final = len(words)
+        self._words: Final = words
+        self._positions: Final = positions
+        self._view: Final = memoryview(words.data)
+        # Made when first needed: two threads that make it at once make the same.
+        self._fences: list[int] | None = None
+
+    @classmethod
+    def build(cls, keys: KeyArray, words: SearchWords) -> "KeyIndex":
+        """Index the keys of a file, which ascend; raises LimitExceeded for more than 2^32 rows."""
+        if len(keys) > POSITIONS_MAX:
+            raise LimitExceeded(
+                f"a data file of {len(keys)} rows",
+                limit=POSITIONS_MAX,
+                actual=len(keys),
+                hint="Write smaller files",
+            )
+        found = words.words(keys)
+        if words.is_exact:
+            return cls(found, None)
+        order = np.argsort(found, kind="stable")
+        return cls(found[order], order.astype(np.uint32))
+
+    @classmethod
+    def checked(cls, words: Words, positions: StoredPositions | None) -> "KeyIndex":
+        """Take arrays that somebody else made; raises Corruption when they break a rule."""
+        before, behind = words[:-1], words[1:]
+        in_order = before < behind if positions is None else before <= behind
+        if not in_order.all():
+            raise Corruption("X1: the words of a key index do not ascend")
+        if positions is not None:
+            if len(positions) != len(words):
+                raise Corruption(
+                    f"X3: a key index has {len(words)} words and {len(positions)} positions"
+                )
+            if len(positions) and int(positions.max()) >= len(words):
+                raise Corruption("X3: a key index leads behind the last row")
+        return cls(words, positions)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays, whether in memory or mapped."""
+        return self._words.nbytes + (0 if self._positions is None else self._positions.nbytes)
+
+    @property
+    def words(self) -> Words:
+        """All words, ascending."""
+        return self._words
+
+    @property
+    def positions(self) -> StoredPositions | None:
+        """Position of the row of each word; None where it is the word's own index."""
+        return self._positions
+
+    def find_one(self, word: int) -> int:
+        """Give the position of the row with this exact word, or -1."""
+        assert self.is_exact, "a hashed word has candidates"
+        at = self._lower(word)
+        # Behind the last word, the view has nothing to compare with.
+        if at < self.row_count and self._view[at] == word:
+            return at
+        return -1
+
+    def candidates(self, word: int) -> range | list[int]:
+        """Give the positions of all rows with this word, ascending."""
+        at = self._lower(word)
+        count, view = self.row_count, self._view
+        if at == count or view[at] != word:
+            return _NOWHERE
+        if self._positions is None:
+            return range(at, at + 1)
+        end = at + 1
+        # Other keys of the same hash are as rare as chance makes them, unless somebody made them.
+        if end < count and view[end] == word:
+            end = bisect_right(view, word, end + 1)
+        found: list[int] = self._positions[at:end].tolist()
+        return found
+
+    def find_many(self, words: Words) -> tuple[Positions, Positions]:
+        """Give all candidates of many words, in any order: place in `words`, and position.
+
+        The pairs ascend by place, and those of one place by position.
+        """
+        assert words.dtype == np.uint64, "a search in another type would copy the whole index"
+        if not self.row_count or not len(words):
+            nothing = np.zeros(0, np.int64)
+            return nothing, nothing
+        if (words[:-1] <= words[1:]).all():
+            return self._find_ascending(words)
+        order = np.argsort(words)
+        places, found = self._find_ascending(words[order])
+        is_unique = bool((places[:-1] != places[1:]).all())
+        places = order[places]
+        if not is_unique:
+            by_place = np.argsort(places, kind="stable")
+            return places[by_place], found[by_place]
+        # Going once over all places costs less than sorting those found.
+        at_place = np.full(len(words), -1)
+        at_place[places] = found
+        places = np.flatnonzero(at_place >= 0)
+        return places, at_place[places]
+
+    def lower_bound(self, word: int) -> int:
+        """Give the position of the first row whose exact word is at least `word`."""
+        assert self.is_exact, "hashed words have no order"
+        return self._lower(word)
+
+    def upper_bound(self, word: int) -> int:
+        """Give the position of the first row whose exact word is above `word`."""
+        assert self.is_exact, "hashed words have no order"
+        return self._lower(word + 1)
+
+    def _lower(self, word: int) -> int:
+        fences = self._fences
+        if fences is None:
+            fences = self._fences = self._words[::_STRETCH].tolist()
+        # So many stretches begin below the word: it lies behind the beginning of the last of them,
+        # or is the beginning of the next.
+        end = bisect_left(fences, word) << _STRETCH_BITS
+        if not end:
+            return 0
+        start = end - _STRETCH + 1
+        return bisect_left(self._view, word, start, min(end, self.row_count))
+
+    def _find_ascending(self, words: Words) -> tuple[Positions, Positions]:
+        starts = self._words.searchsorted(words)
+        hits = np.flatnonzero(self._words[np.minimum(starts, self.row_count - 1)] == words)
+        found = starts[hits]
+        if self._positions is None:
+            return hits, found
+        return self._with_equals(self._positions, hits, found, words[hits])
+
+    def _with_equals(
+        self, positions: StoredPositions, places: Positions, starts: Positions, words: Words
+    ) -> tuple[Positions, Positions]:
+        """Turn the first index of each found word into the positions of all that equal it."""
+        behind = np.minimum(starts + 1, self.row_count - 1)
+        if not ((self._words[behind] == words) & (behind > starts)).any():
+            return places, positions[starts].astype(np.int64)
+        counts = self._words.searchsorted(words, side="right") - starts
+        firsts = np.cumsum(counts) - counts
+        nth = np.arange(int(counts.sum())) - np.repeat(firsts, counts)
+        indexes = np.repeat(starts, counts) + nth
+        return np.repeat(places, counts), positions[indexes].astype(np.int64)

@@ -1,0 +1,229 @@
+"""ParquetGroups: reads row groups of a data file, and lets no damaged byte through.
+
+1. Find the chunks of the wanted columns, and join those that lie next to each other.
+2. Fetch each stretch with one call to the store.
+3. Compare the checksum of each chunk; in files of others, Arrow compares those of the pages.
+4. Let Arrow decode the group out of the fetched bytes, without copying them.
+5. Cast to the schema the file was written with: Parquet forgets a few names of nested types.
+
+Groups are fetched and decoded side by side, so that one waits for the store while others compute.
+Nothing is kept: what is read twice is fetched and checked twice.
+"""
+
+import io
+from bisect import bisect_right
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import google_crc32c
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from neve.errors import Corruption, LimitExceeded
+from neve.model.data_file import DataFile
+from neve.model.schema import TableSchema
+from neve.sstable.data_file_footer import MAGIC, OpenFooter
+from neve.storage.object_store import ObjectStore
+from neve.storage.table_paths import TablePaths, join_path
+
+# Chunks this near to each other are fetched together: cheaper than asking twice.
+_GAP_BYTES_MAX: Final = 32 << 10
+_HINT: Final = "Restore it from a copy, or roll back to a Version without it"
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """Bytes of a file and where they begin in it."""
+
+    start: int
+    content: pa.Buffer
+
+
+class _Window(io.RawIOBase):
+    """Fetched stretches of a file, as a file that Arrow reads from."""
+
+    def __init__(self, stretches: Sequence[_Stretch], *, size: int) -> None:
+        super().__init__()
+        self._stretches = stretches
+        self._starts = [stretch.start for stretch in stretches]
+        self._size = size
+        self._at = 0
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        """Go to a place."""
+        if whence == io.SEEK_SET:
+            self._at = offset
+        elif whence == io.SEEK_CUR:
+            self._at += offset
+        else:
+            self._at = self._size + offset
+        return self._at
+
+    def tell(self) -> int:
+        """Say where the next read begins."""
+        return self._at
+
+    def read_buffer(self, length: int) -> pa.Buffer:
+        """Read without copying: Arrow prefers this to `read`."""
+        place = bisect_right(self._starts, self._at) - 1
+        if place < 0:
+            raise OSError(f"read before the fetched bytes, at {self._at}")
+        stretch = self._stretches[place]
+        start = self._at - stretch.start
+        if start + length > stretch.content.size:
+            raise OSError(f"read behind the fetched bytes, at {self._at}")
+        self._at += length
+        return stretch.content.slice(start, length)
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Read a copy."""
+        return self.read_buffer(size).to_pybytes()
+
+    def readable(self) -> bool:
+        """Say yes."""
+        return True
+
+    def seekable(self) -> bool:
+        """Say yes."""
+        return True
+
+
+class ParquetGroups:
+    """Row groups of one data file; safe for many threads."""
+
+    def __init__(
+        self,
+        footer: OpenFooter,
+        *,
+        file: DataFile,
+        schema: TableSchema,
+        store: ObjectStore,
+        paths: TablePaths,
+    ) -> None:
+        self.footer: Final = footer
+        self._file = file
+        self._schema = schema.arrow_schema
+        self._store = store
+        self._path = join_path(paths.root, file.path)
+        parquet_schema = footer.metadata.schema
+        self._leaf_paths = [
+            parquet_schema.column(at).path for at in range(footer.metadata.num_columns)
+        ]
+
+    def read(self, groups: range, names: Sequence[str], *, use_threads: bool = True) -> pa.Table:
+        """Give whole groups, at least one, with these columns; raises Corruption."""
+        leaves = self._leaves(names)
+        schema = pa.schema([self._schema.field(name) for name in names])
+        if not use_threads or len(groups) == 1:
+            tables = [self._read_group(n, leaves, schema, threads=use_threads) for n in groups]
+        else:
+            read = partial(self._read_group, leaves=leaves, schema=schema, threads=False)
+            workers = min(len(groups), pa.cpu_count() + 1)
+            with ThreadPoolExecutor(workers, thread_name_prefix="neve-decode") as pool:
+                tables = list(pool.map(read, groups))
+        return pa.concat_tables(tables)
+
+    def verify(self) -> None:
+        """Check every byte that a checksum covers, and the magic; raises Corruption (P1, P2)."""
+        if self._fetch(0, len(MAGIC)).content.to_pybytes() != MAGIC:
+            raise self._damage("P1: data file does not begin as Parquet does", offset=0)
+        checksums, chunks = self.footer.checksums, self.footer.chunks
+        if checksums is None:
+            return
+        for group in range(len(chunks.starts)):
+            self._check(self._fetch_chunks(group, range(len(self._leaf_paths))), group)
+        tail_at = int(chunks.starts[-1, -1] + chunks.lengths[-1, -1])
+        tail = self._fetch(tail_at, self.footer.offset - tail_at)
+        if google_crc32c.value(tail.content) != checksums[-1]:
+            raise self._damage("page index of the data file is damaged", offset=tail_at)
+
+    def _leaves(self, names: Sequence[str]) -> list[int]:
+        leaves: list[int] = []
+        for name in names:
+            # A column whose name holds a dot may look like one inside another: then both are read.
+            found = [
+                at
+                for at, path in enumerate(self._leaf_paths)
+                if path == name or path.startswith(f"{name}.")
+            ]
+            if not found:
+                raise self._damage(f"data file has no column {name!a}")
+            leaves += found
+        return sorted(set(leaves))
+
+    def _read_group(
+        self, group: int, leaves: Sequence[int], schema: pa.Schema, *, threads: bool
+    ) -> pa.Table:
+        stretches = self._fetch_chunks(group, leaves)
+        self._check(stretches, group, leaves)
+        footer = self.footer
+        window = _Window(stretches, size=self._file.file_bytes)
+        try:
+            opened = pq.ParquetFile(
+                pa.PythonFile(window, mode="r"),
+                metadata=footer.metadata,
+                page_checksum_verification=footer.checksums is None,
+            )
+            decoded = opened.read_row_groups([group], columns=schema.names, use_threads=threads)
+            table = decoded.select(schema.names).cast(schema)
+        except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+            raise self._damage(f"row group {group} cannot be read: {error}") from error
+        rows = footer.group_starts[group + 1] - footer.group_starts[group]
+        if table.num_rows != rows:
+            raise self._damage(f"row group {group} has {table.num_rows} rows instead of {rows}")
+        return table
+
+    def _fetch_chunks(self, group: int, leaves: Sequence[int]) -> list[_Stretch]:
+        chunks = self.footer.chunks
+        spans: list[list[int]] = []
+        for start, length in sorted(
+            (int(chunks.starts[group, leaf]), int(chunks.lengths[group, leaf])) for leaf in leaves
+        ):
+            if spans and start - spans[-1][1] <= _GAP_BYTES_MAX:
+                spans[-1][1] = max(spans[-1][1], start + length)
+            else:
+                spans.append([start, start + length])
+        return [self._fetch(start, end - start) for start, end in spans]
+
+    def _fetch(self, start: int, length: int) -> _Stretch:
+        content = self._store.get_range(self._path, start=start, length=length)
+        if len(content) != length:
+            raise self._damage("P1: data file became shorter", offset=start)
+        return _Stretch(start, pa.py_buffer(content))
+
+    def _check(
+        self, stretches: Sequence[_Stretch], group: int, leaves: Sequence[int] | None = None
+    ) -> None:
+        checksums, chunks = self.footer.checksums, self.footer.chunks
+        if checksums is None:
+            return
+        count = len(self._leaf_paths)
+        starts = [stretch.start for stretch in stretches]
+        for leaf in range(count) if leaves is None else leaves:
+            start = int(chunks.starts[group, leaf])
+            stretch = stretches[bisect_right(starts, start) - 1]
+            chunk = stretch.content.slice(start - stretch.start, int(chunks.lengths[group, leaf]))
+            if google_crc32c.value(chunk) != checksums[group * count + leaf]:
+                raise self._damage(
+                    f"column {self._leaf_paths[leaf]!a} of row group {group} is damaged",
+                    offset=start,
+                )
+
+    def _damage(self, message: str, *, offset: int | None = None) -> Corruption:
+        return Corruption(message, path=self._path, offset=offset, hint=_HINT)
+
+
+def one_batch(table: pa.Table) -> pa.RecordBatch:
+    """Give the rows of a group as one batch; raises LimitExceeded beyond Arrow's 32-bit offsets."""
+    batches = table.combine_chunks().to_batches()
+    if len(batches) != 1:
+        raise LimitExceeded(
+            f"a row group of {table.nbytes} bytes",
+            limit=(1 << 31) - 1,
+            actual=table.nbytes,
+            hint="Rewrite the file with smaller row groups: compact the table",
+        )
+    return batches[0]

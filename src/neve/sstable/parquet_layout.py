@@ -1,0 +1,188 @@
+"""ParquetLayout: how the Parquet of a data file is written, by its format and by what is in it.
+
+                     Columnar (old levels)        Dual (young levels)
+    codec            the table's, zstd 3          the table's, zstd 1
+    page             1 MiB                        64 KiB
+    bloom filters    key columns, where the       none: the index file is at hand
+                     key index is hashed
+
+Rows of one group are at most 65,536 and about 16 MiB in memory: what a point read decodes at once.
+
+The rest follows from the first group of the file:
+
+- integers, dates, times and timestamps are DELTA_BINARY_PACKED, the smallest and the fastest to
+  read and write of all; other values are plain;
+- a dictionary, where a sample of the values says it pays: few of them differ;
+- statistics in the footer and in the page index for every leaf whose values are short; long ones
+  prune nothing and bloat the footer;
+- decimals of up to 18 digits are integers, as Iceberg asks.
+
+Every page has a checksum, and every column its Iceberg field id.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from neve.errors import InvalidArgument
+from neve.model.data_file import FileFormat
+from neve.model.schema import TableSchema
+from neve.model.schema_view import ArrowArray
+from neve.model.shown_value import shown
+from neve.sstable.column_leaves import Leaf, leaves_of
+from neve.sstable.column_statistics import mean_length
+
+GROUP_ROWS_MAX: Final = 65_536
+GROUP_BYTES_MAX: Final = 16 << 20
+# The number of a row group is 16 bits in Parquet.
+GROUPS_MAX: Final = 32_767
+
+CODEC_PROPERTY: Final = "write.parquet.compression-codec"
+
+Codec: TypeAlias = Literal["zstd", "snappy", "gzip", "none"]
+_CODECS: Final[tuple[Codec, ...]] = ("zstd", "snappy", "gzip", "none")
+_ZSTD_LEVELS: Final = {FileFormat.COLUMNAR: 3, FileFormat.DUAL: 1}
+_PAGE_BYTES: Final = {FileFormat.COLUMNAR: 1 << 20, FileFormat.DUAL: 64 << 10}
+_BLOOM_FALSE_POSITIVES: Final = 0.01
+_STATISTICS_LENGTH_MAX: Final = 64
+_SAMPLE_ROWS: Final = 4_096
+# A dictionary pays when at most one of so many sampled values is a new one; integers are small
+# without it, and need more repetition before it does.
+_REPEATED: Final = 4
+_REPEATED_INTEGERS: Final = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParquetLayout:
+    """What a table's properties say about its Parquet."""
+
+    codec: Codec = "zstd"
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> "ParquetLayout":
+        """Read a table's properties; raises InvalidArgument for a codec there is not."""
+        named = properties.get(CODEC_PROPERTY, "zstd")
+        codec = next((each for each in _CODECS if each == named), None)
+        if codec is None:
+            raise InvalidArgument(
+                f"property {CODEC_PROPERTY} is {shown(named)}",
+                hint=f"Choose one of {', '.join(_CODECS)}",
+            )
+        return cls(codec=codec)
+
+    def plan(
+        self,
+        schema: TableSchema,
+        first_group: pa.RecordBatch,
+        *,
+        file_format: FileFormat,
+        bloom: bool,
+        group_rows: int,
+    ) -> "FilePlan":
+        """Decide how a file is written that begins with these rows.
+
+        `bloom` asks for bloom filters on the key columns; only a Columnar file gets them.
+        """
+        leaves = leaves_of(schema)
+        columns = dict(zip(first_group.schema.names, first_group.columns, strict=True))
+        dictionaries: list[str] = []
+        encodings: dict[str, str] = {}
+        statistics: list[str] = []
+        key_names = {column.name for column in schema.key_columns}
+        for leaf in leaves:
+            values = leaf.values(columns[leaf.column])
+            if mean_length(values) <= _STATISTICS_LENGTH_MAX:
+                statistics.append(leaf.path)
+            # One row per key: the values of a key of one column are all different.
+            if len(key_names) == 1 and leaf.column in key_names:
+                is_repetitive = False
+            else:
+                is_repetitive = _is_repetitive(values)
+            if is_repetitive:
+                dictionaries.append(leaf.path)
+            elif _is_delta_packed(leaf.type):
+                encodings[leaf.path] = "DELTA_BINARY_PACKED"
+        paths = [leaf.path for leaf in leaves]
+        return FilePlan(
+            codec=self.codec,
+            format=file_format,
+            schema=schema,
+            leaves=leaves,
+            group_rows=group_rows,
+            dictionaries=tuple(dictionaries),
+            encodings=encodings,
+            statistics=tuple(statistics),
+            sorted_by=tuple(paths.index(column.name) for column in schema.key_columns),
+            bloom_paths=tuple(sorted(key_names))
+            if bloom and file_format is FileFormat.COLUMNAR
+            else (),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilePlan:
+    """How one file is written."""
+
+    codec: Codec
+    format: FileFormat
+    schema: TableSchema
+    leaves: Sequence[Leaf]
+    group_rows: int
+    dictionaries: tuple[str, ...]
+    encodings: Mapping[str, str]
+    statistics: tuple[str, ...]
+    sorted_by: tuple[int, ...]
+    """Leaves of the key columns, in key order."""
+    bloom_paths: tuple[str, ...]
+
+    def open_writer(self, sink: pa.NativeFile) -> pq.ParquetWriter:
+        """Begin the Parquet bytes of the file."""
+        bloom = {
+            path: {"ndv": self.group_rows, "fpp": _BLOOM_FALSE_POSITIVES}
+            for path in self.bloom_paths
+        }
+        return pq.ParquetWriter(
+            sink,
+            self.schema.arrow_schema,
+            version="2.6",
+            use_dictionary=list(self.dictionaries),  # type: ignore[arg-type]  # names too
+            column_encoding=dict(self.encodings),
+            compression=self.codec,
+            compression_level=_ZSTD_LEVELS[self.format] if self.codec == "zstd" else None,
+            write_statistics=list(self.statistics),
+            data_page_size=_PAGE_BYTES[self.format],
+            store_schema=False,
+            store_decimal_as_integer=True,
+            write_page_index=True,
+            write_page_checksum=True,
+            sorting_columns=[pq.SortingColumn(at) for at in self.sorted_by],
+            bloom_filter_options=bloom or None,
+        )
+
+
+def group_rows_for(bytes_of: Callable[[int], int], *, bytes_max: int) -> int:
+    """Give how many rows a group has, a power of two, by the bytes of so many first rows."""
+    rows = GROUP_ROWS_MAX
+    while rows > 1 and bytes_of(rows) > bytes_max:
+        rows //= 2
+    return rows
+
+
+def _is_delta_packed(arrow_type: pa.DataType) -> bool:
+    return pa.types.is_integer(arrow_type) or pa.types.is_temporal(arrow_type)
+
+
+def _is_repetitive(values: ArrowArray) -> bool:
+    if pa.types.is_boolean(values.type) or not len(values):
+        return False
+    # Neighbours are alike where rows are sorted, so the sample is spread over the group.
+    step = max(1, len(values) // _SAMPLE_ROWS)
+    sample = values[::step] if step > 1 else values
+    share = _REPEATED_INTEGERS if _is_delta_packed(values.type) else _REPEATED
+    distinct = pc.count_distinct(sample).as_py()
+    assert distinct is not None
+    return distinct * share <= len(sample)

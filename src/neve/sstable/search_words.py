@@ -1,0 +1,183 @@
+"""Search words: keys as unsigned 64-bit numbers, which one array holds and one search finds.
+
+A key of at most eight bytes, the same number for every row of the table, is its own word, read as
+a big-endian number. The order of words is then the order of keys, and a word that is found is the
+key: the words are exact.
+
+Every other key is hashed: the word is the first half of its MurmurHash3 x64 128 with seed 0, as
+`mmh3` computes it for one key. Two keys may share a word, so that each finding has to be compared
+with the row's own key.
+
+W1  `word(key)` is what `words` gives for the same key in a column.
+W2  Words are stored (see `neve.sstable.index_file`): what a key's word is never changes.
+
+How `words` hashes a column without a loop over rows:
+
+1. A key is seen as blocks of sixteen bytes, each two little-endian words, and a tail that zeros
+   fill up. Zeros change nothing: a word of zeros is mixed into the hash as zero.
+2. Turn n of the loop mixes block n of all keys that have one. Turns follow the longest key, and
+   keys that have ended are left out, so the work follows the bytes.
+3. Rows are taken some ten thousand at a time: their words then stay in the processor's cache.
+"""
+
+from typing import Final, TypeAlias
+
+import mmh3
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from neve.model.column_words import fixed_bytes
+from neve.model.key_column import KeyArray
+from neve.model.key_encoding import KeyEncoder
+
+Words: TypeAlias = npt.NDArray[np.uint64]
+_Numbers: TypeAlias = npt.NDArray[np.int64]
+
+WORD_BYTES: Final = 8
+_BLOCK_BYTES: Final = 16
+_SEED: Final = 0  # on disk: never change
+_ROWS_AT_ONCE: Final = 16_384
+
+_C1: Final = np.uint64(0x87C37B91114253D5)
+_C2: Final = np.uint64(0x4CF5AD432745937F)
+_END_1: Final = np.uint64(0xFF51AFD7ED558CCD)
+_END_2: Final = np.uint64(0xC4CEB9FE1A85EC53)
+_FIVE: Final = np.uint64(5)
+_ADD_1: Final = np.uint64(0x52DCE729)
+_ADD_2: Final = np.uint64(0x38495AB5)
+_WORD_BITS: Final = 64
+_FOLD: Final = np.uint64(33)
+
+# What is left of a little-endian word of which only so many bytes belong to the key.
+_KEPT: Final = np.array([(1 << 8 * count) - 1 for count in range(WORD_BYTES + 1)], np.uint64)
+
+
+class SearchWords:
+    """How the keys of one table become words."""
+
+    __slots__ = ("is_exact", "key_width")
+
+    def __init__(self, encoder: KeyEncoder) -> None:
+        width = encoder.width
+        self.is_exact: Final = width is not None and width <= WORD_BYTES
+        self.key_width: Final = width if width is not None and self.is_exact else 0
+        """Bytes of every key when words are exact, otherwise 0."""
+
+    def word(self, key: bytes) -> int:
+        """Give the word of a whole key."""
+        if self.is_exact:
+            return int.from_bytes(key)
+        return mmh3.mmh3_x64_128_utupledigest(key, _SEED)[0]
+
+    def first_word(self, key: bytes, *, after: bool = False) -> int:
+        """Give the lowest word whose key is not below `key`, or is above it when `after`.
+
+        Only where words are exact. `key` may be any bytes, such as the bound of a range; the answer
+        for bytes above every key is one past the highest word.
+        """
+        assert self.is_exact, "hashed words have no order"
+        width = self.key_width
+        word = int.from_bytes(key[:width].ljust(width, b"\0"))
+        # A key that is the beginning of longer bytes sorts before them.
+        return word + (len(key) > width or (after and len(key) == width))
+
+    def words(self, keys: KeyArray) -> Words:
+        """Give the words of a column of keys, in its order."""
+        if not self.is_exact:
+            return _hashes(keys)
+        width = self.key_width
+        lines = fixed_bytes(keys, width=width)
+        if width == WORD_BYTES:
+            return lines.view(">u8").ravel().astype(np.uint64)
+        padded = np.zeros((len(keys), WORD_BYTES), np.uint8)
+        padded[:, WORD_BYTES - width :] = lines
+        return padded.view(">u8").ravel().astype(np.uint64)
+
+
+def _hashes(keys: KeyArray) -> Words:
+    starts, lengths, memory = _places(keys)
+    # Eight bytes can be read from each place where a byte of a key lies, and from the end.
+    padded = np.zeros(len(memory) + _BLOCK_BYTES, np.uint8)
+    padded[: len(memory)] = memory
+    at_byte = np.ndarray((len(memory) + WORD_BYTES,), "<u8", padded, strides=(1,))
+    hashes = np.empty(len(keys), np.uint64)
+    for first in range(0, len(keys), _ROWS_AT_ONCE):
+        rows = slice(first, first + _ROWS_AT_ONCE)
+        hashes[rows] = _murmur3(at_byte, starts[rows], lengths[rows])
+    return hashes
+
+
+def _places(keys: KeyArray) -> tuple[_Numbers, _Numbers, npt.NDArray[np.uint8]]:
+    """Give where each key begins, how long it is, and the memory they lie in."""
+    if isinstance(keys, pa.FixedSizeBinaryArray):
+        width = keys.type.byte_width
+        memory = fixed_bytes(keys, width=width).ravel()
+        return np.arange(len(keys)) * width, np.full(len(keys), width), memory
+    _, offsets, values = keys.buffers()
+    wide = isinstance(keys, pa.LargeBinaryArray)
+    if offsets is None or values is None or not len(keys):
+        nothing = np.zeros(len(keys), np.int64)
+        return nothing, nothing, np.zeros(0, np.uint8)
+    ends = np.frombuffer(memoryview(offsets), np.int64 if wide else np.int32)
+    ends = ends[keys.offset : keys.offset + len(keys) + 1].astype(np.int64)
+    memory = np.frombuffer(memoryview(values), np.uint8)[ends[0] : ends[-1]]
+    return ends[:-1] - ends[0], np.diff(ends), memory
+
+
+def _murmur3(at_byte: Words, starts: _Numbers, lengths: _Numbers) -> Words:
+    low = np.full(len(starts), _SEED, np.uint64)
+    high = low.copy()
+    blocks = lengths // _BLOCK_BYTES
+    longest = int(blocks.max(initial=0))
+    shortest = int(blocks.min(initial=longest))
+    # Bounded by KEY_BYTES_MAX / 16 turns.
+    for turn in range(longest):
+        if turn < shortest:
+            low, high = _mix(low, high, at_byte, starts + turn * _BLOCK_BYTES)
+        else:
+            rows = np.flatnonzero(blocks > turn)
+            begins = starts[rows] + turn * _BLOCK_BYTES
+            low[rows], high[rows] = _mix(low[rows], high[rows], at_byte, begins)
+    tails = starts + blocks * _BLOCK_BYTES
+    left = lengths % _BLOCK_BYTES
+    if int(left.max(initial=0)) > WORD_BYTES:
+        # A key without a second word keeps none of what lies behind its first.
+        seconds = np.where(left > WORD_BYTES, tails + WORD_BYTES, 0)
+        high ^= _mixed_high(at_byte[seconds] & _KEPT[np.maximum(left - WORD_BYTES, 0)])
+    low ^= _mixed_low(at_byte[tails] & _KEPT[np.minimum(left, WORD_BYTES)])
+    return _finish(low, high, lengths.astype(np.uint64))
+
+
+def _mix(low: Words, high: Words, at_byte: Words, begins: _Numbers) -> tuple[Words, Words]:
+    low = low ^ _mixed_low(at_byte[begins])
+    low = (_rotated(low, 27) + high) * _FIVE + _ADD_1
+    high = high ^ _mixed_high(at_byte[begins + WORD_BYTES])
+    high = (_rotated(high, 31) + low) * _FIVE + _ADD_2
+    return low, high
+
+
+def _mixed_low(word: Words) -> Words:
+    return _rotated(word * _C1, 31) * _C2
+
+
+def _mixed_high(word: Words) -> Words:
+    return _rotated(word * _C2, 33) * _C1
+
+
+def _rotated(word: Words, bits: int) -> Words:
+    return (word << np.uint64(bits)) | (word >> np.uint64(_WORD_BITS - bits))
+
+
+def _finish(low: Words, high: Words, lengths: Words) -> Words:
+    low = low ^ lengths
+    high = high ^ lengths
+    low = low + high
+    high = high + low
+    return _folded(low) + _folded(high)
+
+
+def _folded(word: Words) -> Words:
+    word = (word ^ (word >> _FOLD)) * _END_1
+    word = (word ^ (word >> _FOLD)) * _END_2
+    return word ^ (word >> _FOLD)

@@ -1,0 +1,574 @@
+"""Many processes on one table, at every call of which anything may happen.
+
+One seed is one run: writers that carry their changes over each other's, compactors, rollbacks and
+tags, readers with leases, and collectors, as threads of an `Interleaving`, each with its own handle
+of the real code. At every call to the objects another actor may go on, the actor may die or fall
+asleep, the answer may be lost, be late or belong to a request that is delivered twice, and time may
+pass: leases and intents end while their holders sleep. Clocks differ, by less than they may.
+
+`Truth` checks each commit and each deletion when it happens. Checked here, besides:
+
+    acknowledged   in the history once
+    refused        never in it
+    readers        find every file for as long as they may rely on their lease
+    in the end     when everybody is gone and late requests have arrived, garbage collection leaves
+                   the files that retained Versions reach, and no others
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache, partial
+from random import Random
+from typing import Final, TypeVar
+
+from pyroaring import BitMap64
+
+from neve.errors import (
+    AlreadyExists,
+    Conflict,
+    Corruption,
+    Fenced,
+    NeveError,
+    NotFound,
+    OutcomeUnknown,
+    Unavailable,
+)
+from neve.manifest import table_garbage
+from neve.manifest.leases import HeldLease, Leases
+from neve.manifest.manifest_store import ManifestStore, StoreOptions
+from neve.manifest.rebase import Proposal
+from neve.manifest.table_commit import TableCommitter
+from neve.manifest.table_garbage import paths_of
+from neve.manifest.table_head import HeadChange
+from neve.manifest.table_versions import TableVersions
+from neve.manifest.table_work import Intent, TableWork
+from neve.manifest.version_fold import fold_versions
+from neve.model.data_file import VectorRef
+from neve.model.version import Operation, Version, VersionEdit, VersionFacts
+from neve.storage.clock import Clock
+from neve.storage.object_store import ObjectStore
+from neve.testing.interleaving import Interleaving
+from neve.testing.model_rows import keys_of
+from neve.testing.simulated_clock import SeededIds, SimulatedClock
+from tests.crash.manifest_model import PREFIX, Died, Objects, Violation, Weather
+from tests.crash.table_truth import Job, KeptRows, Truth, WatchedStore, attempt_of
+from tests.unit.manifest.builders import SCHEMA, SPEC, first_head
+
+T = TypeVar("T")
+
+KEYS: Final = (b"a", b"b", b"c", b"d", b"e")
+LEASE_SECONDS: Final = (10.0, 60.0)
+SKEW_MS_MAX: Final = 900
+"""Two clocks differ by less than a fifth of the shortest lease."""
+INTENT_SECONDS: Final = (3, 30, 600)
+GAVE_UP: Final = (Conflict, Unavailable, OutcomeUnknown)
+DAY_SECONDS: Final = 24 * 60 * 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crew:
+    """How many there are of each role."""
+
+    writers: int = 2
+    compactors: int = 1
+    clerks: int = 1
+    readers: int = 1
+    collectors: int = 1
+
+
+CREWS: Final = (
+    Crew(),
+    Crew(writers=1, readers=2, collectors=2),
+    Crew(writers=3, clerks=0, collectors=1),
+    Crew(writers=1, compactors=2, readers=1, collectors=2),
+)
+
+
+class SkewedClock:
+    """The world's time as one process has it."""
+
+    def __init__(self, clock: SimulatedClock, skew_ms: int) -> None:
+        self._clock = clock
+        self._skew_ms = skew_ms
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms() + self._skew_ms
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        self._clock.sleep(seconds)
+
+
+class Desk:
+    """One process's handles on the table."""
+
+    def __init__(
+        self, objects: ObjectStore, clock: Clock, seed: int, *, patience: float = 600.0
+    ) -> None:
+        self.objects = objects
+        self.clock = clock
+        ids = SeededIds(seed)
+        self.store = ManifestStore(
+            objects,
+            PREFIX,
+            clock=clock,
+            ids=ids,
+            options=StoreOptions(commit_seconds=patience),
+            fold_entries=fold_versions,
+        )
+        self.versions = TableVersions(self.store, clock=clock)
+        self.work = TableWork(self.versions, clock=clock)
+        self.leases = Leases(objects, PREFIX, clock=clock, ids=ids)
+        # Found in its module, so that a mutant can stand in for it.
+        self.garbage = table_garbage.TableGarbage(
+            self.versions, self.work, self.leases, clock=clock, ids=ids
+        )
+        self.committer = TableCommitter(
+            self.versions, self.work, clock=clock, ids=ids, commit_seconds=patience
+        )
+
+    def find(self, prefix: str) -> list[str]:
+        return [found.path for found in self.objects.list(prefix)]
+
+
+@dataclass(slots=True)
+class Told:
+    """What the actors were told about their attempts, and how often things happened."""
+
+    acknowledged: set[str] = field(default_factory=set)
+    refused: set[str] = field(default_factory=set)
+    unknown: set[str] = field(default_factory=set)
+    reads: int = 0
+    fenced_reads: int = 0
+    deletions: int = 0
+
+
+class TableWorld:
+    """One run: the table, the actors, and the trouble between them."""
+
+    def __init__(
+        self, seed: int, *, weather: Weather | None = None, crew: Crew | None = None
+    ) -> None:
+        self.seed = seed
+        self.rng = Random(seed)
+        self.weather = weather or Weather.drawn(self.rng)
+        self.crew = crew or self.rng.choice(CREWS)
+        self.passing = self.rng.choice((0.0, 0.02, 0.1))
+        """How likely it is, per call, that time passes."""
+        self.clock = SimulatedClock()
+        self.interleaving = Interleaving(seed)
+        self.late: list[Callable[[], object]] = []
+        self.asleep: list[str] = []
+        self.told = Told()
+        self.jobs: dict[str, Job] = {}
+        start = _start()
+        self.rows = start.rows.copy()
+        self.truth = start.truth.copy(self.rows, self.jobs)
+        self.objects = start.objects.copy(self.truth)
+        self._desks = 0
+
+    def run(self) -> Told:
+        """Let everybody act, then look; raises Violation."""
+        crew = self.crew
+        roles = [
+            *[("writer", self._write)] * crew.writers,
+            *[("compactor", self._compact)] * crew.compactors,
+            *[("clerk", self._keep_books)] * crew.clerks,
+            *[("reader", self._read)] * crew.readers,
+            *[("collector", self._collect)] * crew.collectors,
+        ]
+        actors: dict[str, Callable[[], None]] = {}
+        for number, (role, act) in enumerate(roles):
+            name = f"{role}{number}"
+            actors[name] = partial(act, name)
+        outcomes = self.interleaving.run(actors)
+        if self.objects.violation is not None:
+            raise self.objects.violation
+        for outcome in outcomes.values():
+            if outcome.error is not None and not isinstance(outcome.error, Died):
+                raise outcome.error
+        self._look()
+        return self.told
+
+    def desk(self, name: str) -> Desk:
+        """Give one process's handles."""
+        self._desks += 1
+        skew_ms = self.rng.randrange(-SKEW_MS_MAX, SKEW_MS_MAX)
+        desk = Desk(
+            TimedObjects(self, name),
+            SkewedClock(self.clock, skew_ms),
+            self.seed * 1_000 + self._desks,
+            patience=self.rng.choice((5.0, 60.0, 600.0)),
+        )
+        if self.rng.random() < 0.8:
+            desk.store._known = _start().known  # it has been at work before
+        return desk
+
+    # Jobs.
+
+    def _attempt(self, desk: Desk, job: Job, act: Callable[[], object]) -> bool:
+        """Do what a job does in the end; gives whether it may be tried again."""
+        self.jobs[job.attempt] = job
+        self.truth.latest[job.job_id] = job.attempt
+        self.told.unknown.add(job.attempt)
+        try:
+            act()
+        except (Conflict, Fenced, NotFound, AlreadyExists, Unavailable):
+            self._answer(job, self.told.refused)
+        except OutcomeUnknown:
+            return True
+        else:
+            self._answer(job, self.told.acknowledged)
+            return False
+        if self.rng.random() < 0.7:
+            with suppress(*GAVE_UP):
+                desk.work.release_intent(job.job_id)
+        return True
+
+    def _answer(self, job: Job, outcome: set[str]) -> None:
+        self.told.unknown.discard(job.attempt)
+        outcome.add(job.attempt)
+
+    def _announce(self, desk: Desk, job: Job) -> None:
+        seconds = self.rng.choice(INTENT_SECONDS)
+        desk.work.register_intent(
+            Intent(
+                job_id=job.job_id,
+                prefixes=job.prefixes,
+                deadline_ms=desk.clock.now_ms() + seconds * 1_000,
+            )
+        )
+
+    def _store(self, desk: Desk, path: str) -> None:
+        """Write a file as a job does: again when there was no answer."""
+        for _ in range(2):
+            with suppress(*GAVE_UP):
+                desk.objects.put(path, b"rows")
+                return
+        desk.objects.put(path, b"rows")
+
+    def _commit(self, desk: Desk, job: Job, proposal: Proposal) -> None:
+        written = 0
+
+        def write_vectors(whole: Mapping[str, BitMap64]) -> Mapping[str, VectorRef]:
+            nonlocal written
+            written += 1
+            path = f"deletes/{job.attempt}-{written}.puffin"
+            self._store(desk, path)
+            return self.rows.name_vectors(path, whole)
+
+        change = HeadChange(job_id=job.job_id, intent_id=job.job_id, writer_epoch=job.epoch)
+        committed = desk.committer.commit(
+            proposal, change, lookup=self.rows, write_vectors=write_vectors
+        )
+        if committed.is_repeat:
+            # An attempt before got through; this one's files are garbage.
+            self._answer(job, self.told.refused)
+            with suppress(*GAVE_UP):
+                desk.work.release_intent(job.job_id)
+            raise Conflict("committed before")
+
+    # Actors.
+
+    def _write(self, name: str) -> None:
+        desk = self.desk(name)
+        epoch = None
+        if self.rng.random() < 0.3:
+            with suppress(*GAVE_UP):
+                epoch = desk.work.take_over()
+        for number in range(self.rng.choice((1, 2))):
+            for attempt in range(2):
+                job_id = f"{name}.{number}"
+                job = Job(
+                    job_id=job_id,
+                    attempt=f"{job_id}-{attempt}",
+                    effect=self._drawn_effect(f"{job_id}-{attempt}"),
+                    epoch=epoch,
+                )
+                if not self._attempt(desk, job, partial(self._upsert, desk, job)):
+                    break
+
+    def _drawn_effect(self, value: str) -> dict[bytes, bytes | None]:
+        keys = self.rng.sample(KEYS, self.rng.choice((1, 2, 3)))
+        return {key: None if self.rng.random() < 0.2 else value.encode() for key in keys}
+
+    def _upsert(self, desk: Desk, job: Job) -> None:
+        version = desk.versions.snapshot_latest().version
+        self._announce(desk, job)
+        new = {key: value for key, value in job.effect.items() if value is not None}
+        keys = keys_of(job.effect)
+        added = ()
+        if new:
+            added = (self.rows.add_file(f"data/{job.attempt}.parquet", new),)
+            self._store(desk, added[0].path)
+        marked = {
+            path: positions
+            for path, file in version.files.items()
+            if (positions := self.rows.live_positions(file, keys))
+        }
+        self._commit(
+            desk,
+            job,
+            Proposal(
+                base=version.number,
+                facts=_facts(Operation.OVERWRITE, job.attempt),
+                added=added,
+                marked=marked,
+                keys=(keys,),
+            ),
+        )
+
+    def _compact(self, name: str) -> None:
+        desk = self.desk(name)
+        for attempt in range(self.rng.choice((1, 2))):
+            job = Job(job_id=name, attempt=f"{name}-{attempt}")
+            if not self._attempt(desk, job, partial(self._rewrite, desk, job)):
+                break
+
+    def _rewrite(self, desk: Desk, job: Job) -> None:
+        number = desk.versions.head().current_version
+        lease = desk.leases.take(number, seconds=self.rng.choice(LEASE_SECONDS))
+        version = desk.versions.version(number)
+        self._announce(desk, job)
+        inputs = list(version.files.values())
+        level = 1
+        if len(inputs) > 2 and self.rng.random() < 0.5:
+            inputs = self.rng.sample(inputs, 2)
+            level = 0
+        merged: dict[bytes, bytes] = {}
+        for file in inputs:
+            self._look_at(desk, lease, file.path)
+            merged |= self.rows.live_rows_of(file)
+        added = ()
+        if merged:
+            path = f"data/{job.attempt}.parquet"
+            added = (self.rows.add_file(path, merged, level=level),)
+            self._store(desk, path)
+        self._commit(
+            desk,
+            job,
+            Proposal(
+                base=number,
+                facts=_facts(Operation.REPLACE, job.attempt),
+                added=added,
+                removed=tuple(file.path for file in inputs),
+            ),
+        )
+        with suppress(*GAVE_UP):
+            lease.release()
+
+    def _keep_books(self, name: str) -> None:
+        desk = self.desk(name)
+        for turn in range(2):
+            choice = self.rng.random()
+            if choice < 0.4:
+                number = self._some_number(desk)
+                job = Job(job_id=f"{name}.{turn}", attempt=f"{name}.{turn}-0", restores=number)
+                self._attempt(desk, job, partial(self._roll_back, desk, job))
+                continue
+            with suppress(NotFound, *GAVE_UP):
+                if choice < 0.8:
+                    desk.work.tag("x", self._some_number(desk))
+                else:
+                    desk.work.remove_tag("x")
+
+    def _some_number(self, desk: Desk) -> int:
+        with suppress(*GAVE_UP):
+            newest = desk.versions.head().current_version
+            return max(1, newest - self.rng.choice((0, 1, 1, 2, 3)))
+        return 2
+
+    def _roll_back(self, desk: Desk, job: Job) -> None:
+        assert job.restores is not None
+        target = desk.versions.version(job.restores)
+        current = desk.versions.snapshot_latest().version
+        edit = VersionEdit(
+            base=current.number,
+            facts=_facts(Operation.ROLLBACK, job.attempt),
+            removed=tuple(current.files),
+            added=tuple(target.files.values()),
+        )
+        change = HeadChange(job_id=job.job_id, restored_version=job.restores)
+        desk.versions.apply_version_edits([edit], change)
+
+    def _read(self, name: str) -> None:
+        desk = self.desk(name)
+        for _ in range(2):
+            number = self._some_number(desk)
+            try:
+                lease = desk.leases.take(number, seconds=self.rng.choice(LEASE_SECONDS))
+                version = desk.versions.version(number)
+            except (NotFound, *GAVE_UP):
+                continue
+            if version != self.truth.versions[number]:
+                raise Violation(f"a reader sees version {number} otherwise than it is")
+            self._scan(desk, lease, version)
+
+    def _scan(self, desk: Desk, lease: HeldLease, version: Version) -> None:
+        files = sorted(paths_of(version))
+        pin = (lease, set(files))
+        self.objects.leases.append(pin)
+        try:
+            for path in self.rng.choices(files, k=4) if files else ():
+                self._look_at(desk, lease, path)
+                self.told.reads += 1
+            self.objects.leases.remove(pin)
+            lease.release()
+        except Fenced:
+            self.told.fenced_reads += 1
+        except GAVE_UP:
+            pass
+
+    def _look_at(self, desk: Desk, lease: HeldLease, path: str) -> None:
+        """Read a file under a lease; raises Fenced, and Violation for a file that is missing."""
+        lease.check()
+        with suppress(Unavailable):
+            try:
+                desk.objects.size(path)
+            except NotFound as error:
+                lease.check()
+                raise Violation(f"{path} is gone under a lease") from error
+
+    def _collect(self, name: str) -> None:
+        desk = self.desk(name)
+        for _ in range(2):
+            if self.rng.random() < 0.3:
+                with suppress(*GAVE_UP):
+                    desk.store.checkpoint()
+            with suppress(*GAVE_UP):
+                self._expire(desk, keep_last=self.rng.choice((1, 1, 2, 3)))
+            with suppress(*GAVE_UP):
+                self.told.deletions += desk.garbage.delete_garbage(
+                    desk.objects.delete, find=desk.find
+                )
+
+    def _expire(self, desk: Desk, *, keep_last: int) -> None:
+        plan = desk.garbage.compute_gc_plan(keep_last=keep_last, older_than_ms=1 << 60)
+        desk.garbage.apply_gc_plan(plan)
+
+    # The end.
+
+    def _look(self) -> None:
+        """Let what is late arrive, collect all garbage, and hold the table against the truth."""
+        self.rng.shuffle(self.late)
+        for arrive in self.late:
+            arrive()
+        self.clock.advance(3_600)
+        self.objects.leases.clear()
+        desk = Desk(self.objects, self.clock, self.seed * 1_000 + 999)
+        desk.store.open()
+        committed = set(self.truth.committed.values())
+        lost = self.told.acknowledged - committed
+        ghosts = self.told.refused & committed
+        if lost or ghosts:
+            raise Violation(f"acknowledged and lost: {lost}; refused and committed: {ghosts}")
+        if desk.versions.snapshot_latest().version != self.truth.versions[max(self.truth.versions)]:
+            raise Violation("the newest version is not what was committed")
+        self._expire(desk, keep_last=1)
+        desk.garbage.delete_garbage(desk.objects.delete, find=desk.find)
+        self.clock.advance(DAY_SECONDS)
+        desk.garbage.delete_garbage(desk.objects.delete, find=desk.find)
+        missing = self.truth.reach - self.objects.files()
+        if missing:
+            raise Violation(f"files of retained versions are gone: {sorted(missing)}")
+        unreachable = self.objects.files() - self.truth.reach
+        forgotten = [path for path in unreachable if not self._may_stay(path)]
+        if forgotten or self.truth.leftovers():
+            raise Violation(f"never deleted: {sorted(forgotten)} {self.truth.leftovers()}")
+
+    def _may_stay(self, path: str) -> bool:
+        """Whether nothing can know of the file: a late request wrote it again, behind its deletion,
+        or a job that committed wrote it in a race that it lost.
+        """
+        is_committed = attempt_of(path) in self.truth.committed.values()
+        return is_committed and (path.startswith("deletes/") or path in self.objects.revived)
+
+
+class TimedObjects(Objects):
+    """The objects as one actor reaches them, while time passes."""
+
+    def __init__(self, world: TableWorld, name: str) -> None:
+        super().__init__(world, name)
+        self._table_world = world
+
+    def _meet(self, *, is_slot: bool) -> bool:
+        world = self._table_world
+        if world.rng.random() < world.passing:
+            world.clock.advance(world.rng.choice((0.5, 2.0, 7.0, 40.0)))
+        return super()._meet(is_slot=is_slot)
+
+
+def _facts(operation: Operation, attempt: str) -> VersionFacts:
+    return VersionFacts(
+        operation=operation, timestamp_ms=0, schema_id=0, spec_id=0, summary={"attempt": attempt}
+    )
+
+
+class Start:
+    """The table that every world begins with; made once."""
+
+    def __init__(self) -> None:
+        self.rows = KeptRows()
+        jobs: dict[str, Job] = {}
+        self.truth = Truth(self.rows, jobs)
+        self.objects = WatchedStore()
+        self.objects.truth = self.truth
+        desk = Desk(self.objects, SimulatedClock(), seed=0)
+        created = VersionEdit(base=0, facts=_facts(Operation.CREATE, ""))
+        desk.versions.create(first_head(), schema=SCHEMA, spec=SPEC, edit=created)
+        for number in range(3):
+            job = Job(
+                job_id=f"start.{number}",
+                attempt=f"start.{number}-0",
+                effect={key: b"%d" % number for key in KEYS[number : number + 3]},
+            )
+            jobs[job.attempt] = job
+            self._upsert(desk, job)
+        desk.store.checkpoint()
+        self.known = desk.store._known
+
+    def _upsert(self, desk: Desk, job: Job) -> None:
+        version = desk.versions.snapshot_latest().version
+        new = {key: value for key, value in job.effect.items() if value is not None}
+        file = self.rows.add_file(f"data/{job.attempt}.parquet", new)
+        self.objects.put(file.path, b"rows")
+
+        def write_vectors(whole: Mapping[str, BitMap64]) -> Mapping[str, VectorRef]:
+            path = f"deletes/{job.attempt}-1.puffin"
+            self.objects.put(path, b"marks")
+            return self.rows.name_vectors(path, whole)
+
+        keys = keys_of(new)
+        proposal = Proposal(
+            base=version.number,
+            facts=_facts(Operation.OVERWRITE, job.attempt),
+            added=(file,),
+            marked={
+                path: positions
+                for path, old in version.files.items()
+                if (positions := self.rows.live_positions(old, keys))
+            },
+            keys=(keys,),
+        )
+        desk.committer.commit(
+            proposal, HeadChange(job_id=job.job_id), lookup=self.rows, write_vectors=write_vectors
+        )
+
+
+@cache
+def _start() -> Start:
+    return Start()
+
+
+def violation_of(world: TableWorld) -> str | None:
+    """Let a world run; gives what was broken, None when nothing was."""
+    try:
+        world.run()
+    except (Violation, Corruption) as broken:
+        return f"seed {world.seed}: {type(broken).__name__}: {broken}"
+    except NeveError as error:
+        raise AssertionError(f"seed {world.seed} ended with {error!r}") from error
+    return None

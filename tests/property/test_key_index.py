@@ -1,0 +1,102 @@
+"""A key index agrees with a sorted list of keys, whatever the key is made of."""
+
+from bisect import bisect_left, bisect_right
+from typing import cast
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neve.model.key_column import KeyArray
+from neve.model.key_encoding import KeyEncoder
+from neve.sstable.key_index import KeyIndex
+from neve.sstable.search_words import SearchWords
+
+COLUMNS: dict[pa.DataType, st.SearchStrategy[object]] = {
+    pa.bool_(): st.booleans(),
+    pa.int32(): st.integers(-(1 << 31), (1 << 31) - 1) | st.integers(-3, 3),
+    pa.int64(): st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(-3, 3),
+    pa.float64(): st.floats(allow_nan=False),
+    pa.date32(): st.dates(),
+    pa.timestamp("us"): st.datetimes(),
+    pa.binary(3): st.binary(min_size=3, max_size=3),
+    pa.uuid(): st.uuids(),
+    pa.string(): st.text(max_size=20),
+    pa.binary(): st.binary(max_size=40),
+}
+
+
+@st.composite
+def key_sets(draw: st.DrawFn, *, exact: bool = False) -> tuple[SearchWords, list[bytes]]:
+    """Draw a kind of key, and keys of it in order."""
+    columns = st.lists(st.sampled_from([*COLUMNS]), min_size=1, max_size=2)
+    types = draw(columns.filter(lambda each: not exact or SearchWords(encoder_of(each)).is_exact))
+    encoder = encoder_of(types)
+    rows = draw(st.lists(st.tuples(*[COLUMNS[each] for each in types]), min_size=1, max_size=60))
+    return SearchWords(encoder), sorted({encoder.encode(row) for row in rows})
+
+
+def encoder_of(types: list[pa.DataType]) -> KeyEncoder:
+    return KeyEncoder(types, [f"k{at}" for at in range(len(types))])
+
+
+def array_of(words: SearchWords, keys: list[bytes]) -> KeyArray:
+    array_type = pa.binary(words.key_width) if words.is_exact else pa.binary()
+    return cast("KeyArray", pa.array(keys, array_type))
+
+
+@given(key_sets(), st.data())
+def test_present_keys_are_found_and_absent_ones_are_not(
+    drawn: tuple[SearchWords, list[bytes]], data: st.DataObject
+) -> None:
+    words, everything = drawn
+    is_present = data.draw(st.lists(st.booleans(), min_size=60, max_size=60))
+    keys = [key for key, present in zip(everything, is_present, strict=False) if present]
+    index = KeyIndex.build(array_of(words, keys), words)
+    asked = data.draw(st.permutations(everything))
+
+    places, positions = index.find_many(words.words(array_of(words, asked)))
+
+    assert [asked[place] for place in places] == [keys[position] for position in positions]
+    assert places.tolist() == [place for place, key in enumerate(asked) if key in keys]
+    for key in everything:
+        wanted = [keys.index(key)] if key in keys else []
+        assert [*index.candidates(words.word(key))] == wanted
+        if words.is_exact:
+            assert index.find_one(words.word(key)) == (wanted or [-1])[0]
+
+
+@given(key_sets(exact=True), st.binary(max_size=10))
+def test_the_bounds_of_a_range_are_those_of_the_sorted_keys(
+    drawn: tuple[SearchWords, list[bytes]], other: bytes
+) -> None:
+    words, keys = drawn
+    index = KeyIndex.build(array_of(words, keys), words)
+
+    for key in (*keys, *(key[:-1] for key in keys), *(key + b"\0" for key in keys), other):
+        assert index.lower_bound(words.first_word(key)) == bisect_left(keys, key)
+        assert index.lower_bound(words.first_word(key, after=True)) == bisect_right(keys, key)
+    for key in keys:
+        assert index.lower_bound(words.word(key)) == bisect_left(keys, key)
+        assert index.upper_bound(words.word(key)) == bisect_right(keys, key)
+
+
+@given(st.lists(st.integers(0, 12), max_size=40), st.lists(st.integers(0, 13), max_size=20))
+def test_shared_words_give_every_candidate(stored: list[int], asked: list[int]) -> None:
+    order = sorted(range(len(stored)), key=stored.__getitem__)
+    index = KeyIndex.checked(
+        np.array([stored[at] for at in order], np.uint64), np.array(order, np.uint32)
+    )
+
+    places, positions = index.find_many(np.array(asked, np.uint64))
+
+    assert [*zip(places.tolist(), positions.tolist(), strict=True)] == [
+        (place, at)
+        for place, word in enumerate(asked)
+        for at, each in enumerate(stored)
+        if each == word
+    ]
+    for word in range(14):
+        wanted = [at for at, each in enumerate(stored) if each == word]
+        assert [*index.candidates(word)] == wanted

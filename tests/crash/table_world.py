@@ -379,7 +379,7 @@ class TableWorld:
         with suppress(*GAVE_UP):
             newest = desk.versions.head().current_version
             return max(1, newest - self.rng.choice((0, 1, 1, 2, 3)))
-        return 2
+        return 3
 
     def _roll_back(self, desk: Desk, job: Job) -> None:
         assert job.restores is not None
@@ -412,7 +412,7 @@ class TableWorld:
         pin = (lease, set(files))
         self.objects.leases.append(pin)
         try:
-            for path in self.rng.choices(files, k=4) if files else ():
+            for path in self.rng.choices(files, k=self.rng.choice((2, 4, 9))) if files else ():
                 self._look_at(desk, lease, path)
                 self.told.reads += 1
             self.objects.leases.remove(pin)
@@ -527,6 +527,20 @@ class Start:
             )
             jobs[job.attempt] = job
             self._upsert(desk, job)
+        # Older Versions have files of their own, so that there is something to let go at once.
+        jobs["start.3-0"] = Job(job_id="start.3", attempt="start.3-0")
+        version = desk.versions.snapshot_latest().version
+        inputs = [version.files[f"data/start.{number}-0.parquet"] for number in (0, 1)]
+        merged = self.rows.live_rows_of(inputs[0]) | self.rows.live_rows_of(inputs[1])
+        output = self.rows.add_file("data/start.3-0.parquet", merged)
+        self.objects.put(output.path, b"rows")
+        rewrite = VersionEdit(
+            base=version.number,
+            facts=_facts(Operation.REPLACE, "start.3-0"),
+            added=(output,),
+            removed=tuple(file.path for file in inputs),
+        )
+        desk.versions.apply_version_edits([rewrite], HeadChange(job_id="start.3"))
         desk.store.checkpoint()
         self.known = desk.store._known
 

@@ -40,31 +40,31 @@ def create_items(lake: KVCatalog) -> None:
 
 
 def write_files_of_items(lake: KVCatalog) -> None:
-    paths = lake.table("shop.items").stored.paths
+    paths = lake.load_table("shop.items").stored.paths
     for name in ("a", "b"):
         lake._warehouse.objects.put(paths.data_file(name), b"rows")
 
 
 def rename_a_column(lake: KVCatalog) -> None:
-    table = lake.table("shop.orders")
+    table = lake.load_table("shop.orders")
     table.update_schema(with_renamed(table.schema, "amount", "price"))
 
 
 def change_partitions(lake: KVCatalog) -> None:
-    lake.table("shop.orders").update_partition_spec(["bucket(4, id)"])
+    lake.load_table("shop.orders").update_partition_spec(["bucket(4, id)"])
 
 
 def drop_a_column(lake: KVCatalog) -> None:
-    table = lake.table("shop.orders")
+    table = lake.load_table("shop.orders")
     table.update_schema(without_column(table.schema, "customer"))
 
 
 def set_a_property(lake: KVCatalog) -> None:
-    lake.table("shop.items").set_properties({"owner": "ben"})
+    lake.load_table("shop.items").set_properties({"owner": "ben"})
 
 
 def set_retention(lake: KVCatalog) -> None:
-    lake.table("shop.items").set_properties({"neve.retention.versions": "9"})
+    lake.load_table("shop.items").set_properties({"neve.retention.versions": "9"})
 
 
 def rename_orders(lake: KVCatalog) -> None:
@@ -109,7 +109,7 @@ def observed(lake: KVCatalog) -> Observed:
     """Everything that an operation changes; both stores must tell the same."""
     seen: Observed = {"namespaces": lake.list_namespaces()}
     for name in lake.list_tables():
-        table = lake.table(name)
+        table = lake.load_table(name)
         copy = lake._entries.meta(name)
         assert copy.schemas == table.schemas
         assert copy.specs == table.specs

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import neve
 from neve.catalog.kv_catalog import KVCatalog
 from neve.errors import AlreadyExists, CatalogConflict, NotFound
-from tests.unit.catalog.builders import a_table
+from tests.unit.catalog.builders import ORDERS
 
 
 @dataclass
@@ -33,12 +33,12 @@ def work(lake: KVCatalog, me: int, rounds: int) -> Ledger:
     ledger = Ledger()
     for number in range(rounds):
         # Nobody else wants these names.
-        ledger.created.append(a_table(lake, f"own{me}.t{number}").table_id)
+        ledger.created.append(lake.create_table(f"own{me}.t{number}", ORDERS, ["id"]).table_id)
         lake.rename_table(f"own{me}.t{number}", f"done.w{me}_t{number}")
         ledger.renamed.append(f"done.w{me}_t{number}")
         # Everybody wants this one.
         with suppress(AlreadyExists):
-            ledger.created.append(a_table(lake, f"shared.t{number}").table_id)
+            ledger.created.append(lake.create_table(f"shared.t{number}", ORDERS, ["id"]).table_id)
         if me % 2:
             with suppress(NotFound, CatalogConflict):
                 lake.rename_table(f"shared.t{number}", f"won.w{me}_t{number}")
@@ -65,7 +65,7 @@ def check(lake: KVCatalog, ledgers: list[Ledger]) -> str:
     ordinals = sorted(int(table_id[1:].partition("-")[0]) for table_id in created)
     assert ordinals == list(range(1, len(created) + 1))
     for name, table_id in alive.items():
-        table = lake.table(name)
+        table = lake.load_table(name)
         assert (table.table_id, table.version) == (table_id, 1)
     for table_id in set(created) - set(alive.values()):
         assert lake._warehouse.stored_table(table_id).versions.head().dropped

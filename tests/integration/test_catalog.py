@@ -34,7 +34,7 @@ lake = neve.open(sys.argv[1])
 for number in range(1_000_000):
     a_table(lake, f"me.t{number}")
     print("created", number, flush=True)
-    table = lake.table(f"me.t{number}")
+    table = lake.load_table(f"me.t{number}")
     table.update_sort_order(["amount"])
     print("sorted", number, flush=True)
     if number % 2:
@@ -135,9 +135,9 @@ def test_a_killed_process_leaves_a_catalog_that_opens_and_agrees_with_itself(
                 is_last = number == told[-1][1]
                 assert lake.table_exists(f"me.t{number}") or is_last
             if what == "sorted" and number not in dropped and lake.table_exists(f"me.t{number}"):
-                assert str(lake.table(f"me.t{number}").sort_order) == "amount"
+                assert str(lake.load_table(f"me.t{number}").sort_order) == "amount"
         for name in lake.list_tables():
-            meta, table = lake.table_meta(name), lake.table(name)
+            meta, table = lake.table_meta(name), lake.load_table(name)
             assert meta.sort_order == str(table.sort_order)
             lake.drop_table(name, purge=True)
         assert lake.list_tables() == []
@@ -150,7 +150,7 @@ def test_a_warehouse_can_be_moved(tmp_path: Path) -> None:
     (tmp_path / "here").rename(tmp_path / "there")
 
     with neve.open(str(tmp_path / "there")) as lake:
-        moved = lake.table("shop.orders")
+        moved = lake.load_table("shop.orders")
         assert moved.location == f"{(tmp_path / 'there').as_uri()}/tables/{table.table_id}"
         assert moved.stats().row_count == 10
 
@@ -159,7 +159,7 @@ def test_what_one_process_changed_another_sees_at_once(tmp_path: Path) -> None:
     here, there = neve.open(str(tmp_path)), neve.open(str(tmp_path))
     table = a_table(here)
 
-    other = there.table("shop.orders")
+    other = there.load_table("shop.orders")
     other.update_schema(with_renamed(other.schema, "customer", "client"))
     there.rename_table("shop.orders", "shop.sales")
 
@@ -169,7 +169,7 @@ def test_what_one_process_changed_another_sees_at_once(tmp_path: Path) -> None:
     with pytest.raises(AlreadyExists):
         a_table(here, "shop.sales")
     with pytest.raises(NotFound):
-        here.table("shop.orders")
+        here.load_table("shop.orders")
 
 
 def test_foreign_files_in_the_directory_are_left_alone(tmp_path: Path) -> None:
@@ -218,4 +218,4 @@ def test_a_catalog_with_many_changes_stays_small_and_quick_to_open(tmp_path: Pat
 
     segments = list((tmp_path / "manifest" / "catalog" / "segments").iterdir())
     assert len(segments) < 150
-    assert neve.open(str(tmp_path)).table("shop.orders").properties == {"turn": "149"}
+    assert neve.open(str(tmp_path)).load_table("shop.orders").properties == {"turn": "149"}

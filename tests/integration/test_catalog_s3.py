@@ -65,7 +65,7 @@ def test_a_table_lives_its_life_on_s3(moto: MotoServer, prefix: str) -> None:
         lake.rename_table("shop.orders", "shop.sales")
 
     with opened(moto.at, prefix) as lake:
-        table = lake.table("shop.sales")
+        table = lake.load_table("shop.sales")
         assert table.location == f"{moto.at.location(prefix)}/tables/{table.table_id}"
         assert table.history().column("operation").to_pylist() == ["CREATE", "APPEND", "EVOLVE"]
         assert table.stats().row_count == 10
@@ -116,11 +116,11 @@ def test_an_operation_whose_answers_are_lost_happens_once(
     moto.application.follow([])
     with opened(moto.at, prefix) as lake:
         assert lake.list_tables() == ["shop.sales"]
-        assert lake.table("shop.sales").version == 2
+        assert lake.load_table("shop.sales").version == 2
         with pytest.raises(AlreadyExists):
             a_table(lake, "shop.sales")
         with pytest.raises(NotFound):
-            lake.table("shop.orders")
+            lake.load_table("shop.orders")
 
 
 def test_a_server_that_is_away_is_unavailable_and_nothing_changes(

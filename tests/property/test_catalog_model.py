@@ -88,7 +88,7 @@ class CatalogAgreesWithModel(RuleBasedStateMachine):
             definition = TableDefinition.of(name, ORDERS, ["id"])
             self.lake._entries.add_table(definition, self.lake._warehouse.ids.uuid())
             self.reopen()
-            self._made(name, self.lake.table(name))
+            self._made(name, self.lake.load_table(name))
 
     @rule(name=names, purge=st.booleans())
     def drop(self, name: str, *, purge: bool) -> None:
@@ -103,7 +103,7 @@ class CatalogAgreesWithModel(RuleBasedStateMachine):
     def drop_and_crash_between_the_stores(self, name: str) -> None:
         if name in self.tables:
             self.lake._entries.announce_drop(name)
-            self.lake.table(name).stored.work.drop()
+            self.lake.load_table(name).stored.work.drop()
             self.reopen()
             del self.tables[name]
 
@@ -128,12 +128,12 @@ class CatalogAgreesWithModel(RuleBasedStateMachine):
         if sort_by != model.sort_by:
             model.version += 1
             model.sort_by = sort_by
-        assert self.lake.table(name).update_sort_order(sort_by) == model.version
+        assert self.lake.load_table(name).update_sort_order(sort_by) == model.version
 
     @rule(name=names, key=st.sampled_from("xyz"), value=st.sampled_from("12"))
     def set_property(self, name: str, key: str, value: str) -> None:
         if name in self.tables:
-            self.lake.table(name).set_properties({key: value})
+            self.lake.load_table(name).set_properties({key: value})
             self.tables[name].properties[key] = value
 
     @rule(name=names, new=st.sampled_from(["customer", "client", "buyer"]))
@@ -141,7 +141,7 @@ class CatalogAgreesWithModel(RuleBasedStateMachine):
         model = self.tables.get(name)
         if model is None or model.columns[1] == new:
             return
-        table = self.lake.table(name)
+        table = self.lake.load_table(name)
         table.update_schema(with_renamed(table.schema, model.columns[1], new))
         model.columns[1] = new
         model.version += 1
@@ -168,7 +168,7 @@ class CatalogAgreesWithModel(RuleBasedStateMachine):
         if not hasattr(self, "lake"):
             return
         for name, model in self.tables.items():
-            table = self.lake.table(name)
+            table = self.lake.load_table(name)
             assert table.version == model.version
             assert [str(each) for each in table.sort_order.fields] == list(model.sort_by)
             assert table.properties == model.properties

@@ -32,6 +32,7 @@ _ALIASES: Final = {
     "bytes": "binary",
 }
 _REQUIRED: Final = "!"
+_WITH_NUMBERS: Final = {TypeKind.DECIMAL: "decimal(9,2)", TypeKind.FIXED: "fixed(16)"}
 
 
 @click.command()
@@ -219,8 +220,10 @@ def _overview_line(overview: dict[str, Json], width: int) -> Text:
 def _field_of(text: str) -> ArrowField:
     """Read `name:type` or `name:type!`; raises InvalidArgument."""
     name, colon, type_text = text.rpartition(":")
-    if not colon or not name:
+    if not colon:
         raise InvalidArgument(f"the column {text!a} has no type", hint=f"Write {text}:string")
+    if not name:
+        raise InvalidArgument(f"the column {text!a} has no name", hint=f"Write id{text}")
     required = type_text.endswith(_REQUIRED)
     return pa.field(name, _type_of(type_text.removesuffix(_REQUIRED)), nullable=not required)
 
@@ -230,7 +233,8 @@ def _type_of(text: str) -> pa.DataType:
     try:
         return type_from_json(spelled, where="column")
     except Corruption as error:
-        names = [kind.value for kind in TypeKind if kind not in NESTED_KINDS]
+        kinds = [kind for kind in TypeKind if kind not in NESTED_KINDS]
+        names = [_WITH_NUMBERS.get(kind, kind.value) for kind in kinds]
         similar = difflib.get_close_matches(spelled, [*names, *_ALIASES], n=1)
         raise InvalidArgument(
             f"there is no type {text!a}",

@@ -48,7 +48,10 @@ def pairs_of(texts: tuple[str, ...], *, what: str, show_value: bool = True) -> d
         name, equals, value = text.partition("=")
         if not equals or not name:
             shown = f"{text!a} " if show_value else ""
-            raise InvalidArgument(f"the {what} {shown}has no NAME=VALUE form", hint="owner=anna")
+            raise InvalidArgument(
+                f"the {what} {shown}has no NAME=VALUE form",
+                hint=f"Write {'owner=anna' if show_value else 'region=eu-central-1'}",
+            )
         if name in pairs:
             raise InvalidArgument(f"the {what} {name!a} is given twice", hint="Give it once")
         pairs[name] = value

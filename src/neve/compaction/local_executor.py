@@ -23,8 +23,8 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 import pyarrow as pa
 
 from neve.compaction.plan import CompactionPlan
-from neve.compaction.row_block import RowBlock, merged
-from neve.compaction.row_stream import KeepMask, RowReading, RowSource, live_blocks
+from neve.compaction.row_stream import KeepMask, RowReading, RowSource, live_pieces
+from neve.compaction.sorted_rows import SortedRows, merged
 from neve.errors import Corruption
 from neve.model.data_file import DataFile
 from neve.model.key_column import KeyArray
@@ -32,7 +32,7 @@ from neve.model.key_column import KeyArray
 # Sorting copies rows into single Arrow arrays, whose 32-bit offsets end at 2 GiB.
 SORTED_BYTES_MAX: Final = 256 << 20
 
-Held: TypeAlias = tuple[RowBlock, Iterator[RowBlock]]
+Held: TypeAlias = tuple[SortedRows, Iterator[SortedRows]]
 """Rows of a run that were read and not yet handed on, and the rest of the run."""
 
 Output_co = TypeVar("Output_co", covariant=True)
@@ -82,10 +82,10 @@ def execute(
     sink = make_writer(plan)
     try:
         row_count = 0
-        for block in merged_blocks([live_blocks(files, reading) for files in plan.runs()]):
-            sink.append(block.rows, block.keys)
-            row_count += len(block)
-            progress(len(block))
+        for piece in merged_pieces([live_pieces(files, reading) for files in plan.runs()]):
+            sink.append(piece.rows, piece.keys)
+            row_count += len(piece)
+            progress(len(piece))
         _check_count(plan, row_count)
         return sink.finish()
     except BaseException as error:
@@ -93,40 +93,40 @@ def execute(
         raise
 
 
-def merged_blocks(runs: Sequence[Iterator[RowBlock]]) -> Iterator[RowBlock]:
+def merged_pieces(runs: Sequence[Iterator[SortedRows]]) -> Iterator[SortedRows]:
     """Give the rows of runs, each ascending by key, as one such run."""
-    held = [(block, run) for run in runs if (block := next(run, None)) is not None]
+    held = [(piece, run) for run in runs if (piece := next(run, None)) is not None]
     while held:
         window, held = _cut(held)
         yield from _by_key(window)
         # Rows handed on are let go of before the next groups are read.
         window.clear()
         held = [
-            (block, run)
+            (piece, run)
             for rest, run in held
-            if (block := rest if len(rest) > 0 else next(run, None)) is not None
+            if (piece := rest if len(rest) > 0 else next(run, None)) is not None
         ]
 
 
-def _cut(held: list[Held]) -> tuple[list[RowBlock], list[Held]]:
+def _cut(held: list[Held]) -> tuple[list[SortedRows], list[Held]]:
     """Give the rows up to the smallest last key of the groups held, and what is left of each."""
-    bound = min(block.last for block, _ in held)
-    parts = [block.split_at(block.count_through(bound)) for block, _ in held]
+    bound = min(piece.last for piece, _ in held)
+    parts = [piece.split_at(piece.count_through(bound)) for piece, _ in held]
     window = [taken for taken, _ in parts if len(taken) > 0]
     return window, [(rest, run) for (_, rest), (_, run) in zip(parts, held, strict=True)]
 
 
-def _by_key(window: list[RowBlock]) -> Iterator[RowBlock]:
-    window.sort(key=lambda block: block.first)
+def _by_key(window: list[SortedRows]) -> Iterator[SortedRows]:
+    window.sort(key=lambda piece: piece.first)
     if all(left.last < right.first for left, right in pairwise(window)):
         yield from window
-    elif sum(block.rows.nbytes for block in window) <= SORTED_BYTES_MAX:
+    elif sum(piece.rows.nbytes for piece in window) <= SORTED_BYTES_MAX:
         yield merged(window)
     else:
-        # Keys overlap, so the longest block has two rows at least, and both halves are smaller.
+        # Keys overlap, so the longest piece has two rows at least, and both halves are smaller.
         longest = max(window, key=len)
         middle = longest.key_at((len(longest) - 1) // 2)
-        halves = [block.split_at(block.count_through(middle)) for block in window]
+        halves = [piece.split_at(piece.count_through(middle)) for piece in window]
         yield from _by_key([lower for lower, _ in halves if len(lower) > 0])
         yield from _by_key([upper for _, upper in halves if len(upper) > 0])
 

@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Final
 
-from neve.compaction.claims import Claims
 from neve.compaction.levels import LevelOptions
 from neve.compaction.partition_levels import (
     PartitionLevels,
@@ -31,6 +30,7 @@ from neve.compaction.partition_levels import (
     span_of,
 )
 from neve.compaction.plan import CompactionPlan, CompactionReason
+from neve.compaction.plans_at_work import PlansAtWork
 from neve.model.data_file import DataFile, FileFormat
 from neve.model.version import Version
 
@@ -99,7 +99,7 @@ class _Planner:
         self._base = version.number
         self._options = options
         self._partitions = partitions_of(version)
-        self._claims = Claims(self._partitions, busy)
+        self._at_work = PlansAtWork(self._partitions, busy)
 
     def plans(self) -> Iterator[CompactionPlan]:
         """Give plan after plan; each one takes its files out of the game for the next."""
@@ -117,7 +117,7 @@ class _Planner:
     def _needs(self) -> Iterator[_Need]:
         for partition in self._partitions:
             for number in partition.level_numbers():
-                free = self._claims.free(partition.files(number))
+                free = self._at_work.free(partition.files(number))
                 if number == 0:
                     if len(free) >= self._options.level0_files:
                         yield _Need(len(free) / self._options.level0_files, partition, 0)
@@ -129,10 +129,10 @@ class _Planner:
 
     def _level0(self, partition: PartitionLevels) -> Iterator[CompactionPlan]:
         below = partition.level(1)
-        while len(free := self._claims.free(partition.files(0))) >= self._options.level0_files:
+        while len(free := self._at_work.free(partition.files(0))) >= self._options.level0_files:
             # A file that touches busy files of level 1 waits; a younger one may not have to.
             possible = (_around(seed, free, below, self._options) for seed in free)
-            inputs = next((i for i in possible if self._claims.admits(partition, i, 1)), None)
+            inputs = next((i for i in possible if self._at_work.admits(partition, i, 1)), None)
             if inputs is None:
                 return
             yield self._made(partition, inputs, 1, CompactionReason.LEVEL0)
@@ -140,7 +140,7 @@ class _Planner:
     def _too_large(self, partition: PartitionLevels, number: int) -> Iterator[CompactionPlan]:
         limit = self._options.bytes_max(number)
         assert limit is not None, "the last level is never too large"
-        free = self._claims.free(partition.files(number))
+        free = self._at_work.free(partition.files(number))
         below = partition.level(number + 1)
         held = sum(file.file_bytes for file in free)
 
@@ -153,7 +153,7 @@ class _Planner:
             if held <= limit:
                 return
             inputs = [file, *below.files_touched_by((file.key_min, file.key_max))]
-            if self._claims.admits(partition, inputs, number + 1):
+            if self._at_work.admits(partition, inputs, number + 1):
                 held -= file.file_bytes
                 yield self._made(partition, inputs, number + 1, CompactionReason.SIZE)
 
@@ -167,16 +167,16 @@ class _Planner:
         for file, partition in sorted(
             found, key=lambda pair: pair[0].live_count / pair[0].row_count
         ):
-            if self._claims.admits(partition, [file], file.level):
+            if self._at_work.admits(partition, [file], file.level):
                 yield self._made(partition, [file], file.level, CompactionReason.GARBAGE)
 
     def _small(self, partition: PartitionLevels, number: int) -> Iterator[CompactionPlan]:
         files = partition.level(number).files
         at = 0
         while at < len(files):
-            free = takewhile(self._claims.is_free, (files[i] for i in range(at, len(files))))
+            free = takewhile(self._at_work.is_free, (files[i] for i in range(at, len(files))))
             inputs = _joinable(free, self._options)
-            if inputs and self._claims.admits(partition, inputs, number):
+            if inputs and self._at_work.admits(partition, inputs, number):
                 yield self._made(partition, inputs, number, CompactionReason.SMALL)
                 at += len(inputs)
             else:
@@ -189,7 +189,7 @@ class _Planner:
         target: int,
         reason: CompactionReason,
     ) -> CompactionPlan:
-        self._claims.take(partition, inputs, target)
+        self._at_work.add(partition, inputs, target)
         factor = _JOINED_FILE_FACTOR if reason is CompactionReason.SMALL else 1
         return CompactionPlan(
             base=self._base,

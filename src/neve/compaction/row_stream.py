@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from neve.compaction.row_block import RowBlock
+from neve.compaction.sorted_rows import SortedRows
 from neve.errors import Corruption
 from neve.model.data_file import DataFile
 from neve.model.key_column import KeyArray
@@ -55,28 +55,28 @@ class RowReading:
     """Raises when the work is to end; asked before each group is read."""
 
 
-def live_blocks(files: Sequence[DataFile], reading: RowReading) -> Iterator[RowBlock]:
-    """Give the live rows of files as blocks, never an empty one; keys ascend throughout."""
+def live_pieces(files: Sequence[DataFile], reading: RowReading) -> Iterator[SortedRows]:
+    """Give the live rows of files as pieces, never an empty one; keys ascend throughout."""
     last: bytes | None = None
     for file in files:
-        for block in _file_blocks(file, reading):
-            if not block.ascends() or (last is not None and block.first <= last):
+        for piece in _file_pieces(file, reading):
+            if not piece.ascends() or (last is not None and piece.first <= last):
                 raise Corruption(
                     "rows are not in the order of their keys",
                     path=file.path,
                     hint="Restore the file from a copy, or roll the table back",
                 )
-            last = block.last
-            if block.first < file.key_min or last > file.key_max:
+            last = piece.last
+            if piece.first < file.key_min or last > file.key_max:
                 raise Corruption(
                     "rows lie outside the key bounds of their file",
                     path=file.path,
                     hint="Restore the file from a copy, or roll the table back",
                 )
-            yield block
+            yield piece
 
 
-def _file_blocks(file: DataFile, reading: RowReading) -> Iterator[RowBlock]:
+def _file_pieces(file: DataFile, reading: RowReading) -> Iterator[SortedRows]:
     mask = reading.mask_of(file)
     if mask is not None and len(mask) != file.row_count:
         raise Corruption(
@@ -93,4 +93,4 @@ def _file_blocks(file: DataFile, reading: RowReading) -> Iterator[RowBlock]:
         if kept is not None and not kept.all():
             rows = rows.filter(pa.array(kept))
         rows = reading.project(rows, file)
-        yield RowBlock.of(rows, reading.encode_keys(rows))
+        yield SortedRows.of(rows, reading.encode_keys(rows))

@@ -10,7 +10,7 @@ from typing import Final
 from neve.engine.rewrite import PlanExecutor
 from neve.engine.rollback import rollback_edit
 from neve.engine.table_engine import TableEngine
-from neve.engine.upkeep import ExpireReport, GarbageReport, Upkeep
+from neve.engine.upkeep import ExpireReport, GarbageReport
 from neve.engine.verification import VerifyReport, verify_table
 from neve.errors import Conflict, Corruption, InvalidArgument
 from neve.manifest.table_head import HeadChange
@@ -27,7 +27,7 @@ class Maintenance:
 
     def __init__(self, engine: TableEngine) -> None:
         self._engine = engine
-        self.upkeep = Upkeep(engine.parts)
+        self.upkeep = engine.upkeep
 
     def compact(
         self,

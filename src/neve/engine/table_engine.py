@@ -64,6 +64,7 @@ class TableEngine:
             seconds=self.options.lease_seconds,
             may_write=not read_only,
         )
+        self.upkeep = Upkeep(parts)
         self._refreshing = Lock()
         # Safe on its own: replaced whole.
         self._closed: Closed | None = None
@@ -84,9 +85,8 @@ class TableEngine:
         else:
             self._writer = self._open_writer()
             if self.options.background:
-                self._upkeep = Upkeep(parts)
                 self._writer.start_background(
-                    (self.leases.renew_once, self._upkeep.expire_once, self._upkeep.collect_once)
+                    (self.leases.renew_once, self.upkeep.expire_once, self.upkeep.collect_once)
                 )
 
     # Reading

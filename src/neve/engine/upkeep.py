@@ -17,6 +17,7 @@ import logging
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from threading import Lock
 from typing import Final
 
 from neve.engine.file_making import delete_data_file
@@ -68,7 +69,10 @@ class Upkeep:
     """Retention and garbage of one table; safe for many threads."""
 
     def __init__(self, parts: TableParts) -> None:
+        # Fixed at construction.
         self._parts = parts
+        # Held while files are deleted: what one deletes, another need not look at.
+        self._deleting = Lock()
         self._garbage = TableGarbage(
             parts.versions, parts.work, parts.leases, clock=parts.clock, ids=parts.ids
         )
@@ -90,6 +94,10 @@ class Upkeep:
 
     def collect(self) -> GarbageReport:
         """Delete the files of Versions that expired, unless somebody may still read them."""
+        with self._deleting:
+            return self._collect()
+
+    def _collect(self) -> GarbageReport:
         deleted: list[str] = []
         sizes: list[int] = []
 

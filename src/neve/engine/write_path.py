@@ -26,6 +26,9 @@ from neve.wal.batch_codec import EncodedChanges, encode_changes, encode_put
 ATOMIC_BYTES_MAX: Final = 128 << 20
 """Rows given in one call are one batch up to about so many bytes; more are several, in order."""
 
+# Python values that an Arrow array takes as they are, without reading anything into them.
+_EXACT_TYPES: Final = {pa.int64(): int, pa.string(): str, pa.binary(): bytes}
+
 ApplyTo = Callable[[Memtable, int], None]
 """Brings a batch into a memtable, given its first sequence number."""
 
@@ -164,8 +167,14 @@ def key_batch(keys: object, context: ReadContext) -> pa.RecordBatch:
             f"keys are given as {type(keys).__name__}",
             hint="Give a list of keys, or an Arrow table with the key columns",
         )
+    given = list(keys)
+    if context.is_single_key and set(map(type, given)) == {_EXACT_TYPES.get(schema.types[0])}:
+        try:
+            return pa.RecordBatch.from_arrays([pa.array(given, schema.types[0])], schema=schema)
+        except (pa.ArrowException, OverflowError):
+            pass  # the slow way says which key it is, and why
     # Keys in a list are Python values, and each may be wrong in its own way.
-    encoded = [context.encode_key(key) for key in keys]
+    encoded = [context.encode_key(key) for key in given]
     columns = context.encoder.decode_arrays(pa.array(encoded, pa.binary()))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 

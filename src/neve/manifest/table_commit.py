@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from neve.errors import Conflict, NeveError, NotFound
+from neve.errors import Conflict, NotFound
 from neve.manifest.carried_proposal import CarriedProposal
 from neve.manifest.rebase import Proposal, RowLookup, WriteVectors
 from neve.manifest.retry import Patience
@@ -106,11 +106,11 @@ class TableCommitter:
         self._is_checkpointing = True
         try:
             return store.checkpoint_once(seconds=_CHECKPOINT_SECONDS)
-        except NeveError as error:
+        except Exception as error:  # noqa: BLE001 - the commit is decided: nothing may fail it now
             self._checkpoint_from_segment = (
                 store.read_known().segment + store.options.checkpoint_every
             )
-            logger.warning("checkpoint failed store=%s error=%s", store.log.paths.prefix, error)
+            logger.warning("put off checkpoint store=%s cause=%s", store.log.paths.prefix, error)
             return False
         finally:
             self._is_checkpointing = False

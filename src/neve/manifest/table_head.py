@@ -22,6 +22,7 @@ H3  Names from outside (tags, applications, jobs) are 1 to 255 bytes without con
 
 import re
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final
 
 from neve.errors import CatalogConflict, Corruption, InvalidArgument
@@ -201,32 +202,7 @@ class TableHead:
     @classmethod
     def decode(cls, payload: bytes, *, path: str) -> "TableHead":
         """Read the document; raises Corruption."""
-        document = Document.read(payload, format_number=_FORMAT, path=path)
-        head = cls(
-            table_id=document.text("table_id"),
-            table_uuid=document.text("table_uuid"),
-            current_version=document.integer("current_version"),
-            oldest_version=document.integer("oldest_version"),
-            schema_id=document.integer("schema_id"),
-            spec_id=document.integer("spec_id"),
-            sort_order=document.text("sort_order"),
-            last_transaction_ms=document.integer("last_transaction_ms"),
-            dropped=document.boolean("dropped"),
-            flushed_sequence=document.integer("flushed_sequence"),
-            last_sequence=document.integer("last_sequence"),
-            next_log_number=document.integer("next_log_number"),
-            wal_floor=document.integer("wal_floor"),
-            writer_epoch=document.integer("writer_epoch"),
-            retention=Retention(
-                versions=document.integer("retention_versions"),
-                milliseconds=document.integer("retention_ms"),
-            ),
-        )
-        if not 1 <= head.oldest_version <= head.current_version:
-            raise Corruption(
-                f"versions {head.oldest_version} to {head.current_version} make no sense", path=path
-            )
-        return head
+        return _decode_head(payload, path)
 
     def advanced(self, change: "HeadChange", *, versions: int, now_ms: int) -> "TableHead":
         """Give the head after a commit of so many Versions."""
@@ -318,3 +294,33 @@ class Requirements:
 
 def _given(value: int | None, otherwise: int) -> int:
     return otherwise if value is None else value
+
+
+@lru_cache(maxsize=64)  # one commit reads the same head again and again
+def _decode_head(payload: bytes, path: str) -> TableHead:
+    document = Document.read(payload, format_number=_FORMAT, path=path)
+    head = TableHead(
+        table_id=document.text("table_id"),
+        table_uuid=document.text("table_uuid"),
+        current_version=document.integer("current_version"),
+        oldest_version=document.integer("oldest_version"),
+        schema_id=document.integer("schema_id"),
+        spec_id=document.integer("spec_id"),
+        sort_order=document.text("sort_order"),
+        last_transaction_ms=document.integer("last_transaction_ms"),
+        dropped=document.boolean("dropped"),
+        flushed_sequence=document.integer("flushed_sequence"),
+        last_sequence=document.integer("last_sequence"),
+        next_log_number=document.integer("next_log_number"),
+        wal_floor=document.integer("wal_floor"),
+        writer_epoch=document.integer("writer_epoch"),
+        retention=Retention(
+            versions=document.integer("retention_versions"),
+            milliseconds=document.integer("retention_ms"),
+        ),
+    )
+    if not 1 <= head.oldest_version <= head.current_version:
+        raise Corruption(
+            f"versions {head.oldest_version} to {head.current_version} make no sense", path=path
+        )
+    return head

@@ -40,8 +40,8 @@ from neve.model.schema import TableSchema
 
 # Memory of Python objects around a change: the headers of two byte strings, a tuple, a number,
 # and for the first change of a key its share of the dict.
-_NEW_KEY_BYTES: Final = 280
-_OVERWRITE_BYTES: Final = 200
+_NEW_KEY_BYTES: Final = 256
+_OVERWRITE_BYTES: Final = 184
 # Memory of Arrow objects around the buffers of a batch.
 _BATCH_BYTES: Final = 1024
 _COLUMN_BYTES: Final = 512
@@ -243,14 +243,16 @@ class Memtable:
         for key in set(self._overwritten):
             newest = rows[key]
             if len(readers) == 1 and newest[0] <= readers[0]:
-                kept, dropped = [newest], _changes(newest[2])
+                # Nearly always: nobody reads in the past.
+                dropped = _changes(newest[2])
+                rows[key] = (newest[0], newest[1], None)
             else:
                 kept, dropped = _needed_changes(newest, readers)
-            if dropped:
                 rows[key] = _chained(kept)
-                freed += len(dropped) * (len(key) + _OVERWRITE_BYTES)
-                freed += sum([len(each[1]) for each in dropped if each[1] is not DELETED])
-            still.extend([key] * (len(kept) - 1))
+                still.extend([key] * (len(kept) - 1))
+            freed += len(dropped) * (len(key) + _OVERWRITE_BYTES)
+            for _, value, _ in dropped:
+                freed += 0 if value is DELETED else len(value)
         self._overwritten = still
         self.byte_count -= freed
         return freed

@@ -136,14 +136,21 @@ def visible_change(change: RowChange | None, sequence: int) -> RowChange | None:
 
 def _visible_rows(
     rows: Mapping[bytes, RowChange], sequence: int
-) -> tuple[list[bytes], list[RowChange]]:
+) -> tuple[list[bytes], list[RowChange], Positions]:
+    """Give keys, newest changes and their sequences, of those that are not above a sequence."""
     # Loops over rows, once per view.
     keys, changes = list(rows), list(rows.values())
-    if max(map(itemgetter(0), changes), default=0) <= sequence:
-        return keys, changes
-    seen = [(key, visible_change(change, sequence)) for key, change in rows.items()]
-    pairs = [(key, change) for key, change in seen if change is not None]
-    return [key for key, _ in pairs], [change for _, change in pairs]
+    sequences = _sequences(changes)
+    if sequences.max(initial=0) <= sequence:
+        return keys, changes, sequences
+    seen = [visible_change(change, sequence) for change in changes]
+    keys = [key for key, change in zip(keys, seen, strict=True) if change is not None]
+    changes = [change for change in seen if change is not None]
+    return keys, changes, _sequences(changes)
+
+
+def _sequences(changes: Sequence[RowChange]) -> Positions:
+    return np.fromiter(map(itemgetter(0), changes), np.int64, len(changes))
 
 
 def _visible_batches(batches: Sequence[KeyedBatch], sequence: int) -> list[KeyedBatch]:
@@ -159,6 +166,7 @@ def _visible_batches(batches: Sequence[KeyedBatch], sequence: int) -> list[Keyed
 def _sort_changes(
     row_keys: list[bytes],
     row_changes: list[RowChange],
+    row_sequences: Positions,
     batches: list[KeyedBatch],
     *,
     width: int | None,
@@ -169,7 +177,7 @@ def _sort_changes(
     order, starts = sorted_groups(keys, width)
     sequences = np.concatenate(
         [
-            np.fromiter(map(itemgetter(0), row_changes), np.int64, len(row_changes)),
+            row_sequences,
             *(np.arange(len(each.keys), dtype=np.int64) + each.first_sequence for each in batches),
         ]
     )

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from neve.model.key_encoding import KeyEncoder
+from neve.model.partition_spec import PartitionSpec
 from neve.model.row_codec import RowCodec
 from neve.model.schema import TableSchema
 from neve.read.schema_mapping import SchemaMapping
@@ -12,10 +13,27 @@ from neve.sstable.search_words import SearchWords
 class ReadContext:
     """The schema rows are given in, with what decodes them; safe for many threads."""
 
-    __slots__ = ("_mappings", "_schema_of", "codec", "encoder", "is_single_key", "schema", "words")
+    __slots__ = (
+        "_mappings",
+        "_schema_of",
+        "codec",
+        "encoder",
+        "is_single_key",
+        "schema",
+        "spec_of",
+        "words",
+    )
 
-    def __init__(self, schema: TableSchema, *, schema_of: Callable[[int], TableSchema]) -> None:
+    def __init__(
+        self,
+        schema: TableSchema,
+        *,
+        schema_of: Callable[[int], TableSchema],
+        spec_of: Callable[[int], PartitionSpec] | None = None,
+    ) -> None:
         self.schema = schema
+        self.spec_of = spec_of
+        """Partition specs by id; None: files are not told apart by their partition."""
         self.codec = RowCodec(schema)
         keys = schema.key_columns
         self.encoder = KeyEncoder(

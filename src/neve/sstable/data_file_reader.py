@@ -36,6 +36,7 @@ from neve.observability.metrics import (
 )
 from neve.sstable.data_file_footer import OpenFooter
 from neve.sstable.group_cache import CachedGroup, GroupCache
+from neve.sstable.group_facts import GroupFacts
 from neve.sstable.index_file import INDEX_SUFFIX, IndexFile, open_index_file
 from neve.sstable.key_arrays import key_at, keys_ascend, same_keys
 from neve.sstable.key_index import KeyIndex
@@ -100,6 +101,16 @@ class DataFileReader:
         """Rows of every group but the last; of the largest one in files of others."""
         starts = self._starts
         return self._uniform_rows or max(np.diff(starts).tolist(), default=1)
+
+    @property
+    def group_starts(self) -> tuple[int, ...]:
+        """Position of the first row of each group, and the number of rows."""
+        return self._starts
+
+    @cached_property
+    def group_facts(self) -> GroupFacts:
+        """What the footer says of the columns of each group."""
+        return GroupFacts(self._footer.metadata, self._schema)
 
     def group(self, n: int) -> pa.RecordBatch:
         """Give a row group with all columns in the file's schema; raises Corruption."""

@@ -54,7 +54,8 @@ class _Strand:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.baton = threading.Semaphore(0)
+        self.baton = threading.Lock()  # held but for the moment in which the baton is handed over
+        self.baton.acquire()
         self.waits_for: str | None = None
         self.has_limit = False
         self.is_deadlocked = False

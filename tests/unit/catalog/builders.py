@@ -47,7 +47,7 @@ def a_table(
     sort_by: Sequence[str] = (),
     properties: Mapping[str, str] | None = None,
 ) -> CatalogTable:
-    return catalog.create_table(
+    catalog.create_table(
         name,
         ORDERS,
         primary_key=["id"],
@@ -55,6 +55,7 @@ def a_table(
         sort_by=sort_by,
         properties=properties,
     )
+    return catalog.load_table(name)
 
 
 def a_file(

@@ -121,7 +121,7 @@ def test_files_and_stats_are_of_the_current_version() -> None:
 def test_a_handle_shows_what_it_read_until_it_is_refreshed() -> None:
     objects = MemoryStore()
     table = a_table(a_catalog(objects))
-    other = a_catalog(objects, seed=1).table("shop.orders")
+    other = a_catalog(objects, seed=1).load_table("shop.orders")
 
     other.commit([an_append(1, a_file())])
     other.set_properties({"owner": "anna"})
@@ -439,7 +439,7 @@ def test_a_commit_that_happened_is_never_told_as_failed(
     objects = MemoryStore()
     a_table(a_catalog(objects))
     faulty = FaultyStore(objects, [])
-    table = a_catalog(faulty, seed=1).table("shop.orders")
+    table = a_catalog(faulty, seed=1).load_table("shop.orders")
     change(table)
     last_write = max(call.number for call in faulty.calls if call.operation in WRITES)
     # The same once more, with everything behind the last write failing.
@@ -447,11 +447,11 @@ def test_a_commit_that_happened_is_never_told_as_failed(
     a_table(a_catalog(objects))
     later = range(last_write + 1, last_write + 1_000)
     faults = [PlannedFault(fault=Fault.BEFORE, call=number) for number in later]
-    table = a_catalog(FaultyStore(objects, faults), seed=1).table("shop.orders")
+    table = a_catalog(FaultyStore(objects, faults), seed=1).load_table("shop.orders")
 
     assert change(table) == answer
 
-    changed = a_catalog(objects, seed=2).table("shop.orders")
+    changed = a_catalog(objects, seed=2).load_table("shop.orders")
     assert (changed.version, changed.properties) == ((2, {}) if answer else (1, {"a": "b"}))
 
 
@@ -476,7 +476,7 @@ def test_a_commit_that_touches_no_file_takes_the_spec_the_table_has_by_now() -> 
 def test_a_schema_made_of_an_older_one_is_a_conflict() -> None:
     objects = MemoryStore()
     table = a_table(a_catalog(objects))
-    other = a_catalog(objects, seed=1).table("shop.orders")
+    other = a_catalog(objects, seed=1).load_table("shop.orders")
     other.update_schema(with_renamed(other.schema, "customer", "client"))
 
     with pytest.raises(CatalogConflict, match="made out of schema 0") as conflict:
@@ -491,7 +491,7 @@ def test_changes_of_eight_threads_all_happen() -> None:
     barrier = Barrier(8)
 
     def work(number: int) -> None:
-        table = catalog.table("shop.orders")
+        table = catalog.load_table("shop.orders")
         barrier.wait()
         for turn in range(4):
             table.set_properties({f"p{number}": str(turn)})
@@ -500,7 +500,7 @@ def test_changes_of_eight_threads_all_happen() -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(work, range(8)))
 
-    table = catalog.table("shop.orders")
+    table = catalog.load_table("shop.orders")
     assert table.properties == {f"p{number}": "3" for number in range(8)}
     numbers = table.history().column("version").to_pylist()
     assert numbers == list(range(1, len(numbers) + 1))

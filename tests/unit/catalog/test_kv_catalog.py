@@ -122,12 +122,12 @@ def test_a_renamed_table_moves_no_file_and_stays_open() -> None:
     catalog.rename_table("shop.orders", "archive.y2024.orders")
 
     assert catalog.list_tables() == ["archive.y2024.orders"]
-    assert catalog.table("archive.y2024.orders").table_id == table.table_id
+    assert catalog.load_table("archive.y2024.orders").table_id == table.table_id
     assert table.refresh().name == "archive.y2024.orders"
     after = {path for path in everything(objects) if not path.startswith("manifest/catalog")}
     assert after == files
     with pytest.raises(NotFound, match=r"shop\.orders"):
-        catalog.table("shop.orders")
+        catalog.load_table("shop.orders")
     # The old name is free.
     assert a_table(catalog).table_id != table.table_id
 
@@ -135,7 +135,7 @@ def test_a_renamed_table_moves_no_file_and_stays_open() -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        lambda lake: lake.table("shop.ordes"),
+        lambda lake: lake.load_table("shop.ordes"),
         lambda lake: lake.table_meta("shop.ordes"),
         lambda lake: lake.drop_table("shop.ordes"),
         lambda lake: lake.rename_table("shop.ordes", "shop.new"),
@@ -174,7 +174,7 @@ def test_an_unknown_name_is_refused_with_the_most_similar_one(
         (lambda lake: lake.drop_namespace("shop"), InvalidArgument),
         (lambda lake: a_table(lake, "shop.new", properties={"neve.x": "1"}), InvalidArgument),
         (lambda lake: a_table(lake, "shop.new", partition_by=["day(none)"]), NotFound),
-        (lambda lake: lake.table("orders"), InvalidArgument),
+        (lambda lake: lake.load_table("orders"), InvalidArgument),
         (lambda lake: lake.table_exists("a\0.b"), InvalidArgument),
         (lambda lake: lake.drop_table("shop"), InvalidArgument),
     ],
@@ -371,7 +371,7 @@ def test_registering_another_definition_is_a_conflict_that_names_the_difference(
 def test_a_table_that_was_evolved_is_registered_by_its_new_definition() -> None:
     catalog = a_catalog()
     register(catalog)
-    table = catalog.table("shop.orders")
+    table = catalog.load_table("shop.orders")
     table.update_schema(with_renamed(table.schema, "customer", "client"))
 
     with pytest.raises(CatalogConflict, match="schema fingerprint and schema version"):
@@ -391,7 +391,7 @@ def test_a_closed_catalog_and_its_tables_take_no_calls() -> None:
         catalog.list_tables,
         catalog.list_namespaces,
         catalog.recover,
-        lambda: catalog.table("shop.orders"),
+        lambda: catalog.load_table("shop.orders"),
         lambda: catalog.table_exists("shop.orders"),
         lambda: catalog.create_namespace("x"),
         lambda: catalog.drop_table("shop.orders"),
@@ -468,10 +468,10 @@ def test_a_flipped_bit_anywhere_is_reported_and_never_taken_for_the_truth() -> N
             damaged[at] ^= 1 << (at % 8)
             objects.put(path, bytes(damaged))
             with pytest.raises(Corruption):
-                a_catalog(objects, seed=1).table("shop.orders")
+                a_catalog(objects, seed=1).load_table("shop.orders")
         objects.put(path, payload)
 
-    assert a_catalog(objects, seed=1).table("shop.orders").version == 2
+    assert a_catalog(objects, seed=1).load_table("shop.orders").version == 2
 
 
 @pytest.mark.parametrize(
@@ -504,7 +504,7 @@ def test_hostile_documents_are_corruption_and_lead_nowhere(key: str, value: byte
     before = everything(objects)
 
     with pytest.raises(Corruption) as damage:
-        a_catalog(objects, seed=1).table("shop.orders")
+        a_catalog(objects, seed=1).load_table("shop.orders")
 
     assert damage.value.path is not None
     assert damage.value.path.startswith("manifest/catalog")
@@ -517,7 +517,7 @@ def test_a_name_without_its_definition_is_corruption() -> None:
     catalog._entries.store.transact(lambda session: session.delete("__tables/shop.orders"))
 
     with pytest.raises(Corruption, match="is missing"):
-        catalog.table("shop.orders")
+        catalog.load_table("shop.orders")
 
 
 def test_a_definition_under_another_name_is_corruption() -> None:
@@ -529,7 +529,7 @@ def test_a_definition_under_another_name_is_corruption() -> None:
     catalog._entries.store.transact(lambda session: session.put("__tables/shop.orders", payload))
 
     with pytest.raises(Corruption, match="that of another"):
-        catalog.table("shop.orders")
+        catalog.load_table("shop.orders")
 
 
 def test_a_catalog_that_lost_its_root_is_corruption_and_gets_no_new_one() -> None:
@@ -552,7 +552,7 @@ def test_a_version_store_of_another_table_is_corruption() -> None:
         objects.put(f"{mine.stored.paths.manifest}{name}", objects.get(info.path).payload)
 
     with pytest.raises(Corruption, match="belongs to another table"):
-        a_catalog(objects, seed=1).table("shop.mine")
+        a_catalog(objects, seed=1).load_table("shop.mine")
 
 
 # Failing stores
@@ -578,7 +578,7 @@ def test_a_create_whose_second_commit_fails_says_so_and_is_finished_by_opening()
         a_table(catalog)
 
     reopened = a_catalog(objects, seed=2)
-    assert reopened.table("shop.orders").version == 1
+    assert reopened.load_table("shop.orders").version == 1
     with pytest.raises(AlreadyExists):
         a_table(reopened)
 
@@ -602,7 +602,7 @@ def test_a_drop_that_cannot_begin_leaves_the_table_alone() -> None:
         a_catalog(faulty, seed=1).drop_table("shop.orders")
 
     catalog = a_catalog(objects, seed=2)
-    assert catalog.table("shop.orders").version == 1
+    assert catalog.load_table("shop.orders").version == 1
     catalog.rename_table("shop.orders", "shop.sales")
 
 
@@ -648,7 +648,7 @@ def test_eight_threads_creating_one_name_have_one_winner() -> None:
         made = [table_id for table_id in pool.map(create, range(8)) if table_id is not None]
 
     assert len(made) == 1
-    assert catalog.table("shop.orders").table_id == made[0]
+    assert catalog.load_table("shop.orders").table_id == made[0]
 
 
 def test_eight_threads_registering_one_definition_get_one_table() -> None:
@@ -703,7 +703,7 @@ def test_a_table_that_is_being_dropped_cannot_be_renamed_away() -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        lambda lake, wrong: lake.table(wrong),
+        lambda lake, wrong: lake.load_table(wrong),
         lambda lake, wrong: lake.table_exists(wrong),
         lambda lake, wrong: lake.drop_table(wrong),
         lambda lake, wrong: lake.rename_table("shop.orders", wrong),
@@ -713,9 +713,9 @@ def test_a_table_that_is_being_dropped_cannot_be_renamed_away() -> None:
         lambda lake, wrong: lake.list_namespaces(wrong or 0),
         lambda lake, wrong: lake.list_tables(wrong or 0),
         lambda lake, wrong: lake.system_table(wrong),
-        lambda lake, wrong: lake.table("shop.orders").at(tag=wrong or 0),
+        lambda lake, wrong: lake.load_table("shop.orders").at(tag=wrong or 0),
         lambda lake, wrong: lake.create_namespace("new", wrong or 7),
-        lambda lake, wrong: lake.table("shop.orders").set_properties(wrong or 7),
+        lambda lake, wrong: lake.load_table("shop.orders").set_properties(wrong or 7),
         lambda lake, wrong: lake.create_table("a.b", ORDERS, ["id"], properties=wrong or 7),
     ],
     ids=range(14),
@@ -744,8 +744,8 @@ def test_what_is_of_the_wrong_type_is_refused_and_changes_nothing(
         lambda lake, wrong: lake.create_table("a.b", ORDERS, ["id"], partition_by=wrong),
         lambda lake, wrong: lake.create_table("a.b", ORDERS, ["id"], sort_by=wrong),
         lambda lake, wrong: lake.create_table("a.b", wrong, ["id"]),
-        lambda lake, wrong: lake.table("shop.orders").update_partition_spec(wrong or 7),
-        lambda lake, wrong: lake.table("shop.orders").update_sort_order(wrong or 7),
+        lambda lake, wrong: lake.load_table("shop.orders").update_partition_spec(wrong or 7),
+        lambda lake, wrong: lake.load_table("shop.orders").update_sort_order(wrong or 7),
     ],
     ids=range(7),
 )

@@ -69,7 +69,7 @@ def evolve_behind_the_catalog(table: CatalogTable) -> None:
 def test_a_create_that_was_cut_is_finished_by_opening(bench: Bench) -> None:
     table_id = cut_create(bench)
 
-    table = bench.open().table("shop.orders")
+    table = bench.open().load_table("shop.orders")
 
     assert (table.table_id, table.version) == (table_id, 1)
     assert table.current().operation is Operation.CREATE
@@ -82,7 +82,7 @@ def test_a_create_that_was_cut_is_finished_by_whoever_uses_the_name(bench: Bench
     cut_create(bench)
 
     assert opened_before.list_tables() == ["shop.orders"]
-    assert opened_before.table("shop.orders").version == 1
+    assert opened_before.load_table("shop.orders").version == 1
     with pytest.raises(AlreadyExists):
         a_table(opened_before)
 
@@ -105,7 +105,7 @@ def test_a_create_that_was_cut_can_be_registered_dropped_and_renamed(bench: Benc
     third = bench.open()
     cut_create(bench, "shop.other")
     third.rename_table("shop.other", "shop.renamed")
-    assert bench.open().table("shop.renamed").version == 1
+    assert bench.open().load_table("shop.renamed").version == 1
 
 
 # A version store ahead of the catalog's copy
@@ -116,7 +116,7 @@ def test_a_schema_that_only_the_version_store_has_is_copied(bench: Bench) -> Non
     evolve_behind_the_catalog(a_table(catalog))
     assert catalog._entries.meta("shop.orders").schema_version == 0
 
-    table = bench.open().table("shop.orders")
+    table = bench.open().load_table("shop.orders")
 
     assert table.schema.schema_id == 1
     assert "client" in table.schema
@@ -156,7 +156,7 @@ def test_commits_of_rows_leave_the_catalog_alone(bench: Bench) -> None:
     for base in range(1, 6):
         facts = VersionFacts(operation=Operation.APPEND, timestamp_ms=0, schema_id=0, spec_id=0)
         table.commit([VersionEdit(base=base, facts=facts)])
-    bench.open().table("shop.orders")
+    bench.open().load_table("shop.orders")
 
     assert bench.catalog_segments() == before
 
@@ -404,7 +404,7 @@ def test_an_announcement_of_a_damaged_table_keeps_nobody_out(bench: Bench) -> No
 
     reopened = bench.open()
 
-    assert reopened.table("shop.sound").version == 1
+    assert reopened.load_table("shop.sound").version == 1
     assert bench.announcements() == 1
     report = reopened.recover()
     assert list(report.failures) == [table.table_id]

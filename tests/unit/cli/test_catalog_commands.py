@@ -44,7 +44,7 @@ def test_a_table_is_made_as_it_is_written(lake: str) -> None:
 
     assert made.exit_code == 0, made.stderr
     assert re.fullmatch(r"made shop\.orders, t000001-[0-9a-f]{12}\n", made.stdout)
-    table = neve.open(lake).table("shop.orders")
+    table = neve.open(lake).load_table("shop.orders")
     assert table.schema.to_json().count('"required":true') == 2
     assert str(table.schema.column("amount").type) == "decimal128(9, 2)"
     assert table.primary_key == ("id",)
@@ -69,6 +69,10 @@ def test_arrows_names_of_types_are_understood(lake: str) -> None:
         (["a.b", "id:lnog", "--key", "id"], "there is no type 'lnog'", "Did you mean long?"),
         (["a.b", "id:###", "--key", "id"], "there is no type '###'", "There are boolean"),
         (["a.b", "id", "--key", "id"], "the column 'id' has no type", "Write id:string"),
+        (["a.b", ":long", "--key", "id"], "the column ':long' has no name", "Write id:long"),
+        (["a.b", "id:decimal", "--key", "id"], "no type 'decimal'", "mean decimal(9,2)?"),
+        (["a.b", "id:decimal(99,2)", "--key", "id"], "no type 'decimal(99,2)'", "decimal(9,2)"),
+        (["a.b", "id:fixed(0)", "--key", "id"], "there is no type 'fixed(0)'", "fixed(16)"),
         (["a.b", "id:long", "--key", "idd"], "no column is named 'idd'", "Did you mean 'id'"),
         (["b", "id:long", "--key", "id"], "has no namespace", "namespace.table"),
         (["shop.orders", "id:long", "--key", "id"], "there is a table 'shop.orders'", "Open it"),
@@ -88,7 +92,7 @@ def test_arrows_names_of_types_are_understood(lake: str) -> None:
             "once",
         ),
     ],
-    ids=range(9),
+    ids=range(13),
 )
 def test_a_wrong_definition_is_refused_with_what_to_do(
     catalog: KVCatalog, lake: str, arguments: list[str], said: str, hint: str

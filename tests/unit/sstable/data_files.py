@@ -69,6 +69,10 @@ class CountedIds:
         return 0.5
 
 
+def arrow_schema(**types: pa.DataType) -> pa.Schema:
+    return pa.schema(types)
+
+
 def schema_of(arrow: pa.Schema, *key: str) -> TableSchema:
     return TableSchema.from_arrow(arrow, primary_key=list(key))
 
@@ -117,9 +121,7 @@ def rows_of_all_types(count: int, *, key: Sequence[str] = ("id",)) -> tuple[Tabl
 
 def plain_rows(count: int, *, step: int = 3) -> tuple[TableSchema, pa.Table]:
     """Give rows with an int64 key 0, step, 2 × step, … and a few columns."""
-    schema = schema_of(
-        pa.schema({"id": pa.int64(), "name": pa.string(), "score": pa.float64()}), "id"
-    )
+    schema = schema_of(arrow_schema(id=pa.int64(), name=pa.string(), score=pa.float64()), "id")
     table = pa.table(
         {
             "id": np.arange(count, dtype=np.int64) * step,
@@ -134,7 +136,7 @@ def plain_rows(count: int, *, step: int = 3) -> tuple[TableSchema, pa.Table]:
 def named_rows(count: int) -> tuple[TableSchema, pa.Table]:
     """Give rows whose key is a string and a number, so that words are hashed."""
     schema = schema_of(
-        pa.schema({"value": pa.int64(), "name": pa.string(), "part": pa.int32()}),
+        arrow_schema(value=pa.int64(), name=pa.string(), part=pa.int32()),
         "name",
         "part",
     )

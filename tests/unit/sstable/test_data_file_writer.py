@@ -15,6 +15,7 @@ from neve.storage.memory_store import MemoryStore
 from tests.unit.sstable.data_files import (
     FORMATS,
     Files,
+    arrow_schema,
     index_path_of,
     named_rows,
     plain_rows,
@@ -228,7 +229,7 @@ def test_groups_have_one_size_but_for_the_last() -> None:
 
 
 def wide_rows(lengths: list[int]) -> tuple[Files, pa.Table]:
-    schema = schema_of(pa.schema({"id": pa.int64(), "text": pa.binary()}), "id")
+    schema = schema_of(arrow_schema(id=pa.int64(), text=pa.binary()), "id")
     table = pa.table(
         {"id": np.arange(len(lengths)), "text": [b"\x01" * length for length in lengths]},
         schema=schema.arrow_schema,
@@ -274,7 +275,7 @@ def test_many_groups_end_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("file_format", FORMATS.values(), ids=FORMATS)
 def test_files_stay_below_their_bound_and_apart(file_format: FileFormat) -> None:
-    schema = schema_of(pa.schema({"id": pa.int64(), "text": pa.binary()}), "id")
+    schema = schema_of(arrow_schema(id=pa.int64(), text=pa.binary()), "id")
     noise = np.random.default_rng(1)
     rows = pa.table(
         {"id": np.arange(20_000), "text": [noise.bytes(50) for _ in range(20_000)]},

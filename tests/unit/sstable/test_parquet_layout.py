@@ -7,17 +7,18 @@ import pytest
 
 from neve.errors import InvalidArgument
 from neve.model.data_file import FileFormat
+from neve.model.schema_view import ArrowArray
 from neve.sstable.parquet_layout import ParquetLayout, group_rows_for
-from tests.unit.sstable.data_files import Files, named_rows, plain_rows, schema_of
+from tests.unit.sstable.data_files import Files, arrow_schema, named_rows, plain_rows, schema_of
 
 COUNT = 20_000
 
 
 def metadata_of(
-    columns: dict[str, pa.Array], file_format: FileFormat = FileFormat.COLUMNAR
+    columns: dict[str, ArrowArray], file_format: FileFormat = FileFormat.COLUMNAR
 ) -> pq.FileMetaData:
     """Write columns behind a key `id`; gives what Parquet says of the file."""
-    arrow = pa.schema({"id": pa.int64(), **{name: each.type for name, each in columns.items()}})
+    arrow = arrow_schema(id=pa.int64(), **{name: each.type for name, each in columns.items()})
     schema = schema_of(arrow, "id")
     rows = pa.table({"id": np.arange(COUNT), **columns}, schema=schema.arrow_schema)
     files = Files(schema)
@@ -29,6 +30,11 @@ def chunk(metadata: pq.FileMetaData, path: str) -> pq.ColumnChunkMetaData:
     row_group = metadata.row_group(0)
     chunks = [row_group.column(at) for at in range(metadata.num_columns)]
     return next(each for each in chunks if each.path_in_schema == path)
+
+
+def bloom_offset(metadata: pq.FileMetaData, path: str) -> int | None:
+    offset: int | None = chunk(metadata, path).bloom_filter_offset  # type: ignore[attr-defined]
+    return offset
 
 
 def test_an_unknown_codec_is_refused() -> None:
@@ -51,7 +57,7 @@ def test_zstd_is_the_codec_unless_the_table_says_otherwise() -> None:
         pytest.param(pa.array(range(COUNT), pa.timestamp("ns", "UTC")), id="timestamp"),
     ],
 )
-def test_whole_numbers_are_stored_as_differences(values: pa.Array) -> None:
+def test_whole_numbers_are_stored_as_differences(values: ArrowArray) -> None:
     assert "DELTA_BINARY_PACKED" in chunk(metadata_of({"a": values}), "a").encodings
 
 
@@ -121,7 +127,7 @@ def test_a_columnar_file_with_hashed_keys_has_bloom_filters_on_its_key_columns()
         payload = files.bytes_of(files.write_one(rows, file_format).file)
         metadata = pq.read_metadata(pa.BufferReader(payload))
         offsets[file_format] = {
-            path: chunk(metadata, path).bloom_filter_offset for path in ("value", "name", "part")
+            path: bloom_offset(metadata, path) for path in ("value", "name", "part")
         }
     assert offsets[FileFormat.DUAL] == {"value": None, "name": None, "part": None}
     columnar = offsets[FileFormat.COLUMNAR]
@@ -134,20 +140,17 @@ def test_a_file_with_exact_keys_has_no_bloom_filter() -> None:
     schema, rows = plain_rows(100)
     files = Files(schema)
     metadata = pq.read_metadata(pa.BufferReader(files.bytes_of(files.write_one(rows).file)))
-    assert chunk(metadata, "id").bloom_filter_offset is None
+    assert bloom_offset(metadata, "id") is None
 
 
 def test_pages_of_a_dual_file_are_smaller() -> None:
     noise = np.random.default_rng(1)
     values = pa.array([noise.bytes(60) for _ in range(COUNT)])
     sizes = [
-        chunk(metadata_of({"a": values}, each), "a").total_uncompressed_size for each in FORMATS
+        chunk(metadata_of({"a": values}, each), "a").total_uncompressed_size for each in FileFormat
     ]
     # Every page has a header of its own.
     assert sizes[1] > sizes[0]
-
-
-FORMATS = (FileFormat.COLUMNAR, FileFormat.DUAL)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""RowBlock: rows that ascend by key, with their keys, as a rewrite hands them on.
+"""SortedRows: rows that ascend by key, with their keys, as a rewrite hands them on.
 
 Keys of at most eight bytes are compared as 64-bit words, which sorts many times faster than bytes:
 
@@ -24,7 +24,7 @@ Words: TypeAlias = npt.NDArray[np.uint64]
 _WORD_BYTES: Final = 8
 
 
-class RowBlock:
+class SortedRows:
     """Rows of one input or of several, by key; only an empty one has no `first` and `last`."""
 
     __slots__ = ("keys", "rows", "words")
@@ -37,7 +37,7 @@ class RowBlock:
 
     @classmethod
     def of(cls, rows: pa.Table, keys: KeyArray) -> Self:
-        """Give a block of rows and their keys."""
+        """Give a piece of rows and their keys."""
         assert rows.num_rows == len(keys)
         return cls(rows, keys, words_of(keys))
 
@@ -75,31 +75,31 @@ class RowBlock:
             return int(np.searchsorted(self.words, word, side="right"))
         return bisect_right(range(len(self)), key, key=self.key_at)
 
-    def split_at(self, place: int) -> tuple["RowBlock", "RowBlock"]:
+    def split_at(self, place: int) -> tuple["SortedRows", "SortedRows"]:
         """Give the rows before a place and those from it on."""
         return self._between(0, place), self._between(place, len(self))
 
-    def _between(self, start: int, stop: int) -> "RowBlock":
+    def _between(self, start: int, stop: int) -> "SortedRows":
         words = None if self.words is None else self.words[start:stop]
-        return RowBlock(
+        return SortedRows(
             self.rows.slice(start, stop - start), self.keys.slice(start, stop - start), words
         )
 
 
-def merged(blocks: Sequence[RowBlock]) -> RowBlock:
-    """Give the rows of blocks as one block by key; raises Corruption when a key is there twice."""
-    rows = pa.concat_tables([block.rows for block in blocks])
-    keys: KeyArray = pa.concat_arrays([block.keys for block in blocks])
-    words = [block.words for block in blocks if block.words is not None]
+def merged(pieces: Sequence[SortedRows]) -> SortedRows:
+    """Give the rows of pieces as one piece by key; raises Corruption when a key is there twice."""
+    rows = pa.concat_tables([piece.rows for piece in pieces])
+    keys: KeyArray = pa.concat_arrays([piece.keys for piece in pieces])
+    words = [piece.words for piece in pieces if piece.words is not None]
     order: object
-    if len(words) == len(blocks):
+    if len(words) == len(pieces):
         joined = np.concatenate(words)
-        # Stable sorting finds the blocks, which ascend already, and only merges them.
+        # Stable sorting finds the pieces, which ascend already, and only merges them.
         order = np.argsort(joined, kind="stable")
-        result = RowBlock(rows.take(order), keys.take(order), joined[order])
+        result = SortedRows(rows.take(order), keys.take(order), joined[order])
     else:
         order = pc.sort_indices(keys)
-        result = RowBlock(rows.take(order), keys.take(order), None)
+        result = SortedRows(rows.take(order), keys.take(order), None)
     if not result.ascends():
         raise Corruption(
             f"two live rows have the key {_repeated_key(result).hex()}",
@@ -121,6 +121,6 @@ def words_of(keys: KeyArray) -> Words | None:
     return np.ascontiguousarray(stored).view(">u8").ravel().astype(np.uint64)
 
 
-def _repeated_key(block: RowBlock) -> bytes:
-    repeated = pc.index(pc.equal(block.keys[:-1], block.keys[1:]), pa.scalar(value=True))
-    return block.key_at(repeated.as_py())
+def _repeated_key(piece: SortedRows) -> bytes:
+    repeated = pc.index(pc.equal(piece.keys[:-1], piece.keys[1:]), pa.scalar(value=True))
+    return piece.key_at(repeated.as_py())

@@ -1,4 +1,4 @@
-"""Claims: what plans at work will replace, so that no other plan gets in their way.
+"""PlansAtWork: what running plans will replace, so that no other plan gets in their way.
 
 C1  A file is the input of one plan at a time.
 C2  Two plans at a time write to one level and partition only where their keys are apart: otherwise
@@ -22,7 +22,7 @@ from neve.compaction.partition_levels import (
 from neve.model.data_file import DataFile
 
 
-class Claims:
+class PlansAtWork:
     """Files and key spans that are taken."""
 
     __slots__ = ("_busy_spans", "_paths", "_spans")
@@ -65,7 +65,7 @@ class Claims:
             spans_overlap(span, other) for other in self._spans[partition.identity, target]
         )
 
-    def take(self, partition: PartitionLevels, inputs: Sequence[DataFile], target: int) -> None:
+    def add(self, partition: PartitionLevels, inputs: Sequence[DataFile], target: int) -> None:
         """Note a plan that was made."""
         self._paths.update(file.path for file in inputs)
         self._spans[partition.identity, target].append(span_of(inputs))

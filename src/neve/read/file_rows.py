@@ -1,0 +1,197 @@
+"""FileRows: the rows of one data file that a scan gives, piece by piece.
+
+1. Find the positions of the keys in the range, through the key index.
+2. Cut them into pieces, one for each row group, and leave out groups in which no row can match by
+   the bounds of their columns.
+3. Of a piece, the live rows are those that no vector marks and no memtable has a word about. One
+   flag per row says so for the whole file; a piece without live rows is not read.
+4. Read the columns of the filter first. Only where some row matches, the others are read too.
+
+        positions   0        65,536       131,072
+        groups      ├───────────┼────────────┼──────┤
+        key range         ├──────────────┤
+        pieces            ├─────┼────────┤
+"""
+
+from bisect import bisect_right
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from neve.model.bound_predicate import Always
+from neve.model.pruning_facts import ColumnFacts, Match, match
+from neve.read.filter_input import Flags
+from neve.read.memory_rows import MemoryRows, keys_of
+from neve.read.row_keys import RowKeys
+from neve.read.scan_plan import PlannedFile, ScanPlan
+from neve.read.table_view import TableView
+
+
+@dataclass(slots=True)
+class GroupCounts:
+    """Row groups that one run of a scan read, and those that it could leave out."""
+
+    read: int = 0
+    pruned: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Some positions of a file, all of one row group."""
+
+    rows: "FileRows"
+    start: int
+    stop: int
+    needs_filter: bool
+
+
+class FileRows:
+    """One file in one run of a scan; pieces may be read by many threads."""
+
+    def __init__(
+        self, planned: PlannedFile, plan: ScanPlan, view: TableView, memory: MemoryRows
+    ) -> None:
+        self.file = planned.file
+        self._plan = plan
+        self._view = view
+        self._needs_filter = planned.needs_filter
+        self._reader = planned.probe.reader
+        self._mapping = view.context.mapping_from(self.file.schema_id)
+        self._kept = self._live_flags(memory)
+
+    def pieces(self, counts: GroupCounts) -> list[Piece]:
+        """Give the pieces that may have rows, ascending by position."""
+        start, stop = self._positions()
+        starts = self._reader.group_starts
+        pieces: list[Piece] = []
+        # As many turns as groups with keys in the range.
+        for group in range(bisect_right(starts, start) - 1, len(starts) - 1):
+            first, end = max(start, starts[group]), min(stop, starts[group + 1])
+            if first >= end:
+                break
+            answer = self._match_group(group) if self._needs_filter else Match.ALWAYS
+            if answer is not Match.NEVER and self._any_live(first, end):
+                pieces.append(Piece(self, first, end, needs_filter=answer is not Match.ALWAYS))
+        counts.pruned += len(starts) - 1 - len(pieces)
+        return pieces
+
+    def read(self, piece: Piece, *, use_threads: bool = False) -> pa.Table | None:
+        """Give the rows of a piece; None when there are none."""
+        chosen = self._choose(piece, self._plan.names, use_threads=use_threads)
+        return None if chosen is None else chosen[0]
+
+    def read_with_keys(self, piece: Piece) -> tuple[pa.Table, RowKeys] | None:
+        """Give the rows of a piece and their keys; None when there are none."""
+        context, names = self._view.context, self._plan.names
+        if context.words.is_exact:
+            chosen = self._choose(piece, names, use_threads=True)
+            if chosen is None:
+                return None
+            rows, kept = chosen
+            keys = RowKeys(self._reader.key_index.words[piece.start : piece.stop])
+            return rows, keys if kept is None else keys.filtered(kept)
+        key_names = context.encoder.names
+        with_key = (*names, *(each for each in key_names if each not in names))
+        chosen = self._choose(piece, with_key, use_threads=True)
+        if chosen is None:
+            return None
+        rows = chosen[0]
+        encoded = context.encoder.encode_arrays([rows.column(name) for name in key_names])
+        return rows.select(names), keys_of(encoded, context.words)
+
+    def count(self, piece: Piece) -> int:
+        """Count the rows of a piece, reading no more than the filter needs."""
+        kept = self._kept_in(piece)
+        if piece.needs_filter:
+            mask = self._filter_mask(self._columns(self._plan.filter.names, piece), kept)
+            return int(np.count_nonzero(mask))
+        return piece.stop - piece.start if kept is None else int(np.count_nonzero(kept))
+
+    def _positions(self) -> tuple[int, int]:
+        wanted, file = self._plan.key_range, self.file
+        start, stop = 0, file.row_count
+        if wanted.start is not None and wanted.start > file.key_min:
+            start = self._reader.key_bound(wanted.start, side="left")
+        if wanted.end is not None and wanted.end <= file.key_max:
+            stop = self._reader.key_bound(wanted.end, side="left")
+        return start, stop
+
+    def _match_group(self, group: int) -> Match:
+        row_filter = self._plan.filter
+        predicate = row_filter.predicate
+        if isinstance(predicate, Always):
+            return Match.SOME
+        facts: dict[int, ColumnFacts] = {}
+        for field_id in predicate.field_ids:
+            known = self._reader.group_facts.of(group, field_id)
+            if known is not None:
+                facts[field_id] = known
+        answer = match(predicate, facts)
+        if answer is Match.ALWAYS and row_filter.expression is not None:
+            return Match.SOME
+        return answer
+
+    def _live_flags(self, memory: MemoryRows) -> Flags | None:
+        """One flag per row of the file; None when all are live."""
+        kept = self._view.files.access.keep_mask(self.file)
+        is_own = False
+        for keys in memory.hidden(self.file.key_min, self.file.key_max):
+            hidden = self._reader.positions_of(keys)
+            if len(hidden):
+                if not is_own:
+                    kept = np.ones(self.file.row_count, np.bool_) if kept is None else kept.copy()
+                    is_own = True
+                assert kept is not None
+                kept[hidden] = False
+        return kept
+
+    def _any_live(self, start: int, stop: int) -> bool:
+        return self._kept is None or bool(self._kept[start:stop].any())
+
+    def _kept_in(self, piece: Piece) -> Flags | None:
+        if self._kept is None:
+            return None
+        kept = self._kept[piece.start : piece.stop]
+        return None if kept.all() else kept
+
+    def _choose(
+        self, piece: Piece, names: tuple[str, ...], *, use_threads: bool
+    ) -> tuple[pa.Table, Flags | None] | None:
+        """Give columns of the rows of a piece, and which of its positions they are from."""
+        kept = self._kept_in(piece)
+        if not piece.needs_filter:
+            rows = self._columns(names, piece, use_threads=use_threads)
+            return (rows, None) if kept is None else (rows.filter(pa.array(kept)), kept)
+        asked = self._plan.filter.names
+        rows = self._columns(asked, piece, use_threads=use_threads)
+        mask = self._filter_mask(rows, kept)
+        if not mask.any():
+            return None
+        others = tuple(name for name in names if name not in asked)
+        if others:
+            further = self._columns(others, piece, use_threads=use_threads)
+            columns = [(further if name in others else rows).column(name) for name in names]
+            fields = [self._view.context.schema.arrow_schema.field(name) for name in names]
+            rows = pa.table(columns, schema=pa.schema(fields))
+        else:
+            rows = rows.select(names)
+        return (rows, None) if mask.all() else (rows.filter(pa.array(mask)), mask)
+
+    def _filter_mask(self, rows: pa.Table, kept: Flags | None) -> Flags:
+        mask = self._plan.filter.mask(rows)
+        return mask if kept is None else mask & kept
+
+    def _columns(
+        self, names: tuple[str, ...], piece: Piece, *, use_threads: bool = False
+    ) -> pa.Table:
+        """Read all rows of a piece, in the schema that the scan gives."""
+        sources = self._mapping.source_names(names)
+        if not sources and names:
+            # Every one of these columns is younger than the file.
+            blank = pa.RecordBatch.from_arrays([pa.nulls(piece.stop - piece.start)], ["blank"])
+            return pa.Table.from_batches([self._mapping.batch(blank, names)])
+        rows = self._reader.read(
+            sources, start=piece.start, stop=piece.stop, use_threads=use_threads
+        )
+        return self._mapping.table(rows, names) if names else rows

@@ -1,0 +1,97 @@
+"""MemoryRows: what the memtables of a view hold at one sequence, joined.
+
+Memtables are asked newest first. A key that a newer one has, written or deleted, hides the rows of
+that key in all that come after it, and in every file.
+
+    newest     keys  b d     rows  b        d was deleted
+    older      keys  a d     rows  a d      d is hidden
+    joined     keys  a b d   rows  a b
+"""
+
+from collections.abc import Sequence
+from typing import cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from neve.memtable.memtable import Memtable
+from neve.memtable.memtable_view import MemtableView
+from neve.model.key_column import KeyArray
+from neve.model.key_range import KeyRange
+from neve.read.row_keys import RowKeys, key_place
+from neve.sstable.key_arrays import as_large, concat_keys, within
+from neve.sstable.search_words import SearchWords
+
+
+class MemoryRows:
+    """Rows and keys in memory up to a sequence; taken at construction, joined when asked."""
+
+    def __init__(self, memtables: Sequence[Memtable], sequence: int | None) -> None:
+        """Take the views; raises InvalidArgument when a memtable no longer has that sequence."""
+        self._views: tuple[MemtableView, ...] = tuple(
+            memtable.view(memtable.last_sequence if sequence is None else sequence)
+            for memtable in memtables
+            if not memtable.is_empty
+        )
+        # Made when first asked; two threads that make it at once make the same.
+        self._joined: tuple[pa.Table, KeyArray] | None = None
+
+    def hidden(self, key_min: bytes, key_max: bytes) -> list[KeyArray]:
+        """Give the keys between two that were written or deleted, each array ascending."""
+        found: list[KeyArray] = []
+        for view in self._views:
+            keys = view.keys()
+            inside = within(keys, key_min, key_max)
+            if inside.start < inside.stop:
+                found.append(keys.slice(inside.start, inside.stop - inside.start))
+        return found
+
+    def live(self, wanted: KeyRange) -> tuple[pa.Table, KeyArray] | None:
+        """Give the live rows with keys in a range, ascending, and their keys; None without any."""
+        if not self._views:
+            return None
+        if self._joined is None:
+            self._joined = self._join()
+        rows, keys = self._joined
+        start = 0 if wanted.start is None else key_place(keys, wanted.start)
+        stop = len(keys) if wanted.end is None else key_place(keys, wanted.end)
+        if start >= stop:
+            return None
+        return rows.slice(start, stop - start), keys.slice(start, stop - start)
+
+    def _join(self) -> tuple[pa.Table, KeyArray]:
+        tables: list[pa.Table] = []
+        live_keys: list[KeyArray] = []
+        newer: list[KeyArray] = []
+        for view in self._views:
+            rows, keys = view.live(), view.live_keys()
+            if newer:
+                hidden = np.zeros(len(keys), np.bool_)
+                for each in newer:
+                    hidden |= _members(keys, each)
+                if hidden.any():
+                    rows, keys = rows.filter(pa.array(~hidden)), _filtered(keys, ~hidden)
+            newer.append(view.keys())
+            tables.append(rows)
+            live_keys.append(keys)
+        if len(tables) == 1:
+            return tables[0], live_keys[0]
+        keys = concat_keys(live_keys)
+        order = pc.sort_indices(keys)
+        return pa.concat_tables(tables).take(order), cast("KeyArray", keys.take(order))
+
+
+def _members(keys: KeyArray, others: KeyArray) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+    if keys.type != others.type:
+        keys, others = as_large(keys), as_large(others)
+    return pc.is_in(keys, value_set=others).to_numpy(zero_copy_only=False)
+
+
+def _filtered(keys: KeyArray, kept: "np.ndarray[tuple[int], np.dtype[np.bool_]]") -> KeyArray:
+    return cast("KeyArray", keys.filter(pa.array(kept)))
+
+
+def keys_of(keys: KeyArray, words: SearchWords) -> RowKeys:
+    """Give encoded keys in the form in which an ordered scan compares them."""
+    return RowKeys(words.words(keys)) if words.is_exact else RowKeys(keys)

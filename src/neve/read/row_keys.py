@@ -1,0 +1,96 @@
+"""RowKeys: keys of rows that ascend, as an ordered scan compares them.
+
+    keys of at most eight bytes      their words, one number each
+    all others                       their bytes, as Arrow holds them
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from typing import TypeAlias, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from neve.errors import Corruption
+from neve.model.key_column import KeyArray
+from neve.sstable.key_arrays import concat_keys, key_at
+from neve.sstable.search_words import Words
+
+SortKey: TypeAlias = int | bytes
+"""One key; all keys of a table are of the same kind."""
+Positions: TypeAlias = npt.NDArray[np.int64]
+Flags: TypeAlias = npt.NDArray[np.bool_]
+
+
+class RowKeys:
+    """Ascending keys; immutable."""
+
+    __slots__ = ("_keys",)
+
+    def __init__(self, keys: Words | KeyArray) -> None:
+        self._keys = keys
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def at(self, place: int) -> SortKey:
+        """Give the key at a place; -1 is the last."""
+        if isinstance(self._keys, np.ndarray):
+            return int(self._keys[place])
+        return key_at(self._keys, place)
+
+    def between(self, start: int, stop: int) -> "RowKeys":
+        """Give the keys from a place up to another."""
+        if isinstance(self._keys, np.ndarray):
+            return RowKeys(self._keys[start:stop])
+        return RowKeys(self._keys.slice(start, stop - start))
+
+    def filtered(self, kept: Flags) -> "RowKeys":
+        """Give the keys that are kept."""
+        if isinstance(self._keys, np.ndarray):
+            return RowKeys(self._keys[kept])
+        return RowKeys(cast("KeyArray", self._keys.filter(pa.array(kept))))
+
+    def count_below(self, bound: SortKey, *, inclusive: bool) -> int:
+        """Count the keys below a bound, and the bound itself when inclusive."""
+        if isinstance(self._keys, np.ndarray):
+            assert isinstance(bound, int)
+            side = "right" if inclusive else "left"
+            return int(np.searchsorted(self._keys, np.uint64(bound), side=side))
+        assert isinstance(bound, bytes)
+        return key_place(self._keys, bound, after=inclusive)
+
+
+def key_place(keys: KeyArray, bound: bytes, *, after: bool = False) -> int:
+    """Count the ascending keys below a bound, and the bound itself when `after`."""
+    bisect = bisect_right if after else bisect_left
+    return bisect(range(len(keys)), bound, key=lambda place: key_at(keys, place))
+
+
+def merged_order(parts: Sequence[RowKeys]) -> Positions:
+    """Give the order by key of rows that lie behind one another, part by part.
+
+    Raises Corruption when a key is there twice.
+    """
+    arrays = [part._keys for part in parts]  # noqa: SLF001 - of the same kind
+    words = [each for each in arrays if isinstance(each, np.ndarray)]
+    if len(words) == len(arrays):
+        joined = np.concatenate(words)
+        # Parts ascend already: a stable sort only merges them.
+        order = np.argsort(joined, kind="stable")
+        ordered = joined[order]
+        is_unique = bool((ordered[:-1] < ordered[1:]).all())
+    else:
+        keys = concat_keys([each for each in arrays if not isinstance(each, np.ndarray)])
+        order = pc.sort_indices(keys).to_numpy().astype(np.int64)
+        by_key = keys.take(pa.array(order))
+        less = pc.less(by_key.slice(0, len(by_key) - 1), by_key.slice(1))
+        is_unique = pc.all(less).as_py() is True
+    if not is_unique:
+        raise Corruption(
+            "two live rows of the table have the same key",
+            hint="Run verify, and write the rows of this key again: one of the two is stale",
+        )
+    return order

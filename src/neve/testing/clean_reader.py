@@ -1,0 +1,225 @@
+"""CleanReader: reads a Version as a stranger would, who knows only Parquet and Puffin.
+
+It shares no code with neve's own readers, so that both cannot be wrong in the same way. Given the
+list of a Version's files it reads each Parquet file whole, drops the rows at the positions of its
+deletion vector, and puts the rest together:
+
+    data file ──► all rows ──► without those that the vector marks ──► the table's rows
+
+What it finds wrong it raises as NotClean: a key with two live rows, rows out of order, a file of
+another length, a vector that is not what the list of files says of it.
+
+A vector as it lies in a Puffin file; lengths and checksum are big-endian, the rest little-endian:
+
+    ┌────────────┬─────────────┬───────────┬──────────────────────────┬───────────┐
+    │ length u32 │ D1 D3 39 64 │ count u64 │ count × (high u32, low)  │ crc32 u32 │
+    └────────────┴─────────────┴───────────┴──────────────────────────┴───────────┘
+"""
+
+import json
+import struct
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from neve.errors import NotFound
+from neve.model.data_file import DataFile
+from neve.model.version import Version
+from neve.storage.object_store import ObjectStore
+from neve.testing.model_table import Key, Row, Rows
+
+_PUFFIN_MAGIC: Final = b"PFA1"
+_PUFFIN_TAIL: Final = struct.Struct("<i4s4s")
+_VECTOR_MAGIC: Final = bytes.fromhex("d1d33964")
+_PLAIN_COOKIE: Final = 12346
+_RUNS_COOKIE: Final = 12347
+_OFFSETS_FROM: Final = 4
+_ARRAY_MAX: Final = 4096
+_BITMAP_BYTES: Final = 8192
+
+
+class NotClean(AssertionError):
+    """A Version that a plain reader does not read as the table it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Blob:
+    offset: int
+    length: int
+    data_file: str
+    cardinality: int
+
+
+class CleanReader:
+    """Reads Versions of one table; for one thread. Files that were read once are remembered."""
+
+    def __init__(self, objects: ObjectStore, root: str, primary_key: Sequence[str]) -> None:
+        self._objects = objects
+        self._root = root
+        self._primary_key = tuple(primary_key)
+        self._rows: dict[str, list[Row]] = {}
+        self._payloads: dict[str, bytes] = {}
+
+    def rows(self, version: Version) -> Rows:
+        """Give every row of a Version by key; raises NotClean."""
+        found: Rows = {}
+        runs: dict[tuple[object, ...], list[tuple[Key, Key]]] = {}
+        for file in version.files.values():
+            rows = self._file_rows(file)
+            if file.level > 0:
+                bounds = self._key(rows[0]), self._key(rows[-1])
+                runs.setdefault((file.level, file.spec_id, file.partition), []).append(bounds)
+            marked = self._marked(file)
+            for position, row in enumerate(rows):
+                if position in marked:
+                    continue
+                key = self._key(row)
+                if key in found:
+                    raise NotClean(f"version {version.number}: {key} is live twice: {file.path}")
+                found[key] = row
+        for run, ranges in runs.items():
+            _check_disjoint(ranges, f"version {version.number}, level {run[0]}")
+        return found
+
+    def _file_rows(self, file: DataFile) -> list[Row]:
+        known = self._rows.get(file.path)
+        if known is not None:
+            return known
+        payload = self._read(file.path)
+        if len(payload) != file.file_bytes:
+            raise NotClean(f"{file.path} has {len(payload)} bytes, not {file.file_bytes}")
+        parquet = pq.ParquetFile(pa.BufferReader(payload), page_checksum_verification=True)
+        _check_field_ids(parquet.schema_arrow, file.path)
+        rows: list[Row] = parquet.read().to_pylist()
+        if len(rows) != file.row_count:
+            raise NotClean(f"{file.path} has {len(rows)} rows, not {file.row_count}")
+        keys = [self._key(row) for row in rows]
+        if any(not left < right for left, right in pairwise(keys)):
+            raise NotClean(f"{file.path} is not sorted by key, each once")
+        self._rows[file.path] = rows
+        return rows
+
+    def _marked(self, file: DataFile) -> frozenset[int]:
+        ref = file.vector
+        if ref is None:
+            return frozenset()
+        payload = self._payloads.get(ref.path)
+        if payload is None:
+            payload = self._payloads[ref.path] = self._read(ref.path)
+        for blob in _puffin_blobs(payload):
+            if (blob.offset, blob.length) != (ref.offset, ref.length):
+                continue
+            if not blob.data_file.endswith(f"/{file.path}"):
+                raise NotClean(f"the vector of {file.path} is one of another file")
+            positions = frozenset(vector_positions(payload[ref.offset : ref.offset + ref.length]))
+            if not len(positions) == ref.cardinality == blob.cardinality:
+                raise NotClean(f"the vector of {file.path} marks {len(positions)} rows")
+            if positions and max(positions) >= file.row_count:
+                raise NotClean(f"the vector of {file.path} marks rows behind its end")
+            return positions
+        raise NotClean(f"{ref.path} has no vector at byte {ref.offset} for {file.path}")
+
+    def _key(self, row: Row) -> Key:
+        return tuple(row[name] for name in self._primary_key)
+
+    def _read(self, path: str) -> bytes:
+        try:
+            return bytes(self._objects.get(f"{self._root}/{path}").payload)
+        except NotFound as error:
+            raise NotClean(f"{path} is gone") from error
+
+
+def vector_positions(blob: bytes) -> Iterator[int]:
+    """Give the positions that a deletion vector marks; raises NotClean."""
+    (length,) = struct.unpack_from(">I", blob)
+    (crc,) = struct.unpack_from(">I", blob, len(blob) - 4)
+    if length != len(blob) - 8 or blob[4:8] != _VECTOR_MAGIC or zlib.crc32(blob[4:-4]) != crc:
+        raise NotClean("a vector's length, magic or checksum is wrong")
+    (count,) = struct.unpack_from("<Q", blob, 8)
+    offset = 16
+    for _ in range(count):
+        (high,) = struct.unpack_from("<I", blob, offset)
+        lows, offset = _roaring(blob, offset + 4)
+        for low in lows:
+            yield high << 32 | low
+    if offset != len(blob) - 4:
+        raise NotClean("a vector has bytes behind its end")
+
+
+def _roaring(blob: bytes, start: int) -> tuple[list[int], int]:
+    """Read a 32-bit Roaring bitmap in its portable form; gives its values and where it ends."""
+    (cookie,) = struct.unpack_from("<I", blob, start)
+    offset = start + 4
+    if cookie & 0xFFFF == _RUNS_COOKIE:
+        size = (cookie >> 16) + 1
+        flags = int.from_bytes(blob[offset : offset + (size + 7) // 8], "little")
+        offset += (size + 7) // 8
+        has_offsets = size >= _OFFSETS_FROM
+    elif cookie == _PLAIN_COOKIE:
+        (size,) = struct.unpack_from("<I", blob, offset)
+        flags, has_offsets = 0, True
+        offset += 4
+    else:
+        raise NotClean(f"a bitmap begins with {cookie}")
+    heads = list(struct.iter_unpack("<HH", blob[offset : offset + 4 * size]))
+    offset += 4 * size + (4 * size if has_offsets else 0)
+    values: list[int] = []
+    for number, (high, less_one) in enumerate(heads):
+        if flags >> number & 1:
+            lows, used = _run_container(blob, offset)
+        elif less_one < _ARRAY_MAX:
+            used = 2 * (less_one + 1)
+            lows = [low for (low,) in struct.iter_unpack("<H", blob[offset : offset + used])]
+        else:
+            used = _BITMAP_BYTES
+            bits = int.from_bytes(blob[offset : offset + used], "little")
+            lows = [low for low in range(1 << 16) if bits >> low & 1]
+        if len(lows) != less_one + 1:
+            raise NotClean("a bitmap's container has not as many values as it says")
+        values.extend(high << 16 | low for low in lows)
+        offset += used
+    return values, offset
+
+
+def _run_container(blob: bytes, offset: int) -> tuple[list[int], int]:
+    (runs,) = struct.unpack_from("<H", blob, offset)
+    pairs = struct.iter_unpack("<HH", blob[offset + 2 : offset + 2 + 4 * runs])
+    return [low for first, more in pairs for low in range(first, first + more + 1)], 2 + 4 * runs
+
+
+def _puffin_blobs(payload: bytes) -> list[_Blob]:
+    end = len(payload) - _PUFFIN_TAIL.size
+    size, flags, magic = _PUFFIN_TAIL.unpack_from(payload, end)
+    start = end - size
+    if payload[:4] != _PUFFIN_MAGIC or payload[start - 4 : start] != _PUFFIN_MAGIC:
+        raise NotClean("a Puffin file or its footer does not begin with the magic")
+    if magic != _PUFFIN_MAGIC or flags != bytes(4):
+        raise NotClean("a Puffin file does not end with flags and magic")
+    return [
+        _Blob(
+            blob["offset"],
+            blob["length"],
+            blob["properties"]["referenced-data-file"],
+            int(blob["properties"]["cardinality"]),
+        )
+        for blob in json.loads(payload[start:end])["blobs"]
+        if blob["type"] == "deletion-vector-v1"
+    ]
+
+
+def _check_field_ids(schema: pa.Schema, path: str) -> None:
+    ids = [(field.metadata or {}).get(b"PARQUET:field_id") for field in schema]
+    if None in ids or len(set(ids)) != len(ids):
+        raise NotClean(f"{path} has columns without a field id of their own")
+
+
+def _check_disjoint(ranges: Iterable[tuple[Key, Key]], where: str) -> None:
+    ordered = sorted(ranges)
+    for left, right in pairwise(ordered):
+        if not left[1] < right[0]:
+            raise NotClean(f"{where}: files from {left} and {right} overlap")

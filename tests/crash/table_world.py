@@ -44,7 +44,7 @@ from neve.manifest.table_head import HeadChange
 from neve.manifest.table_versions import TableVersions
 from neve.manifest.table_work import Intent, TableWork
 from neve.manifest.version_fold import fold_versions
-from neve.model.data_file import VectorRef
+from neve.model.data_file import DataFile, VectorRef
 from neve.model.version import Operation, Version, VersionEdit, VersionFacts
 from neve.storage.clock import Clock
 from neve.storage.object_store import ObjectStore
@@ -209,7 +209,7 @@ class TableWorld:
 
     # Jobs.
 
-    def _attempt(self, desk: Desk, job: Job, act: Callable[[], object]) -> bool:
+    def attempt(self, desk: Desk, job: Job, act: Callable[[], object]) -> bool:
         """Do what a job does in the end; gives whether it may be tried again."""
         self.jobs[job.attempt] = job
         self.truth.latest[job.job_id] = job.attempt
@@ -288,19 +288,19 @@ class TableWorld:
                     effect=self._drawn_effect(f"{job_id}-{attempt}"),
                     epoch=epoch,
                 )
-                if not self._attempt(desk, job, partial(self._upsert, desk, job)):
+                if not self.attempt(desk, job, partial(self.upsert, desk, job)):
                     break
 
     def _drawn_effect(self, value: str) -> dict[bytes, bytes | None]:
         keys = self.rng.sample(KEYS, self.rng.choice((1, 2, 3)))
         return {key: None if self.rng.random() < 0.2 else value.encode() for key in keys}
 
-    def _upsert(self, desk: Desk, job: Job) -> None:
+    def upsert(self, desk: Desk, job: Job) -> None:
         version = desk.versions.snapshot_latest().version
         self._announce(desk, job)
         new = {key: value for key, value in job.effect.items() if value is not None}
         keys = keys_of(job.effect)
-        added = ()
+        added: tuple[DataFile, ...] = ()
         if new:
             added = (self.rows.add_file(f"data/{job.attempt}.parquet", new),)
             self._store(desk, added[0].path)
@@ -325,10 +325,10 @@ class TableWorld:
         desk = self.desk(name)
         for attempt in range(self.rng.choice((1, 2))):
             job = Job(job_id=name, attempt=f"{name}-{attempt}")
-            if not self._attempt(desk, job, partial(self._rewrite, desk, job)):
+            if not self.attempt(desk, job, partial(self.rewrite, desk, job)):
                 break
 
-    def _rewrite(self, desk: Desk, job: Job) -> None:
+    def rewrite(self, desk: Desk, job: Job) -> None:
         number = desk.versions.head().current_version
         lease = desk.leases.take(number, seconds=self.rng.choice(LEASE_SECONDS))
         version = desk.versions.version(number)
@@ -342,7 +342,7 @@ class TableWorld:
         for file in inputs:
             self._look_at(desk, lease, file.path)
             merged |= self.rows.live_rows_of(file)
-        added = ()
+        added: tuple[DataFile, ...] = ()
         if merged:
             path = f"data/{job.attempt}.parquet"
             added = (self.rows.add_file(path, merged, level=level),)
@@ -367,7 +367,7 @@ class TableWorld:
             if choice < 0.4:
                 number = self._some_number(desk)
                 job = Job(job_id=f"{name}.{turn}", attempt=f"{name}.{turn}-0", restores=number)
-                self._attempt(desk, job, partial(self._roll_back, desk, job))
+                self.attempt(desk, job, partial(self.roll_back, desk, job))
                 continue
             with suppress(NotFound, *GAVE_UP):
                 if choice < 0.8:
@@ -381,7 +381,7 @@ class TableWorld:
             return max(1, newest - self.rng.choice((0, 1, 1, 2, 3)))
         return 3
 
-    def _roll_back(self, desk: Desk, job: Job) -> None:
+    def roll_back(self, desk: Desk, job: Job) -> None:
         assert job.restores is not None
         target = desk.versions.version(job.restores)
         current = desk.versions.snapshot_latest().version
@@ -439,13 +439,13 @@ class TableWorld:
                 with suppress(*GAVE_UP):
                     desk.store.checkpoint()
             with suppress(*GAVE_UP):
-                self._expire(desk, keep_last=self.rng.choice((1, 1, 2, 3)))
+                self.expire(desk, keep_last=self.rng.choice((1, 1, 2, 3)))
             with suppress(*GAVE_UP):
                 self.told.deletions += desk.garbage.delete_garbage(
                     desk.objects.delete, find=desk.find
                 )
 
-    def _expire(self, desk: Desk, *, keep_last: int) -> None:
+    def expire(self, desk: Desk, *, keep_last: int) -> None:
         plan = desk.garbage.compute_gc_plan(keep_last=keep_last, older_than_ms=1 << 60)
         desk.garbage.apply_gc_plan(plan)
 
@@ -467,7 +467,7 @@ class TableWorld:
             raise Violation(f"acknowledged and lost: {lost}; refused and committed: {ghosts}")
         if desk.versions.snapshot_latest().version != self.truth.versions[max(self.truth.versions)]:
             raise Violation("the newest version is not what was committed")
-        self._expire(desk, keep_last=1)
+        self.expire(desk, keep_last=1)
         desk.garbage.delete_garbage(desk.objects.delete, find=desk.find)
         self.clock.advance(DAY_SECONDS)
         desk.garbage.delete_garbage(desk.objects.delete, find=desk.find)
@@ -523,10 +523,10 @@ class Start:
             job = Job(
                 job_id=f"start.{number}",
                 attempt=f"start.{number}-0",
-                effect={key: b"%d" % number for key in KEYS[number : number + 3]},
+                effect=dict.fromkeys(KEYS[number : number + 3], b"%d" % number),
             )
             jobs[job.attempt] = job
-            self._upsert(desk, job)
+            self.upsert(desk, job)
         # Older Versions have files of their own, so that there is something to let go at once.
         jobs["start.3-0"] = Job(job_id="start.3", attempt="start.3-0")
         version = desk.versions.snapshot_latest().version
@@ -544,7 +544,7 @@ class Start:
         desk.store.checkpoint()
         self.known = desk.store._known
 
-    def _upsert(self, desk: Desk, job: Job) -> None:
+    def upsert(self, desk: Desk, job: Job) -> None:
         version = desk.versions.snapshot_latest().version
         new = {key: value for key, value in job.effect.items() if value is not None}
         file = self.rows.add_file(f"data/{job.attempt}.parquet", new)

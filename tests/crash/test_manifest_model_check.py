@@ -18,7 +18,7 @@ SEEDS_PER_MUTANT = 10_000
 
 
 def test_no_interleaving_breaks_a_promise(scoreboard: Record) -> None:
-    gate = Gate("R15 manifest worlds (interleaved, faulty, dying): violations", 20_000, 500_000)
+    gate = Gate("R16 manifest worlds (interleaved, faulty, dying): violations", 20_000, 500_000)
     told = {"acknowledged": 0, "refused": 0, "unknown": 0}
 
     with on_one_core():
@@ -38,7 +38,7 @@ def test_a_short_memory_of_transactions_makes_outcomes_unknown_and_never_wrong(
     scoreboard: Record, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(state, "RECENT_TRANSACTIONS_MAX", 2)
-    gate = Gate("R15 manifest worlds with a short memory: violations", 2_000, 50_000)
+    gate = Gate("R16 manifest worlds with a short memory: violations", 2_000, 50_000)
 
     with on_one_core():
         for seed in gate.seeds():

@@ -145,6 +145,14 @@ def drawn_worlds(seed: int) -> TableWorld:
     return TableWorld(seed)
 
 
+def leasing_worlds(seed: int) -> TableWorld:
+    """Worlds in which many readers come while collectors are between their steps."""
+    weather = Weather(fault=0.0, death=0.0, sleep=0.05, sleep_at_slots=0.2, waking=0.05)
+    return TableWorld(
+        seed, weather=weather, crew=Crew(writers=1, clerks=0, readers=3, collectors=2)
+    )
+
+
 def repeating_worlds(seed: int) -> TableWorld:
     """Worlds in which jobs give up and are repeated under a collector that sleeps."""
     weather = Weather(fault=0.1, death=0.0, sleep=0.1, sleep_at_slots=0.1, waking=0.1)
@@ -154,8 +162,8 @@ def repeating_worlds(seed: int) -> TableWorld:
 @pytest.mark.parametrize(
     ("mutate", "worlds"),
     [
-        (leases_are_listed_before_the_plan_is_applied, drawn_worlds),
-        (a_lease_holds_only_what_its_own_plan_let_go, drawn_worlds),
+        (leases_are_listed_before_the_plan_is_applied, leasing_worlds),
+        (a_lease_holds_only_what_its_own_plan_let_go, leasing_worlds),
         (vectors_of_others_are_left_out, drawn_worlds),
         (a_commit_does_not_ask_for_its_intent, drawn_worlds),
         (a_commit_does_not_ask_for_its_epoch, drawn_worlds),

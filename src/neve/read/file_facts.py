@@ -1,8 +1,8 @@
 """What the manifest knows of the rows of a data file, for telling whether any can match.
 
-    statistics   bounds and counts of each column       by the column's field id
-    partition    the values all rows of the file share   by the partition field's id
-    absent       a column younger than the file          its initial default, in every row
+statistics   bounds and counts of each column       by the column's field id
+partition    the values all rows of the file share   by the partition field's id
+absent       a column younger than the file          its initial default, in every row
 """
 
 from collections.abc import Callable, Iterable, Mapping

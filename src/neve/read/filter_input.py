@@ -69,9 +69,7 @@ class RowFilter:
 
     def reduced_to(self, predicate: BoundPredicate) -> "RowFilter":
         """Give a filter that asks less, where the rest is known to be true."""
-        return RowFilter(
-            predicate, self.schema, self.text, self.expression, self.expression_names
-        )
+        return RowFilter(predicate, self.schema, self.text, self.expression, self.expression_names)
 
 
 def row_filter(asked: object, schema: TableSchema) -> RowFilter:

@@ -1,4 +1,4 @@
-"""Filters as text, in PyIceberg's filter language.
+r"""Filters as text, in PyIceberg's filter language.
 
     either      joined  ( "or" joined )*
     joined      denied  ( "and" denied )*
@@ -14,14 +14,14 @@
     literal     'text', with '' for a quote  |  12  |  -3.5  |  true  |  false
 
 Words of the language may be in capitals. Dates, times and the like are written as text. `like`
-knows one wildcard, a % at the end; \\% is a percent sign.
+knows one wildcard, a % at the end; \% is a percent sign.
 """
 
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Final, NoReturn
+from typing import Final
 
 from neve.errors import InvalidArgument, LimitExceeded
 from neve.model.predicate import (
@@ -93,7 +93,7 @@ class _Parser:
     def parse(self) -> Predicate:
         predicate = self._either()
         if self._next.kind != "end":
-            self._refuse("expected and, or, or the end")
+            raise self._mistake("expected and, or, or the end")
         return predicate
 
     @property
@@ -107,12 +107,12 @@ class _Parser:
 
     def _expect(self, word: str) -> None:
         if not self._accept(word):
-            self._refuse(f"expected {word}")
+            raise self._mistake(f"expected {word}")
 
-    def _refuse(self, expected: str, *, hint: str | None = None) -> NoReturn:
+    def _mistake(self, expected: str, *, hint: str | None = None) -> InvalidArgument:
         token = self._next
         found = "the end" if token.kind == "end" else shown(token.text)
-        raise InvalidArgument(
+        return InvalidArgument(
             f"filter {shown(self._text)} cannot be read at character {token.at + 1}: {expected}, "
             f"found {found}",
             hint=hint or "Write for example: amount > 5 and status in ('new', 'paid')",
@@ -166,10 +166,10 @@ class _Parser:
             predicate = self._like(column)
             return ~predicate if is_denied else predicate
         if is_denied:
-            self._refuse("expected in or like")
+            raise self._mistake("expected in or like")
         compare = _COMPARISONS.get(self._next.text) if self._next.kind == "sign" else None
         if compare is None:
-            self._refuse("expected a comparison, in, like, between or is")
+            raise self._mistake("expected a comparison, in, like, between or is")
         self._at += 1
         return compare(column, self._literal())
 
@@ -181,7 +181,7 @@ class _Parser:
             return _COMPARISONS[_MIRRORED.get(sign, sign)](self._column(), value)
         if isinstance(value, bool):
             return ALWAYS_TRUE if value else ALWAYS_FALSE
-        self._refuse("expected a comparison")
+        raise self._mistake("expected a comparison")
 
     def _asked_is(self, column: ColumnName) -> Predicate:
         is_denied = self._accept("not")
@@ -189,7 +189,7 @@ class _Parser:
             return column.not_null() if is_denied else column.is_null()
         if self._accept("nan"):
             return column.not_nan() if is_denied else column.is_nan()
-        self._refuse("expected null or nan")
+        raise self._mistake("expected null or nan")
 
     def _members(self) -> list[object]:
         self._expect("(")
@@ -201,11 +201,11 @@ class _Parser:
 
     def _like(self, column: ColumnName) -> Predicate:
         if self._next.kind != "text":
-            self._refuse("expected text in single quotes")
+            raise self._mistake("expected text in single quotes")
         pattern = _unquoted(self._next.text)
         wildcard = _WILDCARD.search(pattern)
         if wildcard is not None and wildcard.end() < len(pattern):
-            self._refuse("expected text with one %, at its end")
+            raise self._mistake("expected text with one %, at its end")
         self._at += 1
         plain = pattern[:-1] if wildcard is not None else pattern
         plain = plain.replace("\\%", "%")
@@ -225,7 +225,7 @@ class _Parser:
         if token.kind == "quoted":
             self._at += 1
             return re.sub(r'\\(["\\])', r"\1", token.text[1:-1])
-        self._refuse("expected a column")
+        raise self._mistake("expected a column")
 
     def _at_literal(self) -> bool:
         token = self._next
@@ -233,7 +233,7 @@ class _Parser:
 
     def _literal(self) -> object:
         if not self._at_literal():
-            self._refuse(
+            raise self._mistake(
                 "expected a literal",
                 hint="Nothing equals NULL: write is null or is not null"
                 if self._next.says("null")

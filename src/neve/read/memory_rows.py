@@ -9,7 +9,6 @@ that key in all that come after it, and in every file.
 """
 
 from collections.abc import Sequence
-from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -79,7 +78,7 @@ class MemoryRows:
             return tables[0], live_keys[0]
         keys = concat_keys(live_keys)
         order = pc.sort_indices(keys)
-        return pa.concat_tables(tables).take(order), cast("KeyArray", keys.take(order))
+        return pa.concat_tables(tables).take(order), keys.take(order)
 
 
 def _members(keys: KeyArray, others: KeyArray) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
@@ -89,7 +88,7 @@ def _members(keys: KeyArray, others: KeyArray) -> "np.ndarray[tuple[int], np.dty
 
 
 def _filtered(keys: KeyArray, kept: "np.ndarray[tuple[int], np.dtype[np.bool_]]") -> KeyArray:
-    return cast("KeyArray", keys.filter(pa.array(kept)))
+    return keys.filter(pa.array(kept))
 
 
 def keys_of(keys: KeyArray, words: SearchWords) -> RowKeys:

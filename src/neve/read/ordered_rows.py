@@ -132,7 +132,7 @@ class _Ascending:
         return _less(one, other)
 
     def foremost(self, keys: Iterable[SortKey]) -> SortKey:
-        return min(keys)  # type: ignore[type-var]  # all of one kind
+        return min(keys)
 
     def nearest_of(self, runs: Sequence[_Run]) -> _Run:
         return min(runs, key=lambda run: run.nearest)  # type: ignore[arg-type, return-value]
@@ -169,7 +169,7 @@ class _Descending:
         return _less(other, one)
 
     def foremost(self, keys: Iterable[SortKey]) -> SortKey:
-        return max(keys)  # type: ignore[type-var]  # all of one kind
+        return max(keys)
 
     def nearest_of(self, runs: Sequence[_Run]) -> _Run:
         return max(runs, key=lambda run: run.nearest)  # type: ignore[arg-type, return-value]

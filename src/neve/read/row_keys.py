@@ -1,12 +1,12 @@
 """RowKeys: keys of rows that ascend, as an ordered scan compares them.
 
-    keys of at most eight bytes      their words, one number each
-    all others                       their bytes, as Arrow holds them
+keys of at most eight bytes      their words, one number each
+all others                       their bytes, as Arrow holds them
 """
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -51,14 +51,16 @@ class RowKeys:
         """Give the keys that are kept."""
         if isinstance(self._keys, np.ndarray):
             return RowKeys(self._keys[kept])
-        return RowKeys(cast("KeyArray", self._keys.filter(pa.array(kept))))
+        return RowKeys(self._keys.filter(pa.array(kept)))
 
     def count_below(self, bound: SortKey, *, inclusive: bool) -> int:
         """Count the keys below a bound, and the bound itself when inclusive."""
         if isinstance(self._keys, np.ndarray):
             assert isinstance(bound, int)
-            side = "right" if inclusive else "left"
-            return int(np.searchsorted(self._keys, np.uint64(bound), side=side))
+            word = np.uint64(bound)
+            if inclusive:
+                return int(np.searchsorted(self._keys, word, side="right"))
+            return int(np.searchsorted(self._keys, word))
         assert isinstance(bound, bytes)
         return key_place(self._keys, bound, after=inclusive)
 
@@ -85,7 +87,7 @@ def merged_order(parts: Sequence[RowKeys]) -> Positions:
     else:
         keys = concat_keys([each for each in arrays if not isinstance(each, np.ndarray)])
         order = pc.sort_indices(keys).to_numpy().astype(np.int64)
-        by_key = keys.take(pa.array(order))
+        by_key = keys.take(order)
         less = pc.less(by_key.slice(0, len(by_key) - 1), by_key.slice(1))
         is_unique = pc.all(less).as_py() is True
     if not is_unique:

@@ -1,14 +1,14 @@
 """ScanExplanation: what a scan will do, and what its last run did, for people to read.
 
-    scan of version 7, by key descending, at most 10 rows
-      columns    id, amount
-      filter     amount > 5
-      keys       80000005 up to 80000009
-      files      3 of 40 (30 pruned by key, 2 by partition, 5 by statistics)
-      filter on  2 of 3 files
-      memory     120 rows
-      bytes      1,234,567 to read at most
-      groups     4 read, 9 pruned in the last run
+scan of version 7, by key descending, at most 10 rows
+  columns    id, amount
+  filter     amount > 5
+  keys       80000005 up to 80000009
+  files      3 of 40 (30 pruned by key, 2 by partition, 5 by statistics)
+  filter on  2 of 3 files
+  memory     120 rows
+  bytes      1,234,567 to read at most
+  groups     4 read, 9 pruned in the last run
 """
 
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class ScanExplanation:
     """By path of each file that is read: whether the filter is asked of its rows."""
     rows_memtable: int
     """Live rows in memory whose keys are in the range."""
-    bytes: int
+    byte_count: int
     """Stored bytes of the columns that are read; what is pruned inside of files is counted."""
     groups_read: int | None
     """Row groups of the last run; None before the first."""
@@ -76,7 +76,7 @@ class ScanExplanation:
             ("files", f"{self.files_read:,} of {self.files_total:,}{pruned}"),
             ("filter on", f"{asked:,} of {self.files_read:,} files" if self.filter else ""),
             ("memory", f"{self.rows_memtable:,} rows"),
-            ("bytes", f"{self.bytes:,} to read at most"),
+            ("bytes", f"{self.byte_count:,} to read at most"),
             (
                 "groups",
                 f"{self.groups_read:,} read, {self.groups_pruned:,} pruned in the last run"
@@ -93,6 +93,6 @@ class ScanExplanation:
         return f"{start} up to {end}"
 
 
-def _shown_key(key: "bytes") -> str:
+def _shown_key(key: bytes) -> str:
     text = key[:_SHOWN_KEY_BYTES].hex()
     return text if len(key) <= _SHOWN_KEY_BYTES else f"{text}…"

@@ -47,7 +47,7 @@ class GroupFacts:
         if statistics.has_min_max:
             lower = _plain(statistics.min_raw, type_)
             upper = _plain(statistics.max_raw, type_)
-        null_count = statistics.null_count if statistics.has_null_count else None
+        null_count = statistics.null_count  # None where it was not counted
         return ColumnFacts(lower=lower, upper=upper, null_count=null_count, row_count=row_count)
 
 

@@ -1,0 +1,371 @@
+"""Scan: many rows of a table at one moment, as Arrow.
+
+A scan is a description until one of its methods runs it; each run reads the same view at the same
+sequence. What is in memory is taken when the scan is made, files are pinned while a run lasts.
+
+    in any order     pieces of all files, some read ahead by threads; rows in memory last
+    by key           asked for with `key_range` or `reverse`: see `neve.read.ordered_rows`
+
+No key is looked for in two files: a Version is clean, so a scan drops what vectors mark and what
+the memtables have a newer word about, and that is all.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property, partial
+from importlib import import_module
+from itertools import chain, islice
+from typing import Any, Final, Protocol, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from neve.errors import InvalidArgument
+from neve.model.key_column import KeyArray
+from neve.read.file_rows import FileRows, GroupCounts, Piece
+from neve.read.filter_input import row_filter
+from neve.read.key_conditions import asked_range
+from neve.read.memory_rows import MemoryRows, keys_of
+from neve.read.ordered_rows import LoadBlock, Source, ordered_rows
+from neve.read.row_keys import RowKeys, SortKey
+from neve.read.scan_explanation import ScanExplanation
+from neve.read.scan_plan import PlannedFile, ScanPlan, chosen_names, plan_scan
+from neve.read.table_view import TableView
+
+# Rows in memory are handed on in batches of this many.
+_BATCH_ROWS: Final = 65_536
+_WORKERS_MAX: Final = 8
+
+
+class ReadLease(Protocol):
+    """What keeps the files of a Version from being deleted."""
+
+    def check(self) -> None:
+        """Raise when the files may be gone."""
+        ...
+
+
+# What pandas and Polars give; neither needs to be installed.
+Frame: TypeAlias = Any
+Pin: TypeAlias = Callable[[], AbstractContextManager[ReadLease | None]]
+
+
+def _keep() -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+def _no_check() -> None:
+    return
+
+
+class Scan:
+    """Rows of a view; run as often as wanted. An Arrow C stream, and iterable by batches."""
+
+    def __init__(
+        self,
+        view: TableView,
+        *,
+        sequence: int | None,
+        filter: object = None,  # noqa: A002 - the name of the contract
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+        key_range: tuple[object, object] | None = None,
+        reverse: bool = False,
+        check: Callable[[], None] = _no_check,
+        pin: Pin = _keep,
+    ) -> None:
+        """Describe a scan at a sequence, None for all that is in the view's memtables.
+
+        `check` is called before each piece is read, and raises when the table was closed; `pin`
+        keeps the files while a run lasts. Raises InvalidArgument, NotFound, SchemaMismatch.
+        """
+        if limit is not None and (type(limit) is not int or limit < 0):
+            raise InvalidArgument(
+                f"a limit of {limit!a} rows", hint="Pass a whole number from 0, or None"
+            )
+        context = view.context
+        self._view = view
+        self._names = chosen_names(columns, context.schema)
+        self._filter = row_filter(filter, context.schema)
+        self._key_range = asked_range(key_range, context.encoder)
+        self._limit = limit
+        self._is_ordered = key_range is not None or reverse
+        self._is_descending = bool(reverse)
+        self._check = check
+        self._pin = pin
+        self._memory = MemoryRows(view.memtables, sequence)
+        self._last_counts: GroupCounts | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns that are given."""
+        table_schema = self._view.context.schema.arrow_schema
+        return pa.schema([table_schema.field(name) for name in self._names])
+
+    def __repr__(self) -> str:
+        return f"<{self.explain()}>"
+
+    def _repr_html_(self) -> str:
+        return self.explain()._repr_html_()
+
+    # Running it
+
+    def to_arrow(self) -> pa.Table:
+        """Read all rows into memory."""
+        tables = list(self._tables())
+        return pa.concat_tables(tables) if tables else self.schema.empty_table()
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """Read batch by batch; memory is bounded by a few row groups."""
+        for table in self._tables():
+            yield from table.to_batches(max_chunksize=_BATCH_ROWS)
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self.to_batches()
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Read batch by batch, in the form that Arrow's own functions take."""
+        return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Let DuckDB, Polars and others read it directly."""
+        stream: object = self.to_reader().__arrow_c_stream__(requested_schema)  # type: ignore[no-untyped-call]
+        return stream
+
+    def to_pandas(self) -> Frame:
+        """Read all rows into a pandas DataFrame."""
+        _installed("pandas")
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> Frame:
+        """Read all rows into a Polars DataFrame."""
+        return _installed("polars").from_arrow(self.to_arrow())
+
+    def count(self) -> int:
+        """Count the rows; without a filter no row is read."""
+        plan, counts = self._plan, GroupCounts()
+        total = self._count_in_memory(plan)
+        with self._pin() as lease:
+            for planned in plan.files:
+                if self._limit is not None and total >= self._limit:
+                    break
+                self._check_before_read(lease)
+                total += self._count_in_file(planned, counts, lease)
+        self._last_counts = counts
+        return total if self._limit is None else min(total, self._limit)
+
+    def explain(self) -> ScanExplanation:
+        """Say what is read and what is not, without reading any data file."""
+        plan = self._plan
+        order = "none"
+        if self._is_ordered:
+            order = "descending" if self._is_descending else "ascending"
+        in_memory = self._memory.live(plan.key_range)
+        return ScanExplanation(
+            version=self._view.version,
+            columns=self._names,
+            filter=self._filter.text,
+            order=order,
+            limit=self._limit,
+            key_start=plan.key_range.start,
+            key_end=plan.key_range.end,
+            files_total=plan.files_total,
+            files_read=len(plan.files),
+            pruned_by_key=plan.pruned_by_key,
+            pruned_by_partition=plan.pruned_by_partition,
+            pruned_by_statistics=plan.pruned_by_statistics,
+            needs_filter={each.file.path: each.needs_filter for each in plan.files},
+            rows_memtable=0 if in_memory is None else len(in_memory[1]),
+            byte_count=sum(self._stored_bytes(each) for each in plan.files),
+            groups_read=None if self._last_counts is None else self._last_counts.read,
+            groups_pruned=None if self._last_counts is None else self._last_counts.pruned,
+        )
+
+    @cached_property
+    def _plan(self) -> ScanPlan:
+        return plan_scan(
+            self._view, names=self._names, row_filter=self._filter, key_range=self._key_range
+        )
+
+    def _tables(self) -> Iterator[pa.Table]:
+        """Run the scan; tables are never empty, and stop at the limit."""
+        left = self._limit
+        if left == 0:
+            return
+        counts = GroupCounts()
+        with self._pin() as lease:
+            run = self._ordered if self._is_ordered else self._unordered
+            for table in run(counts, lease):
+                if left is not None and table.num_rows >= left:
+                    self._last_counts = counts
+                    yield table.slice(0, left)
+                    return
+                left = None if left is None else left - table.num_rows
+                yield table
+        self._last_counts = counts
+
+    def _check_before_read(self, lease: ReadLease | None) -> None:
+        self._check()
+        if lease is not None:
+            lease.check()
+
+    def _file_rows(self, planned: PlannedFile) -> FileRows:
+        return FileRows(planned, self._plan, self._view, self._memory)
+
+    def _stored_bytes(self, planned: PlannedFile) -> int:
+        file, schema = planned.file, self._view.context.schema
+        names = self._plan.names_read(needs_filter=planned.needs_filter)
+        wanted = {schema.column(name).field_id for name in names}
+        known = [each.compressed_bytes for each in file.statistics if each.field_id in wanted]
+        # Of nested columns only the leaves are known.
+        return sum(known) if len(known) == len(wanted) else file.file_bytes
+
+    # In any order
+
+    def _unordered(self, counts: GroupCounts, lease: ReadLease | None) -> Iterator[pa.Table]:
+        pieces = self._pieces(counts, lease)
+        first = list(islice(pieces, 2))
+        wants_all = self._limit is None or self._limit > _BATCH_ROWS
+        if len(first) > 1 and wants_all:
+            tables = _read_ahead(chain(first, pieces))
+        else:
+            tables = (piece.rows.read(piece, use_threads=True) for piece in chain(first, pieces))
+        for table in tables:
+            if table is not None:
+                yield table
+        yield from self._rows_in_memory()
+
+    def _pieces(self, counts: GroupCounts, lease: ReadLease | None) -> Iterator[Piece]:
+        for planned in self._plan.files:
+            self._check_before_read(lease)
+            for piece in self._file_rows(planned).pieces(counts):
+                self._check_before_read(lease)
+                counts.read += 1
+                yield piece
+
+    def _rows_in_memory(self) -> Iterator[pa.Table]:
+        for rows, _ in self._memory_blocks():
+            yield rows
+
+    def _memory_blocks(self) -> Iterator[tuple[pa.Table, KeyArray]]:
+        found = self._memory.live(self._plan.key_range)
+        if found is None:
+            return
+        rows, keys = found
+        for start in range(0, len(keys), _BATCH_ROWS):
+            part, part_keys = rows.slice(start, _BATCH_ROWS), keys.slice(start, _BATCH_ROWS)
+            if not self._plan.filter.is_trivial:
+                mask = pa.array(self._plan.filter.mask(part))
+                part, part_keys = part.filter(mask), part_keys.filter(mask)
+            if part.num_rows:
+                yield part.select(self._names), part_keys
+
+    # By key
+
+    def _ordered(self, counts: GroupCounts, lease: ReadLease | None) -> Iterator[pa.Table]:
+        runs: list[list[Source]] = []
+        by_run: dict[tuple[object, ...], list[PlannedFile]] = {}
+        for planned in self._plan.files:
+            file = planned.file
+            # Files of level 0 may overlap; those above do not within their partition.
+            part = file.path if file.level == 0 else (file.spec_id, file.partition)
+            by_run.setdefault((file.level, part), []).append(planned)
+        for members in by_run.values():
+            members.sort(key=lambda each: each.file.key_min, reverse=self._is_descending)
+            runs.append([self._source(each, counts, lease) for each in members])
+        blocks = list(self._memory_blocks())
+        if blocks:
+            runs.append(self._memory_sources(blocks))
+        return ordered_rows(runs, descending=self._is_descending, limit=self._limit)
+
+    def _source(self, planned: PlannedFile, counts: GroupCounts, lease: ReadLease | None) -> Source:
+        file = planned.file
+
+        def pieces() -> Iterator[LoadBlock]:
+            self._check_before_read(lease)
+            found = self._file_rows(planned).pieces(counts)
+            for piece in reversed(found) if self._is_descending else found:
+                self._check_before_read(lease)
+                counts.read += 1
+                yield partial(piece.rows.read_with_keys, piece)
+
+        return self._sort_key(file.key_max if self._is_descending else file.key_min), pieces
+
+    def _memory_sources(self, blocks: list[tuple[pa.Table, KeyArray]]) -> list[Source]:
+        words = self._view.context.words
+        sources: list[Source] = []
+        for rows, encoded in reversed(blocks) if self._is_descending else blocks:
+            keys = keys_of(encoded, words)
+            block: tuple[pa.Table, RowKeys] = rows, keys
+            nearest = keys.at(-1 if self._is_descending else 0)
+            sources.append((nearest, partial(_one_block, block)))
+        return sources
+
+    def _sort_key(self, key: bytes) -> SortKey:
+        words = self._view.context.words
+        return words.word(key) if words.is_exact else key
+
+    # Counting
+
+    def _count_in_memory(self, plan: ScanPlan) -> int:
+        if plan.filter.is_trivial:
+            found = self._memory.live(plan.key_range)
+            return 0 if found is None else len(found[1])
+        return sum(len(keys) for _, keys in self._memory_blocks())
+
+    def _count_in_file(
+        self, planned: PlannedFile, counts: GroupCounts, lease: ReadLease | None
+    ) -> int:
+        file, wanted = planned.file, self._plan.key_range
+        is_whole = (wanted.start is None or wanted.start <= file.key_min) and (
+            wanted.end is None or wanted.end > file.key_max
+        )
+        if is_whole and not planned.needs_filter:
+            hidden = self._memory.hidden(file.key_min, file.key_max)
+            return file.live_count - (self._hidden_count(planned, hidden) if hidden else 0)
+        total = 0
+        rows = self._file_rows(planned)
+        for piece in rows.pieces(counts):
+            self._check_before_read(lease)
+            counts.read += piece.needs_filter
+            total += rows.count(piece)
+        return total
+
+    def _hidden_count(self, planned: PlannedFile, hidden: Sequence[KeyArray]) -> int:
+        """Count the rows of a file that are live by its vector and hidden by memtables."""
+        reader = planned.probe.reader
+        positions = np.unique(np.concatenate([reader.positions_of(keys) for keys in hidden]))
+        kept = self._view.files.access.keep_mask(planned.file)
+        return len(positions) if kept is None else int(np.count_nonzero(kept[positions]))
+
+
+def _one_block(block: tuple[pa.Table, RowKeys]) -> Iterable[LoadBlock]:
+    return [lambda: block]
+
+
+def _read_ahead(pieces: Iterator[Piece]) -> Iterator[pa.Table | None]:
+    """Read pieces by threads and give them in order; as many wait as threads work."""
+    workers = min(pa.cpu_count() + 1, _WORKERS_MAX)
+    under_way: deque[Future[pa.Table | None]] = deque()
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="neve-scan")
+    try:
+        for piece in pieces:
+            under_way.append(pool.submit(piece.rows.read, piece))
+            if len(under_way) > workers:
+                yield under_way.popleft().result()
+        while under_way:
+            yield under_way.popleft().result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _installed(name: str) -> Frame:
+    """Load an optional library; raises InvalidArgument when it is not installed."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise InvalidArgument(
+            f"{name} is not installed", hint=f"Install it: pip install {name}"
+        ) from error

@@ -1,0 +1,422 @@
+"""A table on a simulated disk beside its model, and the steps that change both.
+
+A world knows every state its rows were in, so that whatever a Version or a recovered table shows
+can be looked up: it is one of them or it is wrong. The step under way is announced before it
+begins; when the power goes in it, the table may be found as before the step or as after it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+import pyarrow as pa
+
+from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.table import Table
+from neve.engine.table_options import TableOptions
+from neve.errors import NotFound
+from neve.model.version import Version
+from neve.storage.disk import Disk
+from neve.storage.local_store import LocalStore
+from neve.testing.clean_reader import CleanReader
+from neve.testing.model_table import Key, ModelTable, Row, Rows
+from neve.testing.simulated_clock import SeededIds, SimulatedClock
+
+ROOT: Final = "/srv/lake"
+NAME: Final = "shop.orders"
+WORDS: Final = ("", "a", "ab", "zebra", "été", "x" * 40)
+OPTIONS: Final = TableOptions(
+    background=False,
+    log_bytes=32 << 10,
+    memtable_bytes=8 << 10,
+    level0_files=3,
+    level0_files_slow=6,
+    level0_files_max=8,
+    level1_bytes=16 << 10,
+    file_bytes=8 << 10,
+    cache_bytes=1 << 20,
+)
+
+
+class Violation(AssertionError):
+    """What a table must never show."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A kind of table: how its keys are, and how it is partitioned."""
+
+    name: str
+    key_columns: Mapping[str, pa.DataType]
+    keys: Sequence[Key]
+    partition_by: tuple[str, ...] = ()
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema(
+            [
+                *(pa.field(name, kind, nullable=False) for name, kind in self.key_columns.items()),
+                pa.field("word", pa.string()),
+                pa.field("amount", pa.int64()),
+                pa.field("share", pa.float64()),
+            ]
+        )
+
+    @property
+    def primary_key(self) -> tuple[str, ...]:
+        return tuple(self.key_columns)
+
+    def row(self, rng: Random, key: Key | None = None) -> Row:
+        if key is None:
+            key = rng.choice(self.keys)
+        return {
+            **dict(zip(self.primary_key, key, strict=True)),
+            "word": rng.choice((None, *WORDS)),
+            "amount": rng.choice((None, rng.randrange(-50, 50))),
+            "share": rng.choice((None, 0.5, -1.25, float(rng.randrange(9)))),
+        }
+
+    def bare(self, key: Key) -> object:
+        """A key as callers give it."""
+        return key[0] if len(self.primary_key) == 1 else key
+
+
+SHAPES: Final = (
+    Shape("number", {"id": pa.int64()}, [(number * 7 - 150,) for number in range(60)]),
+    Shape(
+        "text",
+        {"name": pa.string()},
+        [(f"{letter}{number}\0"[: 2 + number % 2],) for letter in "aäz" for number in range(8)],
+    ),
+    Shape(
+        "pair",
+        {"place": pa.string(), "day": pa.int32()},
+        [(place, day) for place in ("", "köln", "ulm") for day in range(-3, 9)],
+        partition_by=("bucket(2, day)",),
+    ),
+)
+
+
+class World:
+    """One table with its model; for one thread."""
+
+    def __init__(self, disk: Disk, shape: Shape, *, seed: int, clock: SimulatedClock) -> None:
+        self.shape = shape
+        self.clock = clock
+        self.disk = disk
+        self.seed = seed
+        self.model = ModelTable(shape.primary_key)
+        self.states: list[Rows] = [{}]
+        self.pending: Rows | None = None
+        self.is_expiring = False
+        self.is_created = False
+        self.newest_state = 0
+        """Place in `states` of the newest Version's rows."""
+        self._generation = 0
+        self._lake: KVCatalog | None = None
+        self._table: Table | None = None
+        self._objects: LocalStore | None = None
+        self._reader: CleanReader | None = None
+
+    # Living
+
+    def open(self, *, options: TableOptions = OPTIONS) -> Table:
+        """Open the lake anew, and the table, which is made when missing."""
+        self._generation += 1
+        ids = SeededIds(self.seed * 1_000 + self._generation)
+        self._objects = LocalStore(ROOT, disk=self.disk, clock=self.clock, ids=ids)
+        self._lake = KVCatalog(self._objects, clock=self.clock, ids=ids)
+        try:
+            self._table = self._lake.table(NAME, options=options)
+        except NotFound:
+            if self.is_created:
+                raise
+            self._table = self._lake.create_table(
+                NAME,
+                self.shape.schema,
+                self.shape.primary_key,
+                partition_by=self.shape.partition_by,
+                options=options,
+            )
+            _ = self._table.engine
+        self.is_created = True
+        self.forget_files()
+        return self._table
+
+    def abandon(self) -> None:
+        """Leave everything as a killed process does: nothing is closed, and nothing runs."""
+        table, self._table = self._table, None
+        if table is not None:
+            forget(table)
+        self._lake = None
+
+    def close(self) -> None:
+        """End in good order."""
+        lake, self._lake = self._lake, None
+        self.abandon()
+        if lake is not None:
+            lake.close()
+
+    def inherit(self, disk: Disk, *, seed: int) -> "World":
+        """Give the world of whoever finds this disk: it knows what this one knew."""
+        other = World(disk, self.shape, seed=seed, clock=self.clock)
+        other.model = self.model.copy()
+        other.states = list(self.states)
+        other.pending = self.pending
+        other.is_expiring = self.is_expiring
+        other.is_created = self.is_created
+        other.newest_state = self.newest_state
+        return other
+
+    @property
+    def table(self) -> Table:
+        assert self._table is not None
+        return self._table
+
+    @property
+    def lake(self) -> KVCatalog:
+        assert self._lake is not None
+        return self._lake
+
+    @property
+    def objects(self) -> LocalStore:
+        assert self._objects is not None
+        return self._objects
+
+    def forget_files(self) -> None:
+        """Have the plain reader read every file again."""
+        self._reader = None
+
+    # Changing
+
+    @contextmanager
+    def changing(self, after: Rows) -> Iterator[None]:
+        """Announce what the rows are after the call that follows, and note that it answered."""
+        self.pending = after
+        yield
+        self.settle(after)
+
+    def settle(self, rows: Rows) -> None:
+        """Note the rows as they certainly are."""
+        self.pending = None
+        self.model.rows = rows
+        self.states.append(rows)
+
+    # Checking
+
+    def check_rows(self) -> None:
+        """The table shows the rows of the model, by key and by scan."""
+        expected = self.model.rows
+        by_key = rows_by_key(self.table.get_many(self.every_key()), self.shape)
+        expect(by_key, expected, "get_many")
+        scanned = self.table.scan().to_arrow()
+        if scanned.num_rows != len(expected):
+            raise Violation(f"a scan gives {scanned.num_rows} rows, not {len(expected)}")
+        expect(rows_by_key(scanned, self.shape), expected, "scan")
+
+    def every_key(self) -> list[object]:
+        return [self.shape.bare(key) for key in self.shape.keys]
+
+    def retained(self) -> list[Version]:
+        """Read every retained Version from the manifest."""
+        versions = self.table.stored.versions
+        return list(versions.each_version_in(versions.store.read()))
+
+    def plain_rows(self, version: Version) -> Rows:
+        """Read a Version without any of neve's readers."""
+        if self._reader is None:
+            root = self.table.stored.paths.root
+            self._reader = CleanReader(self.objects, root, self.shape.primary_key)
+        return self._reader.rows(version)
+
+    def check_versions(self) -> None:
+        """Every retained Version is clean, and shows rows as they were when it was committed."""
+        numbers = set()
+        for version in self.retained():
+            numbers.add(version.number)
+            rows = self.plain_rows(version)
+            known = self.model.versions.get(version.number)
+            if known is not None:
+                expect(rows, known, f"version {version.number}")
+            elif version.number > self.model.version:
+                self.newest_state = self._find_state(rows, version.number)
+                self.model.versions[version.number] = rows
+            else:
+                raise Violation(f"version {version.number} had expired, and is back")
+        missing = self.model.versions.keys() - numbers
+        if missing and not self.is_expiring:
+            raise Violation(f"versions {sorted(missing)} are gone")
+        pinned = missing & set(self.model.tags.values())
+        if pinned:
+            raise Violation(f"versions {sorted(pinned)} are gone in spite of their tags")
+        self.model.expire(missing)
+
+    def _find_state(self, rows: Rows, number: int) -> int:
+        for place in range(self.newest_state, len(self.states)):
+            if self.states[place] == rows:
+                return place
+        if self.pending is not None and self.pending == rows:
+            return len(self.states) - 1
+        raise Violation(f"version {number} shows rows as they never were: {sorted(rows)}")
+
+
+def forget(table: Table) -> None:
+    """Keep a table that nobody closes from closing itself when it is collected."""
+    release = table._release
+    if release is not None:
+        release.detach()  # type: ignore[attr-defined]  # a finalizer, as `Table` makes it
+    table._release = None
+
+
+def rows_by_key(rows: pa.Table, shape: Shape) -> Rows:
+    found: list[Row] = rows.to_pylist()
+    return {tuple(row[name] for name in shape.primary_key): row for row in found}
+
+
+def expect(found: Rows, expected: Rows, what: str) -> None:
+    if found == expected:
+        return
+    lost = sorted(expected.keys() - found.keys())
+    phantom = sorted(found.keys() - expected.keys())
+    other = [
+        (found[key], expected[key])
+        for key in sorted(found.keys() & expected.keys())
+        if found[key] != expected[key]
+    ]
+    raise Violation(f"{what}: lost {lost}, phantom {phantom}, other {other}")
+
+
+# Steps
+
+
+def put(world: World, rng: Random) -> None:
+    row = world.shape.row(rng)
+    with world.changing({**world.model.rows, world.model.key_of(row): row}):
+        world.table.put(row)
+
+
+def upsert(world: World, rng: Random) -> None:
+    rows = [world.shape.row(rng) for _ in range(rng.choice((1, 2, 5, 12)))]
+    after = {**world.model.rows, **{world.model.key_of(row): row for row in rows}}
+    given: object = rows
+    if rng.random() < 0.5:
+        given = pa.Table.from_pylist(rows, schema=world.shape.schema)
+    with world.changing(after):
+        world.table.upsert(given)
+
+
+def delete(world: World, rng: Random) -> None:
+    key = rng.choice(world.shape.keys)
+    with world.changing({k: row for k, row in world.model.rows.items() if k != key}):
+        world.table.delete(world.shape.bare(key))
+
+
+def delete_many(world: World, rng: Random) -> None:
+    keys = rng.sample(world.shape.keys, rng.choice((1, 3, 8)))
+    gone = set(keys)
+    with world.changing({k: row for k, row in world.model.rows.items() if k not in gone}):
+        world.table.delete_many([world.shape.bare(key) for key in keys])
+
+
+def delete_where(world: World, rng: Random) -> None:
+    least = rng.randrange(-50, 60)
+
+    def stays(row: Row) -> bool:
+        amount = row["amount"]
+        return not (isinstance(amount, int) and amount > least)
+
+    with world.changing({k: row for k, row in world.model.rows.items() if stays(row)}):
+        world.table.delete_where(f"amount > {least}")
+
+
+def flush(world: World, _rng: Random) -> None:
+    number = world.table.flush()
+    expect(world.plain_rows(world.table.engine.current.view.files.version), world.model.rows, "flush")
+    if number != world.table.version:
+        raise Violation(f"flush gave {number}, the table is at {world.table.version}")
+
+
+def roll(world: World, _rng: Random) -> None:
+    """Let a memtable wait for its flush."""
+    world.table.engine.writer._log.roll()
+
+
+def flush_once(world: World, _rng: Random) -> None:
+    world.table.engine.writer.flush_once()
+
+
+def compact_once(world: World, _rng: Random) -> None:
+    world.table.engine.writer.compact_once()
+
+
+def compact(world: World, _rng: Random) -> None:
+    world.table.compact()
+
+
+def compact_full(world: World, _rng: Random) -> None:
+    world.table.compact(full=True)
+
+
+def tag(world: World, rng: Random) -> None:
+    world.check_versions()
+    number = rng.choice(sorted(world.model.versions))
+    world.table.tag("kept", number)
+    world.model.tag("kept", number)
+
+
+def rollback(world: World, rng: Random) -> None:
+    world.check_versions()
+    to = rng.choice(sorted(world.model.versions))
+    with world.changing(world.model.at(to)):
+        world.table.rollback(to)
+
+
+def expire(world: World, rng: Random) -> None:
+    world.check_versions()
+    world.clock.advance(1.0)
+    world.is_expiring = True
+    world.table.expire(keep_last=rng.choice((1, 1, 2, 3)))
+    world.check_versions()
+    world.is_expiring = False
+
+
+def collect_garbage(world: World, _rng: Random) -> None:
+    world.table.collect_garbage(dry_run=False)
+    world.forget_files()
+
+
+def reopen(world: World, _rng: Random) -> None:
+    world.close()
+    world.open()
+
+
+Step = Callable[[World, Random], None]
+
+WRITES: Final[Mapping[Step, int]] = {
+    put: 6,
+    upsert: 5,
+    delete: 3,
+    delete_many: 2,
+    delete_where: 1,
+}
+WORK: Final[Mapping[Step, int]] = {
+    flush: 5,
+    roll: 2,
+    flush_once: 2,
+    compact_once: 3,
+    compact: 1,
+    compact_full: 1,
+    rollback: 1,
+    tag: 1,
+    expire: 1,
+    collect_garbage: 2,
+    reopen: 1,
+}
+STEPS: Final[Mapping[Step, int]] = {**WRITES, **WORK}
+
+
+def drawn_steps(rng: Random, count: int) -> list[Step]:
+    """Draw steps by their weight."""
+    return rng.choices(list(STEPS), list(STEPS.values()), k=count)

@@ -1,6 +1,8 @@
 """Embeddable primary-key tables for the lakehouse: durable rows in, clean Iceberg snapshots out."""
 
+from neve.catalog.lazy_names import find_lazily as __getattr__  # noqa: F401 - Python calls it
 from neve.catalog.open_catalog import open  # noqa: A004 - it is called neve.open
+from neve.engine.table_options import TableOptions
 from neve.errors import (
     AlreadyExists,
     CatalogConflict,
@@ -19,6 +21,7 @@ from neve.errors import (
 
 __all__ = [
     "AlreadyExists",
+    "Catalog",
     "CatalogConflict",
     "Closed",
     "Conflict",
@@ -29,7 +32,12 @@ __all__ = [
     "NeveError",
     "NotFound",
     "OutcomeUnknown",
+    "Scan",
     "SchemaMismatch",
+    "Snapshot",
+    "Table",
+    "TableOptions",
     "Unavailable",
+    "col",
     "open",
 ]

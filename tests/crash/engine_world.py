@@ -161,7 +161,8 @@ class World:
 
     def inherit(self, disk: Disk, *, seed: int) -> "World":
         """Give the world of whoever finds this disk: it knows what this one knew."""
-        other = World(disk, self.shape, seed=seed, clock=self.clock)
+        clock = SimulatedClock(now_ms=self.clock.now_ms())
+        other = World(disk, self.shape, seed=seed, clock=clock)
         other.model = self.model.copy()
         other.states = list(self.states)
         other.pending = self.pending

@@ -179,7 +179,7 @@ class Table(CatalogTable):
         self._see()
         return super().files()
 
-    def stats(self) -> TableStats:  # type: ignore[override]  # more of them
+    def stats(self) -> TableStats:
         """Give the size and health of the table."""
         self._see()
         return table_stats(super().stats(), self.engine)

@@ -43,10 +43,12 @@ class FileMaking:
         level: int,
         file_format: FileFormat,
         sequences: tuple[int, int] = (0, 0),
+        file_bytes: int | None = None,
     ) -> DataFileWriter:
         """Begin the data files of one partition and level.
 
-        `sequences` are the lowest and the highest that the live writer gave to these rows.
+        `sequences` are the lowest and the highest that the live writer gave to these rows,
+        `file_bytes` a size of files other than the table's.
         """
         parts = self._parts
         target = WriteTarget(
@@ -66,7 +68,7 @@ class FileMaking:
             target,
             ids=parts.ids,
             encoder=self._encoder,
-            file_bytes_max=self._file_bytes,
+            file_bytes_max=file_bytes or self._file_bytes,
             recorder=parts.recorder,
         )
 

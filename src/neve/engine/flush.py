@@ -46,6 +46,7 @@ class FlushTarget:
     schema: TableSchema
     """That of the memtable, which may be older than the table's."""
     spec: PartitionSpec
+    format: FileFormat
     head_change: HeadChange
 
 
@@ -120,7 +121,7 @@ class Flush:
                     spec_id=target.spec.spec_id,
                     partition=partition,
                     level=0,
-                    file_format=FileFormat.DUAL,
+                    file_format=target.format,
                     sequences=(view.sequence_min, view.sequence_max),
                 )
                 if partition.positions is None:

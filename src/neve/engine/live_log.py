@@ -90,10 +90,23 @@ class LiveLog:
     def _roll(self, *, only_if_full: bool) -> bool:
         with self._rolling:
             active = self._active
-            if active.is_empty or (only_if_full and active.byte_count < self._memtable_bytes):
+            if active.is_empty or (only_if_full and not self.is_full):
+                return False
+            if only_if_full and self._make_room():
                 return False
             self.log.rotate(then=lambda: self._begin_memtable(self._current.view.context))
             return True
+
+    def _make_room(self) -> bool:
+        """Drop rows that were overwritten in memory; True when that freed a good part of it."""
+        freed = 0
+
+        def reclaim() -> None:
+            nonlocal freed
+            freed = self._active.reclaim(self._current.sequence)
+
+        self.log.run_alone(reclaim)
+        return freed >= self._memtable_bytes // 2
 
     def _begin_memtable(self, context: ReadContext) -> None:
         before = self._active

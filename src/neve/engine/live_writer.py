@@ -174,6 +174,7 @@ class LiveWriter:
                 base=base,
                 schema=memtable.schema,
                 spec=self._definitions.spec(base.facts.spec_id),
+                format=self._options.level_options.format_of(0),
                 head_change=HeadChange(
                     writer_epoch=self._epoch,
                     flushed_sequence=flushed,

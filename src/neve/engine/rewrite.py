@@ -81,6 +81,7 @@ class Rewrite:
                 partition=partition_of(plan.partition, spec, context.schema),
                 level=plan.target_level,
                 file_format=plan.format,
+                file_bytes=plan.file_bytes,
             )
 
         return execute(

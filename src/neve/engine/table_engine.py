@@ -68,6 +68,8 @@ class TableEngine:
         self._refreshing = Lock()
         # Safe on its own: replaced whole.
         self._closed: Closed | None = None
+        # Owned by the thread that tends.
+        self._is_swept = False
         snapshot = parts.versions.snapshot_latest()
         context = self._context(snapshot)
         self.files = OpenFiles(
@@ -86,7 +88,7 @@ class TableEngine:
             self._writer = self._open_writer()
             if self.options.background:
                 self._writer.start_background(
-                    (self.leases.renew_once, self.upkeep.expire_once, self.upkeep.collect_once)
+                    (self.leases.renew_once, self.upkeep.tend_once, self._sweep_once)
                 )
 
     # Reading
@@ -273,6 +275,14 @@ class TableEngine:
         """Raise Closed once the handle was closed."""
         if self._closed is not None:
             raise self._closed_error()
+
+    def _sweep_once(self) -> bool:
+        """Delete, once after opening, what a writer that died left behind; finds nothing more."""
+        if not self._is_swept:
+            with self.writer.alone():
+                self.upkeep.sweep(dry_run=False)
+            self._is_swept = True
+        return False
 
     def _closed_error(self) -> Closed:
         return Closed("the table was closed", path=self.parts.paths.root, hint="open it again")

@@ -46,6 +46,9 @@ class TableOptions:
     """How many times larger each level is than the one above."""
     file_bytes: int = 64 << 20
     """Size at which a data file ends and the next one begins."""
+    dual_levels: int = 2
+    """Files of levels below this number keep their rows ready to read by key, at the cost of
+    space; older files hold them as compressed Parquet only."""
     garbage_ratio: float = 0.3
     """Share of deleted rows from which on a file is rewritten."""
     compaction_bytes: int = 1 << 30
@@ -100,6 +103,7 @@ class TableOptions:
             level1_bytes=self.level1_bytes,
             level_ratio=self.level_ratio,
             file_bytes=self.file_bytes,
+            dual_levels=self.dual_levels,
             garbage_ratio=self.garbage_ratio,
             job_bytes_max=self.compaction_bytes,
         )

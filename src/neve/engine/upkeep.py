@@ -31,6 +31,8 @@ from neve.storage.table_paths import split_path
 logger = logging.getLogger(__name__)
 
 _PLANS: Final = 8
+_TEND_SECONDS: Final = 300.0
+_TEND_SECONDS_MIN: Final = 10.0
 _NAMES: Final = {
     "data": re.compile(r"[0-9a-f]{32}\.parquet"),
     "deletes": re.compile(r"[0-9a-f]{32}\.puffin"),
@@ -71,6 +73,9 @@ class Upkeep:
     def __init__(self, parts: TableParts) -> None:
         # Fixed at construction.
         self._parts = parts
+        # Owned by the thread that tends.
+        self._tended_version = 0
+        self._tended_at = float("-inf")
         # Held while files are deleted: what one deletes, another need not look at.
         self._deleting = Lock()
         self._garbage = TableGarbage(
@@ -135,8 +140,18 @@ class Upkeep:
             paths=tuple(known), byte_count=sum(sizes[path] for path in known), is_dry_run=True
         )
 
-    def expire_once(self) -> bool:
-        """Let go what retention lets go; never finds more to do."""
+    def tend_once(self) -> bool:
+        """Let go what retention lets go, and delete what can be; never finds more to do.
+
+        Looks only when there is a new Version, and every few minutes for what was held back.
+        """
+        now = self._parts.clock.monotonic()
+        number = self._parts.versions.snapshot_known().head.current_version
+        if number == self._tended_version and now < self._tended_at + _TEND_SECONDS:
+            return False
+        if now < self._tended_at + _TEND_SECONDS_MIN:
+            return False
+        self._tended_version, self._tended_at = number, now
         report = self.expire()
         if report.expired_versions:
             logger.info(
@@ -144,10 +159,6 @@ class Upkeep:
                 self._parts.paths.table_id,
                 len(report.expired_versions),
             )
-        return False
-
-    def collect_once(self) -> bool:
-        """Delete what can be deleted; never finds more to do."""
         self.collect()
         return False
 

@@ -36,7 +36,7 @@ from neve.storage.clock import Clock, IdSource
 
 _RACES: Final = 4
 _RESERVATION_MS: Final = 5_000
-_PAUSE_SECONDS_MAX: Final = 0.1
+_PAUSE_SECONDS_MAX: Final = 0.02
 _CHECKPOINT_SECONDS: Final = 5.0
 # How many Versions a leader carries another one's proposal over while all others wait. A proposal
 # that is farther behind is sent back once, to its own thread.

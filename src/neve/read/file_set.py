@@ -115,6 +115,9 @@ class FileSet:
                 probe = FileProbe(file, access)
             self.by_path[path] = probe
             by_run[file.level, file.spec_id, file.partition].append(probe)
+        self._level0_count = max(
+            (len(each) for key, each in by_run.items() if not key[0]), default=0
+        )
         # Newest first: what was written last is asked for most.
         self._young = [probe for key, probes in by_run.items() if key[0] == 0 for probe in probes][
             ::-1
@@ -125,8 +128,8 @@ class FileSet:
 
     @property
     def level0_count(self) -> int:
-        """Files of level 0."""
-        return len(self._young)
+        """Files of level 0 in the partition that has most of them."""
+        return self._level0_count
 
     def find_row(self, key: bytes, word: int) -> tuple[FileProbe, dict[str, object]] | None:
         """Give the live row of a key with the file it is in; None without one."""

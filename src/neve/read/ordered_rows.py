@@ -155,7 +155,7 @@ class _Ascending:
         return block if limit is None else _between(block, 0, min(limit, len(block[1])))
 
     def by_key(self, window: list[Block]) -> Iterator[pa.Table]:
-        window.sort(key=self.first)  # type: ignore[arg-type]  # all of one kind
+        window.sort(key=self.first)
         if _are_apart(window):
             yield from (rows for rows, _ in window)
         else:
@@ -193,7 +193,7 @@ class _Descending:
         return block if limit is None else _between(block, max(count - limit, 0), count)
 
     def by_key(self, window: list[Block]) -> Iterator[pa.Table]:
-        window.sort(key=self.last)  # type: ignore[arg-type]  # all of one kind
+        window.sort(key=self.last)
         if _are_apart(window):
             for rows, _ in reversed(window):
                 yield rows.take(np.arange(rows.num_rows - 1, -1, -1))

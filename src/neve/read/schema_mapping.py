@@ -6,11 +6,10 @@ table.
 """
 
 from collections.abc import Sequence
-from typing import cast
 
 import pyarrow as pa
 
-from neve.errors import Corruption
+from neve.errors import Corruption, NeveError
 from neve.model.array_fit import fit_column
 from neve.model.schema import Column, TableSchema, constant_array
 from neve.model.schema_view import ArrowArray
@@ -77,12 +76,12 @@ class SchemaMapping:
         column, found = self._by_name[name]
         if found is None:
             return constant_array(column, column.initial_default, length=batch.num_rows)
-        array = cast("ArrowArray", batch.column(found.name))
+        array = batch.column(found.name)
         if array.type == column.type:
             return array
         try:
             return fit_column(array, column.arrow_field)
-        except Exception as error:
+        except NeveError as error:
             raise Corruption(
                 f"column {column.name!a} of an older schema does not fit the present one: {error}"
             ) from error

@@ -2,15 +2,8 @@
 
 Every leaf of the schema (see `neve.sstable.column_leaves`) has its compressed bytes, its values and
 how many of them are NULL. Inside lists and maps that is all, as in Iceberg; elsewhere floats have
-the number of their NaN, and leaves that prune have bounds in Iceberg's single-value form:
-
-    boolean                      00 or 01
-    int, date                    4 bytes, little-endian
-    long, time, timestamps       8 bytes, little-endian
-    float, double                4 or 8 bytes, IEEE little-endian
-    decimal                      unscaled value, shortest two's complement, big-endian
-    string, binary               UTF-8, bytes; at most 16 code points or bytes
-    fixed, uuid                  the bytes
+the number of their NaN, and leaves that prune have bounds in the form of
+`neve.model.single_value`, of text and binaries at most 16 code points or bytes.
 
 B1  A lower bound is not above any value, an upper bound not below one. NaN counts as no value.
 B2  A bound that was cut off is rounded outwards: cutting lowers it, so the last code point (or
@@ -20,10 +13,8 @@ B3  A lower bound of zero is −0.0 and an upper one +0.0, as they are one value
     two to others.
 """
 
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
 from typing import Final, cast
 
 import pyarrow as pa
@@ -39,54 +30,24 @@ from neve.model.plain_values import (
     less,
     plain_of,
     stored_type,
-    unscaled_of,
 )
 from neve.model.schema_view import ArrowArray
+from neve.model.single_value import encode_single_value
 from neve.sstable.column_leaves import Leaf
 
 BOUND_LENGTH_MAX: Final = 16
 """Code points of a text, bytes of a binary: Iceberg's truncate(16)."""
 
-_PACKED: Final = {
-    TypeKind.BOOLEAN: struct.Struct("<?"),
-    TypeKind.INT: struct.Struct("<i"),
-    TypeKind.DATE: struct.Struct("<i"),
-    TypeKind.LONG: struct.Struct("<q"),
-    TypeKind.TIME: struct.Struct("<q"),
-    TypeKind.TIMESTAMP: struct.Struct("<q"),
-    TypeKind.TIMESTAMPTZ: struct.Struct("<q"),
-    TypeKind.TIMESTAMP_NS: struct.Struct("<q"),
-    TypeKind.TIMESTAMPTZ_NS: struct.Struct("<q"),
-    TypeKind.FLOAT: struct.Struct("<f"),
-    TypeKind.DOUBLE: struct.Struct("<d"),
-}
 _CODE_POINT_MAX: Final = 0x10FFFF
 _SURROGATES: Final = range(0xD800, 0xE000)
 _BYTE_MAX: Final = 0xFF
-
-
-def single_value(value: PlainValue, arrow_type: pa.DataType) -> bytes:
-    """Give a plain value of a primitive type in Iceberg's single-value form."""
-    kind = kind_of(arrow_type)
-    packed = _PACKED.get(kind)
-    if packed is not None:
-        return packed.pack(value)
-    if kind is TypeKind.DECIMAL:
-        unscaled = unscaled_of(cast("Decimal", value), arrow_type)
-        # One bit for the sign; −128 fits in a byte although 128 does not.
-        magnitude = unscaled if unscaled >= 0 else ~unscaled
-        return unscaled.to_bytes(magnitude.bit_length() // 8 + 1, "big", signed=True)
-    if isinstance(value, str):
-        return value.encode()
-    assert isinstance(value, bytes)
-    return value
 
 
 def lower_bound(value: PlainValue, arrow_type: pa.DataType) -> bytes:
     """Give the single-value form of the lowest value, or of less."""
     if isinstance(value, float) and value == 0.0:
         value = -0.0
-    return single_value(_cut(value, arrow_type), arrow_type)
+    return encode_single_value(arrow_type, _cut(value, arrow_type))
 
 
 def upper_bound(value: PlainValue, arrow_type: pa.DataType) -> bytes | None:
@@ -95,9 +56,9 @@ def upper_bound(value: PlainValue, arrow_type: pa.DataType) -> bytes | None:
         value = 0.0
     cut = _cut(value, arrow_type)
     if cut is value or cut == value:
-        return single_value(value, arrow_type)
+        return encode_single_value(arrow_type, value)
     raised = _raise_text(cut) if isinstance(cut, str) else _raise_bytes(cast("bytes", cut))
-    return None if raised is None else single_value(raised, arrow_type)
+    return None if raised is None else encode_single_value(arrow_type, raised)
 
 
 def _cut(value: PlainValue, arrow_type: pa.DataType) -> PlainValue:

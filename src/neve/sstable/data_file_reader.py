@@ -77,6 +77,7 @@ class DataFileReader:
         self._recorder = NoRecorder() if recorder is None else recorder
         self._key_names = list(encoder.names)
         self._cells = RowCells(schema)
+        self._key_cells = RowCells(_key_part(schema))
         # Safe on its own.
         self._cache = group_cache
         self._footer = OpenFooter.read(file, store=store, paths=paths)
@@ -87,6 +88,7 @@ class DataFileReader:
         self._has_index_rows = False
         self._key_index: KeyIndex | None = None
         self._getters: dict[int, RowGetter] = {}
+        self._key_getters: dict[int, RowGetter] = {}
         self._uniform_rows = 0
 
     # Groups
@@ -178,7 +180,10 @@ class DataFileReader:
             return index.find_one(word)
         # Candidates are nearly always none or one.
         for position in index.candidates(word):
-            if self._key_at(position) == key:
+            # Whoever finds a row wants it next: out of a decoded group, the whole row is at hand.
+            n, i = self._place_of(position)
+            get = self._key_getter(n) if self._has_index_rows else self._getter(n)
+            if self._key_of(get, i, position) == key:
                 return position
         return -1
 
@@ -235,12 +240,7 @@ class DataFileReader:
 
     def row(self, position: int) -> Row:
         """Give one row as Python values, those of `neve.model.row_codec`."""
-        rows = self._uniform_rows
-        if rows:
-            n, i = divmod(position, rows)
-        else:
-            n = self._group_of(position)
-            i = position - self._starts[n]
+        n, i = self._place_of(position)
         get = self._getters.get(n)
         return self._getter(n)(i) if get is None else get(i)
 
@@ -292,6 +292,14 @@ class DataFileReader:
         if not self._is_index_open:
             self._open_index()
         return self._has_index_rows
+
+    def _place_of(self, position: int) -> tuple[int, int]:
+        """Give the group of a row, and its place there."""
+        rows = self._uniform_rows
+        if rows:
+            return divmod(position, rows)
+        n = self._group_of(position)
+        return n, position - self._starts[n]
 
     def _group_of(self, position: int) -> int:
         return bisect_right(self._starts, position) - 1
@@ -363,11 +371,12 @@ class DataFileReader:
             if batch is not None:
                 return batch
         whole = self._cache.find(self.file.path, n)
-        if whole is not None:
-            return whole.batch
+        return self._cached_keys(n).batch if whole is None else whole.batch
+
+    def _cached_keys(self, n: int) -> CachedGroup:
         return self._cache.load(
             self.file.path, n, lambda: self._decode(n, self._key_names), keys_only=True
-        ).batch
+        )
 
     def _decode(self, n: int, names: Sequence[str]) -> pa.RecordBatch:
         self._recorder.add(SSTABLE_GROUPS_DECODED, 1)
@@ -383,6 +392,21 @@ class DataFileReader:
         cached = self._cached_group(n)
         if cached.read_row is None:
             cached.read_row = self._cells.bind(cached.batch)
+        return cached.read_row
+
+    def _key_getter(self, n: int) -> RowGetter:
+        """Give the function from a row's place in a group to its key columns."""
+        found = self._key_getters.get(n)
+        if found is not None:
+            return found
+        if self._rows_are_mapped:
+            batch = self._mapped_group(n)
+            if batch is not None:
+                found = self._key_getters[n] = self._key_cells.bind(batch.select(self._key_names))
+                return found
+        cached = self._cached_keys(n)
+        if cached.read_row is None:
+            cached.read_row = self._key_cells.bind(cached.batch)
         return cached.read_row
 
     def _take(
@@ -408,18 +432,17 @@ class DataFileReader:
         back[order] = np.arange(len(order))
         return table.take(back)
 
-    def _key_at(self, position: int) -> bytes:
-        if self._rows_are_mapped:
-            try:
-                row = self.row(position)
-                return self._encoder.encode([row[name] for name in self._key_names])
-            except SchemaMismatch:
-                # A date or moment that Python cannot hold: Arrow can.
-                pass
-        return key_at(self.keys_at(np.array([position])), 0)
+    def _key_of(self, get: RowGetter, i: int, position: int) -> bytes:
+        try:
+            row = get(i)
+            return self._encoder.encode([row[name] for name in self._key_names])
+        except SchemaMismatch:
+            # A date or moment that Python cannot hold: Arrow can.
+            return key_at(self.keys_at(np.array([position])), 0)
 
     def _is_before(self, position: int, key: bytes, side: Side) -> bool:
-        found = self._key_at(position)
+        n, i = self._place_of(position)
+        found = self._key_of(self._key_getter(n), i, position)
         return found < key or (side == "right" and found == key)
 
     def _names(self, columns: Sequence[str] | None) -> list[str]:
@@ -436,3 +459,13 @@ class DataFileReader:
             path=f"{self._paths.root}/{self.file.path}",
             hint="Restore it from a copy, or roll back to a Version without it",
         )
+
+
+def _key_part(schema: TableSchema) -> TableSchema:
+    """Give the schema of the key columns alone, in key order."""
+    return TableSchema(
+        columns=schema.key_columns,
+        primary_key=schema.primary_key,
+        schema_id=schema.schema_id,
+        last_field_id=schema.last_field_id,
+    )

@@ -201,6 +201,10 @@ class WriteAheadLog:
             raise outcome[0].failure
         return outcome[0].first_sequence
 
+    def run_alone(self, action: Callable[[], None]) -> None:
+        """Run something while no batch is logged or applied."""
+        self._queue.run_alone(action)
+
     def sync_once(self) -> bool:
         """Sync what is not durable yet; False when there was nothing to do."""
         worked = False

@@ -1,0 +1,25 @@
+"""Names of `neve` that need Arrow, which are loaded when somebody asks for them.
+
+Loading Arrow takes ten times as long as loading the rest, and commands such as `neve --help` need
+none of it. `neve/__init__.pyi` has the types of what these are.
+"""
+
+import importlib
+from typing import Final
+
+_HOMES: Final = {
+    "Catalog": ("neve.catalog.kv_catalog", "KVCatalog"),
+    "Scan": ("neve.read.scan", "Scan"),
+    "Snapshot": ("neve.engine.snapshot", "Snapshot"),
+    "Table": ("neve.catalog.table", "Table"),
+    "col": ("neve.model.predicate", "col"),
+}
+
+
+def find_lazily(name: str) -> object:
+    """Give a name of `neve`; raises AttributeError for one it has not."""
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'neve' has no attribute {name!r}")
+    module, attribute = home
+    return getattr(importlib.import_module(module), attribute)

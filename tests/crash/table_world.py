@@ -18,7 +18,7 @@ pass: leases and intents end while their holders sleep. Clocks differ, by less t
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from random import Random
 from typing import Final, TypeVar
 
@@ -34,30 +34,22 @@ from neve.errors import (
     OutcomeUnknown,
     Unavailable,
 )
-from neve.manifest import table_garbage
-from neve.manifest.leases import HeldLease, Leases
-from neve.manifest.manifest_store import ManifestStore, StoreOptions
+from neve.manifest.leases import HeldLease
 from neve.manifest.rebase import Proposal
-from neve.manifest.table_commit import TableCommitter
 from neve.manifest.table_garbage import paths_of
 from neve.manifest.table_head import HeadChange
-from neve.manifest.table_versions import TableVersions
-from neve.manifest.table_work import Intent, TableWork
-from neve.manifest.version_fold import fold_versions
+from neve.manifest.table_work import Intent
 from neve.model.data_file import DataFile, VectorRef
-from neve.model.version import Operation, Version, VersionEdit, VersionFacts
-from neve.storage.clock import Clock
-from neve.storage.object_store import ObjectStore
+from neve.model.version import Operation, Version, VersionEdit
 from neve.testing.interleaving import Interleaving
 from neve.testing.model_rows import keys_of
-from neve.testing.simulated_clock import SeededIds, SimulatedClock
-from tests.crash.manifest_model import PREFIX, Died, Objects, Violation, Weather
-from tests.crash.table_truth import Job, KeptRows, Truth, WatchedStore, attempt_of
-from tests.unit.manifest.builders import SCHEMA, SPEC, first_head
+from neve.testing.simulated_clock import SimulatedClock
+from tests.crash.manifest_model import Died, Objects, Violation, Weather
+from tests.crash.table_start import KEYS, Desk, SkewedClock, facts_of, start
+from tests.crash.table_truth import Job, attempt_of
 
 T = TypeVar("T")
 
-KEYS: Final = (b"a", b"b", b"c", b"d", b"e")
 LEASE_SECONDS: Final = (10.0, 60.0)
 SKEW_MS_MAX: Final = 900
 """Two clocks differ by less than a fifth of the shortest lease."""
@@ -83,55 +75,6 @@ CREWS: Final = (
     Crew(writers=3, clerks=0, collectors=1),
     Crew(writers=1, compactors=2, readers=1, collectors=2),
 )
-
-
-class SkewedClock:
-    """The world's time as one process has it."""
-
-    def __init__(self, clock: SimulatedClock, skew_ms: int) -> None:
-        self._clock = clock
-        self._skew_ms = skew_ms
-
-    def now_ms(self) -> int:
-        return self._clock.now_ms() + self._skew_ms
-
-    def monotonic(self) -> float:
-        return self._clock.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        self._clock.sleep(seconds)
-
-
-class Desk:
-    """One process's handles on the table."""
-
-    def __init__(
-        self, objects: ObjectStore, clock: Clock, seed: int, *, patience: float = 600.0
-    ) -> None:
-        self.objects = objects
-        self.clock = clock
-        ids = SeededIds(seed)
-        self.store = ManifestStore(
-            objects,
-            PREFIX,
-            clock=clock,
-            ids=ids,
-            options=StoreOptions(commit_seconds=patience),
-            fold_entries=fold_versions,
-        )
-        self.versions = TableVersions(self.store, clock=clock)
-        self.work = TableWork(self.versions, clock=clock)
-        self.leases = Leases(objects, PREFIX, clock=clock, ids=ids)
-        # Found in its module, so that a mutant can stand in for it.
-        self.garbage = table_garbage.TableGarbage(
-            self.versions, self.work, self.leases, clock=clock, ids=ids
-        )
-        self.committer = TableCommitter(
-            self.versions, self.work, clock=clock, ids=ids, commit_seconds=patience
-        )
-
-    def find(self, prefix: str) -> list[str]:
-        return [found.path for found in self.objects.list(prefix)]
 
 
 @dataclass(slots=True)
@@ -164,10 +107,10 @@ class TableWorld:
         self.asleep: list[str] = []
         self.told = Told()
         self.jobs: dict[str, Job] = {}
-        start = _start()
-        self.rows = start.rows.copy()
-        self.truth = start.truth.copy(self.rows, self.jobs)
-        self.objects = start.objects.copy(self.truth)
+        began = start()
+        self.rows = began.rows.copy()
+        self.truth = began.truth.copy(self.rows, self.jobs)
+        self.objects = began.objects.copy(self.truth)
         self._desks = 0
 
     def run(self) -> Told:
@@ -204,7 +147,7 @@ class TableWorld:
             patience=self.rng.choice((5.0, 60.0, 600.0)),
         )
         if self.rng.random() < 0.8:
-            desk.store._known = _start().known  # it has been at work before
+            desk.store._known = start().known  # it has been at work before
         return desk
 
     # Jobs.
@@ -314,7 +257,7 @@ class TableWorld:
             job,
             Proposal(
                 base=version.number,
-                facts=_facts(Operation.OVERWRITE, job.attempt),
+                facts=facts_of(Operation.OVERWRITE, job.attempt),
                 added=added,
                 marked=marked,
                 keys=(keys,),
@@ -352,7 +295,7 @@ class TableWorld:
             job,
             Proposal(
                 base=number,
-                facts=_facts(Operation.REPLACE, job.attempt),
+                facts=facts_of(Operation.REPLACE, job.attempt),
                 added=added,
                 removed=tuple(file.path for file in inputs),
             ),
@@ -387,7 +330,7 @@ class TableWorld:
         current = desk.versions.snapshot_latest().version
         edit = VersionEdit(
             base=current.number,
-            facts=_facts(Operation.ROLLBACK, job.attempt),
+            facts=facts_of(Operation.ROLLBACK, job.attempt),
             removed=tuple(current.files),
             added=tuple(target.files.values()),
         )
@@ -469,7 +412,7 @@ class TableWorld:
             raise Violation("the newest version is not what was committed")
         self.expire(desk, keep_last=1)
         desk.garbage.delete_garbage(desk.objects.delete, find=desk.find)
-        self.clock.advance(DAY_SECONDS)
+        self.clock.advance(DAY_SECONDS)  # for so long, files of jobs that gave up are looked for
         desk.garbage.delete_garbage(desk.objects.delete, find=desk.find)
         missing = self.truth.reach - self.objects.files()
         if missing:
@@ -499,82 +442,6 @@ class TimedObjects(Objects):
         if world.rng.random() < world.passing:
             world.clock.advance(world.rng.choice((0.5, 2.0, 7.0, 40.0)))
         return super()._meet(is_slot=is_slot)
-
-
-def _facts(operation: Operation, attempt: str) -> VersionFacts:
-    return VersionFacts(
-        operation=operation, timestamp_ms=0, schema_id=0, spec_id=0, summary={"attempt": attempt}
-    )
-
-
-class Start:
-    """The table that every world begins with; made once."""
-
-    def __init__(self) -> None:
-        self.rows = KeptRows()
-        jobs: dict[str, Job] = {}
-        self.truth = Truth(self.rows, jobs)
-        self.objects = WatchedStore()
-        self.objects.truth = self.truth
-        desk = Desk(self.objects, SimulatedClock(), seed=0)
-        created = VersionEdit(base=0, facts=_facts(Operation.CREATE, ""))
-        desk.versions.create(first_head(), schema=SCHEMA, spec=SPEC, edit=created)
-        for number in range(3):
-            job = Job(
-                job_id=f"start.{number}",
-                attempt=f"start.{number}-0",
-                effect=dict.fromkeys(KEYS[number : number + 3], b"%d" % number),
-            )
-            jobs[job.attempt] = job
-            self.upsert(desk, job)
-        # Older Versions have files of their own, so that there is something to let go at once.
-        jobs["start.3-0"] = Job(job_id="start.3", attempt="start.3-0")
-        version = desk.versions.snapshot_latest().version
-        inputs = [version.files[f"data/start.{number}-0.parquet"] for number in (0, 1)]
-        merged = self.rows.live_rows_of(inputs[0]) | self.rows.live_rows_of(inputs[1])
-        output = self.rows.add_file("data/start.3-0.parquet", merged)
-        self.objects.put(output.path, b"rows")
-        rewrite = VersionEdit(
-            base=version.number,
-            facts=_facts(Operation.REPLACE, "start.3-0"),
-            added=(output,),
-            removed=tuple(file.path for file in inputs),
-        )
-        desk.versions.apply_version_edits([rewrite], HeadChange(job_id="start.3"))
-        desk.store.checkpoint()
-        self.known = desk.store._known
-
-    def upsert(self, desk: Desk, job: Job) -> None:
-        version = desk.versions.snapshot_latest().version
-        new = {key: value for key, value in job.effect.items() if value is not None}
-        file = self.rows.add_file(f"data/{job.attempt}.parquet", new)
-        self.objects.put(file.path, b"rows")
-
-        def write_vectors(whole: Mapping[str, BitMap64]) -> Mapping[str, VectorRef]:
-            path = f"deletes/{job.attempt}-1.puffin"
-            self.objects.put(path, b"marks")
-            return self.rows.name_vectors(path, whole)
-
-        keys = keys_of(new)
-        proposal = Proposal(
-            base=version.number,
-            facts=_facts(Operation.OVERWRITE, job.attempt),
-            added=(file,),
-            marked={
-                path: positions
-                for path, old in version.files.items()
-                if (positions := self.rows.live_positions(old, keys))
-            },
-            keys=(keys,),
-        )
-        desk.committer.commit(
-            proposal, HeadChange(job_id=job.job_id), lookup=self.rows, write_vectors=write_vectors
-        )
-
-
-@cache
-def _start() -> Start:
-    return Start()
 
 
 def violation_of(world: TableWorld) -> str | None:

@@ -38,6 +38,8 @@ from neve.errors import (
     Unavailable,
 )
 from neve.model.schema import TableSchema
+from neve.observability.events import Listener
+from neve.observability.metrics import Recorder
 from neve.storage.clock import Clock, IdSource, SystemClock, SystemIds
 from neve.storage.conditional_probe import probe_conditional_writes, probe_listing
 from neve.storage.object_store import ObjectStore
@@ -59,13 +61,23 @@ class KVCatalog:
         clock: Clock | None = None,
         ids: IdSource | None = None,
         create: bool = True,
+        recorder: Recorder | None = None,
+        listener: Listener | None = None,
     ) -> None:
         """Open the catalog of a store; without `create`, one that is not there is NotFound.
+
+        The recorder takes the metrics of its tables, the listener what happens to them.
 
         Before the first catalog of an object store is made, the store has to show that it keeps
         conditions and lists in order; otherwise this raises Unavailable.
         """
-        self._warehouse = Warehouse(objects, clock=clock or SystemClock(), ids=ids or SystemIds())
+        self._warehouse = Warehouse(
+            objects,
+            clock=clock or SystemClock(),
+            ids=ids or SystemIds(),
+            recorder=recorder,
+            listener=listener,
+        )
         self._entries = self._warehouse.entries
         self._settlement = Settlement(self._warehouse)
         if not self._entries.is_begun():
@@ -374,6 +386,8 @@ def open_kv_catalog(
     clock: Clock | None,
     ids: IdSource | None,
     create: bool,
+    recorder: Recorder | None,
+    listener: Listener | None,
 ) -> KVCatalog:
     """Open the catalog at a location; this is `neve.open`."""
     text = fspath(location) if isinstance(location, PathLike) else location
@@ -383,4 +397,6 @@ def open_kv_catalog(
             hint="Give a directory, s3://bucket/prefix or memory://name",
         )
     objects = open_store(text, storage_options=storage_options, clock=clock, ids=ids, create=create)
-    return KVCatalog(objects, clock=clock, ids=ids, create=create)
+    return KVCatalog(
+        objects, clock=clock, ids=ids, create=create, recorder=recorder, listener=listener
+    )

@@ -8,6 +8,8 @@ import importlib
 from collections.abc import Mapping
 from os import PathLike
 
+from neve.observability.events import Listener
+from neve.observability.metrics import Recorder
 from neve.storage.clock import Clock, IdSource
 
 
@@ -18,13 +20,22 @@ def open(  # noqa: A001 - it is called neve.open
     clock: Clock | None = None,
     ids: IdSource | None = None,
     create: bool = True,
+    recorder: Recorder | None = None,
+    listener: Listener | None = None,
 ) -> object:
     """Open the catalog of a warehouse, making an empty one when there is none.
 
     A location is a directory, `file:///directory`, `s3://bucket/prefix` or `memory://name`; options
-    are those of `neve.storage.s3_options`. Without `create`, a missing catalog is NotFound.
+    are those of `neve.storage.s3_options`. Without `create`, a missing catalog is NotFound. The
+    recorder takes the metrics of its tables, the listener what happens to them.
     """
     kv_catalog = importlib.import_module("neve.catalog.kv_catalog")
     return kv_catalog.open_kv_catalog(
-        location, storage_options=storage_options, clock=clock, ids=ids, create=create
+        location,
+        storage_options=storage_options,
+        clock=clock,
+        ids=ids,
+        create=create,
+        recorder=recorder,
+        listener=listener,
     )

@@ -23,6 +23,8 @@ from neve.manifest.version_fold import fold_versions
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
 from neve.model.version import Operation, Version, VersionEdit, VersionFacts, apply_edit
+from neve.observability.events import Listener
+from neve.observability.metrics import Recorder
 from neve.storage.clock import Clock, IdSource
 from neve.storage.object_store import ObjectStore
 from neve.storage.table_paths import TablePaths
@@ -83,7 +85,9 @@ class StoredTable:
         root = self.objects.location
         return f"{root}{'' if root.endswith('/') else '/'}{self.paths.root}"
 
-    def parts(self, properties: Mapping[str, str]) -> TableParts:
+    def parts(
+        self, properties: Mapping[str, str], *, recorder: Recorder, listener: Listener
+    ) -> TableParts:
         """Give what a live table of these properties stands on."""
         return TableParts(
             objects=self.objects,
@@ -94,6 +98,8 @@ class StoredTable:
             clock=self._clock,
             ids=self._ids,
             properties=properties,
+            recorder=recorder,
+            listener=listener,
         )
 
     def find_head(self) -> TableHead | None:

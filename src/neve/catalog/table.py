@@ -270,7 +270,11 @@ class Table(CatalogTable):
                 self.table_id,
                 read_only=self._read_only,
                 options=self._options,
-                make_parts=lambda: self.stored.parts(self.properties),
+                make_parts=lambda: self.stored.parts(
+                    self.properties,
+                    recorder=self._warehouse.recorder,
+                    listener=self._warehouse.listener,
+                ),
             )
             self._release = weakref.finalize(self, self._live.release, engine)
             self._engine = engine

@@ -8,6 +8,8 @@ from neve.catalog.catalog_entries import CatalogEntries
 from neve.catalog.live_tables import LiveTables
 from neve.catalog.stored_table import StoredTable
 from neve.errors import Closed
+from neve.observability.events import Listener, unheard
+from neve.observability.metrics import NoRecorder, Recorder
 from neve.storage.clock import Clock, IdSource
 from neve.storage.object_store import ObjectStore
 
@@ -18,11 +20,21 @@ _TABLES_KEPT: Final = 64
 class Warehouse:
     """Where tables and their catalog are; safe for many threads."""
 
-    def __init__(self, objects: ObjectStore, *, clock: Clock, ids: IdSource) -> None:
+    def __init__(
+        self,
+        objects: ObjectStore,
+        *,
+        clock: Clock,
+        ids: IdSource,
+        recorder: Recorder | None = None,
+        listener: Listener | None = None,
+    ) -> None:
         # Fixed at construction.
         self.objects = objects
         self.clock = clock
         self.ids = ids
+        self.recorder: Recorder = recorder or NoRecorder()
+        self.listener: Listener = listener or unheard
         # Safe on its own.
         self.entries = CatalogEntries(objects, clock=clock, ids=ids)
         self.live_tables = LiveTables()

@@ -24,21 +24,34 @@ Step = Callable[[], bool]
 """A bound method that does one piece of work; False when there was nothing to do."""
 
 
+OnFailure = Callable[[str, NeveError], None]
+"""Told the name of the work and why it failed, once until it gets on again."""
+
 _PAUSE_SECONDS: Final = 0.05
 _PAUSE_SECONDS_MAX: Final = 5.0
+
+
+def _unheard(_name: str, _error: NeveError) -> None:
+    """Tell nobody."""
 
 
 class BackgroundWork:
     """Runs the steps of one owner in a thread of its own."""
 
     def __init__(
-        self, name: str, steps: Sequence[Step], *, idle_seconds: float | None = None
+        self,
+        name: str,
+        steps: Sequence[Step],
+        *,
+        idle_seconds: float | None = None,
+        on_failure: OnFailure = _unheard,
     ) -> None:
         """Take the steps, methods of objects; they run when woken, and every `idle_seconds`."""
         self._steps = [weakref.WeakMethod(step) for step in steps]
         self._wake = Event()
         self._is_closing = Event()
         self._idle_seconds = idle_seconds
+        self._on_failure = on_failure
         # An owner that goes away wakes the thread, so that it ends.
         weakref.finalize(cast("MethodType", steps[0]).__self__, self._wake.set)
         # Safe on its own: replaced whole.
@@ -72,9 +85,12 @@ class BackgroundWork:
                 while not self._is_closing.is_set() and self._step_once():
                     pass
             except (Closed, Fenced) as error:
+                self._on_failure(self._thread.name, error)
                 self.failure = error
                 return
             except NeveError as error:
+                if self.failure is None:
+                    self._on_failure(self._thread.name, error)
                 self.failure = error
                 logger.warning("background work failed name=%s cause=%s", self._thread.name, error)
                 timeout = pause

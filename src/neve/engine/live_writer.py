@@ -38,6 +38,7 @@ from neve.manifest.table_versions import Committed
 from neve.manifest.version_reader import TableSnapshot
 from neve.memtable.memtable import Memtable
 from neve.model.version import VersionFacts
+from neve.observability.events import EventKind
 from neve.observability.metrics import (
     COMPACTED_BYTES,
     COMPACTED_ROWS,
@@ -191,6 +192,12 @@ class LiveWriter:
         recorder.add(FLUSHES, 1)
         recorder.add(FLUSHED_ROWS, memtable.row_count)
         recorder.add(FLUSH_SECONDS, seconds)
+        self._parts.tell(
+            EventKind.FLUSHED,
+            version=committed.snapshot.version.number,
+            rows=memtable.row_count,
+            seconds=seconds,
+        )
         logger.info(
             "flushed version=%d rows=%d seconds=%.3f",
             committed.snapshot.version.number,
@@ -261,6 +268,13 @@ class LiveWriter:
         self._parts.recorder.add(COMPACTIONS, 1)
         self._parts.recorder.add(COMPACTED_ROWS, plan.live_count)
         self._parts.recorder.add(COMPACTED_BYTES, plan.input_bytes)
+        self._parts.tell(
+            EventKind.COMPACTED,
+            version=committed.snapshot.version.number,
+            reason=plan.reason.value,
+            files=len(plan.inputs),
+            rows=plan.live_count,
+        )
         logger.info(
             "compacted version=%d reason=%s files=%d rows=%d",
             committed.snapshot.version.number,
@@ -303,10 +317,16 @@ class LiveWriter:
     def start_background(self, upkeep: tuple[Callable[[], bool], ...]) -> None:
         """Begin to flush and compact in threads, and to run other steps every now and then."""
         name = self._parts.paths.table_id
-        flushing = BackgroundWork(f"neve-flush-{name}", [self.flush_once])
-        compacting = BackgroundWork(f"neve-compact-{name}", [self.compact_once])
+        told = self._parts
+        flushing = BackgroundWork(f"neve-flush-{name}", [self.flush_once], on_failure=told.failed)
+        compacting = BackgroundWork(
+            f"neve-compact-{name}", [self.compact_once], on_failure=told.failed
+        )
         tending = BackgroundWork(
-            f"neve-upkeep-{name}", [self.refresh_once, *upkeep], idle_seconds=_UPKEEP_SECONDS
+            f"neve-upkeep-{name}",
+            [self.refresh_once, *upkeep],
+            idle_seconds=_UPKEEP_SECONDS,
+            on_failure=told.failed,
         )
         self._workers = (flushing, compacting, tending)
         for worker in self._workers:

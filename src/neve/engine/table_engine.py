@@ -34,6 +34,7 @@ from neve.manifest.version_reader import TableSnapshot
 from neve.memtable.memtable import Memtable
 from neve.model.key_column import KeyArray
 from neve.model.version import Version
+from neve.observability.events import EventKind
 from neve.read.file_set import FileSet
 from neve.read.read_context import ReadContext
 from neve.read.scan import Scan
@@ -80,8 +81,8 @@ class TableEngine:
             cache_bytes=self.options.cache_bytes,
             recorder=parts.recorder,
         )
+        self._writer: LiveWriter | None = None
         if read_only:
-            self._writer: LiveWriter | None = None
             view, sequence, self.recovery = self._read_state()
             self.current = CurrentView(view, sequence)
         else:
@@ -90,6 +91,12 @@ class TableEngine:
                 self._writer.start_background(
                     (self.leases.renew_once, self.upkeep.tend_once, self._sweep_once)
                 )
+        parts.tell(
+            EventKind.OPENED,
+            version=self.current.view.version,
+            sequence=self.current.sequence,
+            replayed=self.recovery.row_count,
+        )
 
     # Reading
 
@@ -265,6 +272,7 @@ class TableEngine:
             self._closed = self._closed_error()
             self.leases.close()
             self.files.close()
+            self.parts.tell(EventKind.CLOSED)
 
     @property
     def is_closed(self) -> bool:

@@ -5,13 +5,14 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import cast
 
-from neve.errors import Corruption
+from neve.errors import Corruption, NeveError
 from neve.manifest.leases import Leases
 from neve.manifest.table_versions import TableVersions
 from neve.manifest.table_work import TableWork
 from neve.manifest.version_reader import Session
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
+from neve.observability.events import EventKind, Listener, tell, unheard
 from neve.observability.metrics import NoRecorder, Recorder
 from neve.storage.append_file import AppendFiles
 from neve.storage.clock import Clock, IdSource
@@ -38,6 +39,15 @@ class TableParts:
     ids: IdSource
     properties: Mapping[str, str]
     recorder: Recorder = field(default_factory=NoRecorder)
+    listener: Listener = unheard
+
+    def tell(self, kind: EventKind, **facts: float | str) -> None:
+        """Tell the listener what happened to the table."""
+        tell(self.listener, kind, self.paths.table_id, **facts)
+
+    def failed(self, step: str, error: NeveError) -> None:
+        """Tell the listener that background work does not get on."""
+        self.tell(EventKind.FAILED, step=step, cause=str(error))
 
 
 class Definitions:

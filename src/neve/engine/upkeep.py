@@ -24,6 +24,7 @@ from neve.engine.file_making import delete_data_file
 from neve.engine.table_parts import TableParts
 from neve.errors import Conflict, NotFound
 from neve.manifest.table_garbage import GcPlan, TableGarbage, paths_of
+from neve.observability.events import EventKind
 from neve.observability.metrics import GARBAGE_FILES
 from neve.sstable.index_file import INDEX_SUFFIX
 from neve.storage.table_paths import split_path
@@ -92,6 +93,8 @@ class Upkeep:
                 self._garbage.apply_gc_plan(plan)
             except Conflict:
                 continue  # a tag or another collector came between
+            if plan.expired_versions:
+                self._parts.tell(EventKind.EXPIRED, versions=len(plan.expired_versions))
             return _report(plan)
         raise Conflict(
             "the table's retained versions kept changing", hint="try again", keys=("head",)
@@ -112,7 +115,7 @@ class Upkeep:
             deleted.append(path)
 
         self._garbage.delete_garbage(delete, find=self._find)
-        self._parts.recorder.add(GARBAGE_FILES, len(deleted))
+        self._tell_deleted(len(deleted), sum(sizes))
         return GarbageReport(paths=tuple(deleted), byte_count=sum(sizes), is_dry_run=False)
 
     def sweep(self, *, dry_run: bool) -> GarbageReport:
@@ -122,7 +125,7 @@ class Upkeep:
         if not dry_run:
             for path in orphans:
                 self._parts.objects.delete(f"{self._parts.paths.root}/{path}")
-            self._parts.recorder.add(GARBAGE_FILES, len(orphans))
+            self._tell_deleted(len(orphans), sum(sizes[path] for path in orphans))
             if orphans:
                 logger.info("swept table=%s files=%d", self._parts.paths.table_id, len(orphans))
         return GarbageReport(
@@ -161,6 +164,11 @@ class Upkeep:
             )
         self.collect()
         return False
+
+    def _tell_deleted(self, files: int, byte_count: int) -> None:
+        self._parts.recorder.add(GARBAGE_FILES, files)
+        if files:
+            self._parts.tell(EventKind.COLLECTED, files=files, bytes=byte_count)
 
     def _find(self, prefix: str) -> Iterable[str]:
         root = f"{self._parts.paths.root}/"

@@ -28,14 +28,6 @@ from neve.read.scan_plan import PlannedFile, ScanPlan
 from neve.read.table_view import TableView
 
 
-@dataclass(slots=True)
-class GroupCounts:
-    """Row groups that one run of a scan read, and those that it could leave out."""
-
-    read: int = 0
-    pruned: int = 0
-
-
 @dataclass(frozen=True, slots=True)
 class Piece:
     """Some positions of a file, all of one row group."""
@@ -44,6 +36,14 @@ class Piece:
     start: int
     stop: int
     needs_filter: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FilePieces:
+    """The pieces of a file that may have rows, ascending, and how many groups need no reading."""
+
+    pieces: list[Piece]
+    pruned: int
 
 
 class FileRows:
@@ -60,8 +60,8 @@ class FileRows:
         self._mapping = view.context.mapping_from(self.file.schema_id)
         self._kept = self._live_flags(memory)
 
-    def pieces(self, counts: GroupCounts) -> list[Piece]:
-        """Give the pieces that may have rows, ascending by position."""
+    def pieces(self) -> FilePieces:
+        """Cut the file into pieces."""
         start, stop = self._positions()
         starts = self._reader.group_starts
         pieces: list[Piece] = []
@@ -73,8 +73,7 @@ class FileRows:
             answer = self._match_group(group) if self._needs_filter else Match.ALWAYS
             if answer is not Match.NEVER and self._any_live(first, end):
                 pieces.append(Piece(self, first, end, needs_filter=answer is not Match.ALWAYS))
-        counts.pruned += len(starts) - 1 - len(pieces)
-        return pieces
+        return FilePieces(pieces, len(starts) - 1 - len(pieces))
 
     def read(self, piece: Piece, *, use_threads: bool = False) -> pa.Table | None:
         """Give the rows of a piece; None when there are none."""
@@ -136,7 +135,10 @@ class FileRows:
         """One flag per row of the file; None when all are live."""
         kept = self._view.files.access.keep_mask(self.file)
         is_own = False
-        for keys in memory.hidden(self.file.key_min, self.file.key_max):
+        wanted = self._plan.key_range
+        low = max(self.file.key_min, wanted.start or b"")
+        high = self.file.key_max if wanted.end is None else min(self.file.key_max, wanted.end)
+        for keys in memory.hidden(low, high):
             hidden = self._reader.positions_of(keys)
             if len(hidden):
                 if not is_own:

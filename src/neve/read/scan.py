@@ -14,29 +14,44 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib import import_module
 from itertools import chain, islice
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from neve.errors import InvalidArgument
+from neve.model.data_file import DataFile
 from neve.model.key_column import KeyArray
-from neve.read.file_rows import FileRows, GroupCounts, Piece
+from neve.read.file_rows import FilePieces, FileRows, Piece
 from neve.read.filter_input import row_filter
 from neve.read.key_conditions import asked_range
 from neve.read.memory_rows import MemoryRows, keys_of
-from neve.read.ordered_rows import LoadBlock, Source, ordered_rows
-from neve.read.row_keys import RowKeys, SortKey
+from neve.read.ordered_rows import Block, LoadBlock, Source, ordered_rows
+from neve.read.row_keys import SortKey
 from neve.read.scan_explanation import ScanExplanation
 from neve.read.scan_plan import PlannedFile, ScanPlan, chosen_names, plan_scan
 from neve.read.table_view import TableView
+from neve.sstable.key_arrays import key_at
 
 # Rows in memory are handed on in batches of this many.
 _BATCH_ROWS: Final = 65_536
 _WORKERS_MAX: Final = 8
+
+
+Result = TypeVar("Result")
+Item = TypeVar("Item")
+
+
+@dataclass(slots=True)
+class GroupCounts:
+    """Row groups that one run of a scan read, and those that it could leave out."""
+
+    read: int = 0
+    pruned: int = 0
 
 
 class ReadLease(Protocol):
@@ -105,7 +120,8 @@ class Scan:
         return pa.schema([table_schema.field(name) for name in self._names])
 
     def __repr__(self) -> str:
-        return f"<{self.explain()}>"
+        asked = f", filter={self._filter.text!r}" if self._filter.text else ""
+        return f"Scan(version={self._view.version}, columns={list(self._names)}{asked})"
 
     def _repr_html_(self) -> str:
         return self.explain()._repr_html_()
@@ -145,14 +161,23 @@ class Scan:
 
     def count(self) -> int:
         """Count the rows; without a filter no row is read."""
-        plan, counts = self._plan, GroupCounts()
-        total = self._count_in_memory(plan)
+        counts, hidden = GroupCounts(), self._memory.hidden
+        total = self._count_in_memory()
+        rest: list[PlannedFile] = []
         with self._pin() as lease:
-            for planned in plan.files:
-                if self._limit is not None and total >= self._limit:
-                    break
-                self._check_before_read(lease)
-                total += self._count_in_file(planned, counts, lease)
+            self._check_before_read(lease)
+            for planned in self._plan.files:
+                file = planned.file
+                if planned.needs_filter or not self._is_whole(file):
+                    rest.append(planned)
+                    continue
+                total += file.live_count
+                newer = hidden(file.key_min, file.key_max)
+                if newer:
+                    self._check_before_read(lease)
+                    total -= self._hidden_count(planned, newer)
+            for found in self._each_piece(rest, _count_piece, counts, lease, ahead=True):
+                total += found
         self._last_counts = counts
         return total if self._limit is None else min(total, self._limit)
 
@@ -211,9 +236,6 @@ class Scan:
         if lease is not None:
             lease.check()
 
-    def _file_rows(self, planned: PlannedFile) -> FileRows:
-        return FileRows(planned, self._plan, self._view, self._memory)
-
     def _stored_bytes(self, planned: PlannedFile) -> int:
         file, schema = planned.file, self._view.context.schema
         names = self._plan.names_read(needs_filter=planned.needs_filter)
@@ -225,42 +247,61 @@ class Scan:
     # In any order
 
     def _unordered(self, counts: GroupCounts, lease: ReadLease | None) -> Iterator[pa.Table]:
-        pieces = self._pieces(counts, lease)
-        first = list(islice(pieces, 2))
         wants_all = self._limit is None or self._limit > _BATCH_ROWS
-        if len(first) > 1 and wants_all:
-            tables = _read_ahead(chain(first, pieces))
-        else:
-            tables = (piece.rows.read(piece, use_threads=True) for piece in chain(first, pieces))
+        tables = self._each_piece(self._plan.files, _read_piece, counts, lease, ahead=wants_all)
         for table in tables:
             if table is not None:
                 yield table
-        yield from self._rows_in_memory()
+        for part in self._memory_parts():
+            block = self._chosen_in_memory(*part)
+            if block is not None:
+                yield block[0]
 
-    def _pieces(self, counts: GroupCounts, lease: ReadLease | None) -> Iterator[Piece]:
-        for planned in self._plan.files:
+    def _each_piece(
+        self,
+        files: Sequence[PlannedFile],
+        work: Callable[[Piece], Result],
+        counts: GroupCounts,
+        lease: ReadLease | None,
+        *,
+        ahead: bool,
+    ) -> Iterator[Result]:
+        """Do some work on each piece of files, in their order; by threads where it pays."""
+        # Threads begin with the first job: without one, this costs nothing.
+        workers = min(pa.cpu_count() + 1, _WORKERS_MAX)
+        pool = ThreadPoolExecutor(workers, thread_name_prefix="neve-scan")
+        try:
+            opening = (partial(self._open, each) for each in self._checked(files, lease))
+            opened = _ahead(pool, workers, opening) if ahead and len(files) > 1 else _now(opening)
+            pieces = self._checked(_counted(opened, counts), lease)
+            first = list(islice(pieces, 2))
+            jobs = (partial(work, piece) for piece in chain(first, pieces))
+            yield from _ahead(pool, workers, jobs) if ahead and len(first) > 1 else _now(jobs)
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+    def _open(self, planned: PlannedFile) -> FilePieces:
+        return FileRows(planned, self._plan, self._view, self._memory).pieces()
+
+    def _checked(self, items: Iterable[Item], lease: ReadLease | None) -> Iterator[Item]:
+        for item in items:
             self._check_before_read(lease)
-            for piece in self._file_rows(planned).pieces(counts):
-                self._check_before_read(lease)
-                counts.read += 1
-                yield piece
+            yield item
 
-    def _rows_in_memory(self) -> Iterator[pa.Table]:
-        for rows, _ in self._memory_blocks():
-            yield rows
-
-    def _memory_blocks(self) -> Iterator[tuple[pa.Table, KeyArray]]:
+    def _memory_parts(self) -> Iterator[tuple[pa.Table, KeyArray]]:
+        """Give the rows in memory in the range, in parts, ascending by key."""
         found = self._memory.live(self._plan.key_range)
-        if found is None:
-            return
-        rows, keys = found
-        for start in range(0, len(keys), _BATCH_ROWS):
-            part, part_keys = rows.slice(start, _BATCH_ROWS), keys.slice(start, _BATCH_ROWS)
-            if not self._plan.filter.is_trivial:
-                mask = pa.array(self._plan.filter.mask(part))
-                part, part_keys = part.filter(mask), part_keys.filter(mask)
-            if part.num_rows:
-                yield part.select(self._names), part_keys
+        if found is not None:
+            rows, keys = found
+            for start in range(0, len(keys), _BATCH_ROWS):
+                yield rows.slice(start, _BATCH_ROWS), keys.slice(start, _BATCH_ROWS)
+
+    def _chosen_in_memory(self, rows: pa.Table, keys: KeyArray) -> tuple[pa.Table, KeyArray] | None:
+        """Give the rows of a part that the filter chooses; None when there are none."""
+        if not self._plan.filter.is_trivial:
+            mask = pa.array(self._plan.filter.mask(rows))
+            rows, keys = rows.filter(mask), keys.filter(mask)
+        return (rows.select(self._names), keys) if len(keys) else None
 
     # By key
 
@@ -275,33 +316,36 @@ class Scan:
         for members in by_run.values():
             members.sort(key=lambda each: each.file.key_min, reverse=self._is_descending)
             runs.append([self._source(each, counts, lease) for each in members])
-        blocks = list(self._memory_blocks())
-        if blocks:
-            runs.append(self._memory_sources(blocks))
+        runs.append(self._memory_sources())
         return ordered_rows(runs, descending=self._is_descending, limit=self._limit)
 
     def _source(self, planned: PlannedFile, counts: GroupCounts, lease: ReadLease | None) -> Source:
         file = planned.file
 
-        def pieces() -> Iterator[LoadBlock]:
+        def loads() -> Iterator[LoadBlock]:
             self._check_before_read(lease)
-            found = self._file_rows(planned).pieces(counts)
-            for piece in reversed(found) if self._is_descending else found:
-                self._check_before_read(lease)
+            found = self._open(planned)
+            counts.pruned += found.pruned
+            pieces = reversed(found.pieces) if self._is_descending else found.pieces
+            for piece in self._checked(pieces, lease):
                 counts.read += 1
                 yield partial(piece.rows.read_with_keys, piece)
 
-        return self._sort_key(file.key_max if self._is_descending else file.key_min), pieces
+        return self._sort_key(file.key_max if self._is_descending else file.key_min), loads
 
-    def _memory_sources(self, blocks: list[tuple[pa.Table, KeyArray]]) -> list[Source]:
-        words = self._view.context.words
+    def _memory_sources(self) -> list[Source]:
         sources: list[Source] = []
-        for rows, encoded in reversed(blocks) if self._is_descending else blocks:
-            keys = keys_of(encoded, words)
-            block: tuple[pa.Table, RowKeys] = rows, keys
-            nearest = keys.at(-1 if self._is_descending else 0)
-            sources.append((nearest, partial(_one_block, block)))
-        return sources
+        for rows, keys in self._memory_parts():
+            nearest = key_at(keys, -1 if self._is_descending else 0)
+            load = partial(self._memory_block, rows, keys)
+            sources.append((self._sort_key(nearest), partial(list, [load])))
+        return sources[::-1] if self._is_descending else sources
+
+    def _memory_block(self, rows: pa.Table, keys: KeyArray) -> Block | None:
+        chosen = self._chosen_in_memory(rows, keys)
+        if chosen is None:
+            return None
+        return chosen[0], keys_of(chosen[1], self._view.context.words)
 
     def _sort_key(self, key: bytes) -> SortKey:
         words = self._view.context.words
@@ -309,29 +353,19 @@ class Scan:
 
     # Counting
 
-    def _count_in_memory(self, plan: ScanPlan) -> int:
-        if plan.filter.is_trivial:
-            found = self._memory.live(plan.key_range)
+    def _count_in_memory(self) -> int:
+        if self._plan.filter.is_trivial:
+            found = self._memory.live(self._plan.key_range)
             return 0 if found is None else len(found[1])
-        return sum(len(keys) for _, keys in self._memory_blocks())
+        chosen = (self._chosen_in_memory(*part) for part in self._memory_parts())
+        return sum(len(block[1]) for block in chosen if block is not None)
 
-    def _count_in_file(
-        self, planned: PlannedFile, counts: GroupCounts, lease: ReadLease | None
-    ) -> int:
-        file, wanted = planned.file, self._plan.key_range
-        is_whole = (wanted.start is None or wanted.start <= file.key_min) and (
+    def _is_whole(self, file: DataFile) -> bool:
+        """Whether all keys of a file are wanted."""
+        wanted = self._plan.key_range
+        return (wanted.start is None or wanted.start <= file.key_min) and (
             wanted.end is None or wanted.end > file.key_max
         )
-        if is_whole and not planned.needs_filter:
-            hidden = self._memory.hidden(file.key_min, file.key_max)
-            return file.live_count - (self._hidden_count(planned, hidden) if hidden else 0)
-        total = 0
-        rows = self._file_rows(planned)
-        for piece in rows.pieces(counts):
-            self._check_before_read(lease)
-            counts.read += piece.needs_filter
-            total += rows.count(piece)
-        return total
 
     def _hidden_count(self, planned: PlannedFile, hidden: Sequence[KeyArray]) -> int:
         """Count the rows of a file that are live by its vector and hidden by memtables."""
@@ -341,24 +375,37 @@ class Scan:
         return len(positions) if kept is None else int(np.count_nonzero(kept[positions]))
 
 
-def _one_block(block: tuple[pa.Table, RowKeys]) -> Iterable[LoadBlock]:
-    return [lambda: block]
+def _read_piece(piece: Piece) -> pa.Table | None:
+    return piece.rows.read(piece)
 
 
-def _read_ahead(pieces: Iterator[Piece]) -> Iterator[pa.Table | None]:
-    """Read pieces by threads and give them in order; as many wait as threads work."""
-    workers = min(pa.cpu_count() + 1, _WORKERS_MAX)
-    under_way: deque[Future[pa.Table | None]] = deque()
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="neve-scan")
-    try:
-        for piece in pieces:
-            under_way.append(pool.submit(piece.rows.read, piece))
-            if len(under_way) > workers:
-                yield under_way.popleft().result()
-        while under_way:
+def _count_piece(piece: Piece) -> int:
+    return piece.rows.count(piece)
+
+
+def _counted(opened: Iterable[FilePieces], counts: GroupCounts) -> Iterator[Piece]:
+    for found in opened:
+        counts.pruned += found.pruned
+        for piece in found.pieces:
+            counts.read += 1
+            yield piece
+
+
+def _now(jobs: Iterable[Callable[[], Result]]) -> Iterator[Result]:
+    return (job() for job in jobs)
+
+
+def _ahead(
+    pool: ThreadPoolExecutor, waiting_max: int, jobs: Iterable[Callable[[], Result]]
+) -> Iterator[Result]:
+    """Do jobs by threads and give their results in order; few of them wait to be taken."""
+    under_way: deque[Future[Result]] = deque()
+    for job in jobs:
+        under_way.append(pool.submit(job))
+        if len(under_way) > waiting_max:
             yield under_way.popleft().result()
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+    while under_way:
+        yield under_way.popleft().result()
 
 
 def _installed(name: str) -> Frame:

@@ -15,11 +15,13 @@ from neve.errors import (
     Unavailable,
 )
 from neve.manifest.manifest_log import Decision, Loaded
+from neve.manifest.mrub import decode_mrub, encode_mrub
 from neve.manifest.retry import Patience
 from neve.manifest.sessions import WriteSession
 from neve.manifest.state import Records
 from neve.manifest.table_head import HEAD_KEY, HeadChange, version_key
 from neve.manifest.table_versions import TableVersions
+from neve.manifest.version_codec import encode_edit
 from neve.model.version import Operation, Version, VersionEdit, VersionFacts, apply_edit
 from neve.testing.faulty_store import Fault, FaultyStore, PlannedFault
 from neve.testing.faulty_store import Operation as Call
@@ -584,3 +586,40 @@ def test_facts_of_a_commit_are_kept() -> None:
     found = bench.another().versions.snapshot_latest().version.facts
     assert found == replace(said, timestamp_ms=bench.clock.now_ms())
     assert bench.versions.store.log.paths.prefix == PREFIX
+
+
+@pytest.mark.parametrize("path", ["../t2/data/x", "/data/x", "data/../wal/x", "data//x"])
+def test_an_edit_that_names_a_file_elsewhere_is_not_read_for_its_names(path: str) -> None:
+    bench = table_with("a")
+    manifest = decode_mrub(encode_edit(edit_of(2, "b")), path="here")
+    manifest.data_files[0].path = path
+    head = bench.versions.head()
+
+    def run(session: WriteSession) -> None:
+        session.put(version_key(3), encode_mrub(manifest))
+        session.put(HEAD_KEY, replace(head, current_version=3).encode())
+
+    bench.store.transact(run)
+    session = bench.store.read()
+
+    with pytest.raises(Corruption) as caught:
+        bench.versions.edit_message_in(session, 3)
+    assert caught.value.path is not None
+    assert version_key(3) in caught.value.path
+    with pytest.raises(Corruption):
+        bench.expire()
+
+
+def test_the_paths_that_edits_touched_are_told_unless_they_expired() -> None:
+    bench = table_with("a", "b")
+    bench.replace_file("a", "c")
+    session = bench.store.read()
+
+    assert bench.versions.touched_in(session, after=4, until=4) == []
+    assert bench.versions.touched_in(session, after=2, until=4) == [
+        path_of("b"),
+        path_of("a"),
+        path_of("c"),
+    ]
+    bench.expire()
+    assert bench.versions.touched_in(bench.store.read(), after=2, until=4) is None

@@ -1,0 +1,411 @@
+"""Values of rows as JSON and as text: what commands take, and what they give back.
+
+    type                    JSON                                    text
+    boolean                 true, false                             true, false
+    int, long               number                                  12
+    float, double           number, "NaN", "Infinity", "-Infinity"  1.5, NaN
+    decimal                 "14.20", or a number                    14.20
+    date                    "2024-01-31"                            the same without quotes
+    time                    "22:31:08.123456"
+    timestamp               "2024-01-31T22:31:08.123456"
+    timestamptz             the same with a zone: "…+00:00"
+    timestamp_ns, …tz_ns    nine digits behind the second
+    string                  "ada"
+    binary, fixed           hexadecimal: "00ff"
+    uuid                    "f79c3e09-677c-4bbd-a479-3f349cb785e7"
+    list                    list                                    JSON
+    struct                  object                                  JSON
+    map                     object, or a list of [key, value]       JSON
+
+These are Iceberg's forms of single values. A date or timestamp outside the years 1 to 9999 is the
+number that is stored. A map is given as an object where its keys are distinct texts, and otherwise
+as a list; an object that is taken has keys in their text form.
+
+F1  What is given for a value is taken for the same value.
+"""
+
+import json
+import math
+from collections.abc import Callable, Iterable
+from decimal import Decimal, InvalidOperation
+from typing import Final, NoReturn, TypeAlias, cast
+
+import pyarrow as pa
+
+from neve.cli.shown_text import Json
+from neve.errors import SchemaMismatch
+from neve.model.arrow_types import NESTED_KINDS, ArrowField, TypeKind, child_fields, kind_of
+from neve.model.plain_values import stored_array, to_plain
+from neve.model.row_values import storage_type
+from neve.model.scalar_values import FromRaw, Raw, Unfit, scalar_form
+from neve.model.schema_json import default_to_json
+from neve.model.schema_view import ArrowArray
+from neve.model.shown_value import shown
+
+ReadJson: TypeAlias = Callable[[object], object]
+ReadText: TypeAlias = Callable[[str], object]
+
+_LIKE: Final = {
+    TypeKind.DECIMAL: "a number such as 14.20",
+    TypeKind.DATE: "a date such as 2024-01-31",
+    TypeKind.TIME: "a time such as 22:31:08.5",
+    TypeKind.TIMESTAMP: "a time such as 2024-01-31T22:31:08, without a zone",
+    TypeKind.TIMESTAMPTZ: "a time with its zone such as 2024-01-31T22:31:08+00:00",
+    TypeKind.TIMESTAMP_NS: "a time such as 2024-01-31T22:31:08.123456789, without a zone",
+    TypeKind.TIMESTAMPTZ_NS: "a time with its zone such as 2024-01-31T22:31:08.123456789+00:00",
+    TypeKind.UUID: "a uuid such as f79c3e09-677c-4bbd-a479-3f349cb785e7",
+}
+_COUNTED: Final = frozenset(_LIKE) - {TypeKind.DECIMAL, TypeKind.UUID, TypeKind.TIME}
+_NO_NUMBERS: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_FLAGS: Final = {"true": True, "false": False}
+# Whole numbers of columns have fewer digits; a decimal with an exponent may have a billion.
+_DIGITS_MAX: Final = 40
+
+
+def parse_json(text: str) -> object:
+    """Read one JSON value, numbers with all their digits; raises ValueError with what is wrong."""
+    try:
+        return json.loads(
+            text,
+            parse_float=Decimal,
+            parse_constant=_refuse_constant,
+            object_pairs_hook=_distinct_members,
+        )
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    except InvalidOperation:
+        raise ValueError("a number in it is too long") from None
+
+
+def json_reader(arrow_type: pa.DataType) -> ReadJson:
+    """Make the function from JSON, never null, to a value of a row; it raises Unfit."""
+    kind = kind_of(arrow_type)
+    match kind:
+        case TypeKind.LIST:
+            return _list_reader(child_fields(arrow_type)[0])
+        case TypeKind.STRUCT:
+            return _struct_reader(child_fields(arrow_type))
+        case TypeKind.MAP:
+            return _map_reader(*child_fields(arrow_type))
+        case TypeKind.BOOLEAN:
+            return _boolean_of
+        case TypeKind.INT | TypeKind.LONG:
+            return _whole_number_of
+        case TypeKind.FLOAT | TypeKind.DOUBLE:
+            return _float_of
+        case TypeKind.STRING:
+            return lambda value: value if isinstance(value, str) else _expected("text", value)
+        case TypeKind.BINARY | TypeKind.FIXED:
+            return _bytes_of
+        case _:
+            return _spelled_reader(arrow_type)
+
+
+def text_reader(arrow_type: pa.DataType) -> ReadText:
+    """Make the function from text, as in a cell or an argument, to a value; it raises Unfit."""
+    read_json = json_reader(arrow_type)
+    match kind_of(arrow_type):
+        case TypeKind.BOOLEAN:
+            return _flag_of
+        case TypeKind.INT | TypeKind.LONG | TypeKind.FLOAT | TypeKind.DOUBLE | TypeKind.DECIMAL:
+            return lambda text: read_json(text if text in _NO_NUMBERS else _number_of(text))
+        case kind if kind in NESTED_KINDS:
+            return lambda text: read_json(_json_of(text))
+        case kind if kind in _COUNTED:
+            return lambda text: read_json(_count_or_text(text))
+        case _:
+            return read_json
+
+
+def json_values(array: ArrowArray) -> list[Json]:
+    """Give the values of an array as JSON, column by column and not row by row."""
+    kind = kind_of(array.type)
+    match kind:
+        case TypeKind.LIST:
+            assert isinstance(array, pa.ListArray)
+            return _rebuilt(array, json_values(array.flatten()))
+        case TypeKind.STRUCT:
+            return _struct_values(array)
+        case TypeKind.MAP:
+            return _map_values(array)
+        case TypeKind.BOOLEAN | TypeKind.INT | TypeKind.LONG | TypeKind.STRING:
+            return cast("list[Json]", array.to_pylist())
+        case TypeKind.FLOAT | TypeKind.DOUBLE:
+            return [_shown_float(each) for each in cast("list[float | None]", array.to_pylist())]
+        case TypeKind.BINARY | TypeKind.FIXED:
+            contents = cast("list[bytes | None]", array.to_pylist())
+            return [None if each is None else each.hex() for each in contents]
+        case _:
+            return _spelled_values(array)
+
+
+def text_of(value: Json) -> str:
+    """Give a JSON value, not null, in its text form."""
+    match value:
+        case str():
+            return value
+        case bool() | int() | float():
+            return json.dumps(value)
+        case _:
+            return json.dumps(value, ensure_ascii=False)
+
+
+# From JSON
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f'{name} is no JSON; write "{name}" as text')
+
+
+def _distinct_members(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        seen: set[str] = set()
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))
+        raise ValueError(f"{shown(twice)} is in it twice")
+    return members
+
+
+def _expected(wanted: str, value: object) -> NoReturn:
+    raise Unfit(f"expected {wanted}, got {_json_kind(value)}")
+
+
+def _json_kind(value: object) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true or false"
+        case int() | float() | Decimal():
+            return "a number"
+        case str():
+            return f"the text {shown(value)}"
+        case list():
+            return "a list"
+        case _:
+            return "an object"
+
+
+def _boolean_of(value: object) -> bool:
+    return value if isinstance(value, bool) else _expected("true or false", value)
+
+
+def _whole_number_of(value: object) -> int:
+    if isinstance(value, Decimal) and value.adjusted() < _DIGITS_MAX:
+        whole = int(value)
+        return whole if whole == value else _expected("a whole number", value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        _expected("a whole number", value)
+    return value
+
+
+def _float_of(value: object) -> float:
+    if isinstance(value, str) and value in _NO_NUMBERS:
+        return _NO_NUMBERS[value]
+    if isinstance(value, bool) or not isinstance(value, int | Decimal):
+        _expected("a number", value)
+    try:
+        nearest = float(value)
+    except OverflowError:
+        nearest = math.inf
+    if math.isinf(nearest):
+        raise Unfit("number outside the range of the column")
+    return nearest
+
+
+def _bytes_of(value: object) -> bytes:
+    if not isinstance(value, str):
+        _expected("hexadecimal text such as 00ff", value)
+    try:
+        return bytes.fromhex(value)
+    except ValueError:
+        _expected("hexadecimal text such as 00ff", value)
+
+
+def _spelled_reader(arrow_type: pa.DataType) -> ReadJson:
+    """Make a reader for what JSON has no values for, and spells as text."""
+    kind = kind_of(arrow_type)
+    from_raw = scalar_form(arrow_type).from_raw
+    is_decimal = kind is TypeKind.DECIMAL
+    takes_numbers = is_decimal or kind in _COUNTED
+
+    def read(value: object) -> object:
+        is_number = isinstance(value, int | Decimal) and not isinstance(value, bool)
+        if not isinstance(value, str) and not (is_number and takes_numbers):
+            _expected(_LIKE[kind], value)
+        try:
+            plain = to_plain(value, arrow_type, column="")
+        except SchemaMismatch:
+            _expected(_LIKE[kind], value)
+        return plain if is_decimal or from_raw is None else _python_value(from_raw, plain)
+
+    return read
+
+
+def _python_value(from_raw: FromRaw, plain: object) -> object:
+    try:
+        return from_raw(cast("Raw", plain))
+    except Unfit:
+        # Python has no date or time that far away: rows take the number instead.
+        return plain
+
+
+def _list_reader(element: ArrowField) -> ReadJson:
+    read_element = _member_reader(element)
+
+    def read(value: object) -> list[object]:
+        if not isinstance(value, list):
+            _expected("a list", value)
+        return [read_element(each) for each in value]
+
+    return read
+
+
+def _struct_reader(fields: Iterable[ArrowField]) -> ReadJson:
+    members = {field.name: _member_reader(field) for field in fields}
+
+    def read(value: object) -> dict[str, object]:
+        if not isinstance(value, dict):
+            _expected("an object", value)
+        # What is unknown is refused by whoever takes the row.
+        return {
+            name: members[name](each) if name in members else each for name, each in value.items()
+        }
+
+    return read
+
+
+def _map_reader(key: ArrowField, item: ArrowField) -> ReadJson:
+    read_key_text = text_reader(key.type)
+    read_key, read_item = _member_reader(key), _member_reader(item)
+
+    def read(value: object) -> list[tuple[object, object]]:
+        if isinstance(value, dict):
+            return [(read_key_text(name), read_item(each)) for name, each in value.items()]
+        if not isinstance(value, list):
+            _expected("an object, or a list of [key, value]", value)
+        pairs: list[tuple[object, object]] = []
+        for pair in value:
+            if not isinstance(pair, list) or len(pair) != 2:  # noqa: PLR2004 - a pair
+                _expected("[key, value]", pair)
+            pairs.append((read_key(pair[0]), read_item(pair[1])))
+        return pairs
+
+    return read
+
+
+def _member_reader(field: ArrowField) -> ReadJson:
+    read = json_reader(field.type)
+
+    def read_member(value: object) -> object:
+        if value is None:
+            return None  # whoever takes the row knows whether it may be
+        try:
+            return read(value)
+        except Unfit as unfit:
+            raise unfit.below(field.name) from None
+
+    return read_member
+
+
+# From text
+
+
+def _flag_of(text: str) -> bool:
+    flag = _FLAGS.get(text.lower())
+    return _expected("true or false", text) if flag is None else flag
+
+
+def _number_of(text: str) -> int | Decimal:
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        _expected("a number", text)
+    if not number.is_finite() or "_" in text:
+        _expected("a number", text)
+    is_whole = "." not in text and "e" not in text.lower()
+    return int(number) if is_whole and number.adjusted() < _DIGITS_MAX else number
+
+
+def _count_or_text(text: str) -> int | str:
+    """Take a date or time that is written as the number that is stored."""
+    return int(text) if text.lstrip("-").isdecimal() and len(text) > len("20240131") else text
+
+
+def _json_of(text: str) -> object:
+    try:
+        return parse_json(text)
+    except ValueError as error:
+        raise Unfit(f"expected JSON, got {shown(text)}: {error}") from None
+
+
+# To JSON
+
+
+def _shown_float(value: float | None) -> Json:
+    if value is None or math.isfinite(value):
+        return value
+    if math.isnan(value):
+        return "NaN"
+    return "Infinity" if value > 0 else "-Infinity"
+
+
+def _spelled_values(array: ArrowArray) -> list[Json]:
+    """Spell dates, times, decimals and uuids, of any year, by way of what is stored."""
+    arrow_type = array.type
+    if kind_of(arrow_type) is TypeKind.DECIMAL:
+        numbers = cast("list[Decimal | None]", array.to_pylist())
+        return [None if each is None else format(each, "f") for each in numbers]
+    raws = stored_array(array).cast(storage_type(arrow_type)).to_pylist()
+    from_raw = scalar_form(arrow_type).from_raw
+    if from_raw is None:
+        return [None if raw is None else default_to_json(arrow_type, raw) for raw in raws]
+    spelled: list[Json] = []
+    for raw in raws:  # as many as rows in a batch
+        value = None if raw is None else _python_value(from_raw, raw)
+        # A number that stayed one is a moment outside of Python's years.
+        is_spelled = value is not None and not isinstance(value, int)
+        spelled.append(default_to_json(arrow_type, value) if is_spelled else cast("Json", value))
+    return spelled
+
+
+def _struct_values(array: ArrowArray) -> list[Json]:
+    assert isinstance(array, pa.StructArray)
+    names = [field.name for field in child_fields(array.type)]
+    columns = [json_values(child) for child in array.flatten()]
+    valid = array.is_valid().to_pylist()
+    rows = zip(*columns, strict=True)
+    return [
+        dict(zip(names, row, strict=True)) if is_valid else None
+        for is_valid, row in zip(valid, rows, strict=True)
+    ]
+
+
+def _map_values(array: ArrowArray) -> list[Json]:
+    assert isinstance(array, pa.MapArray)
+    entries = array.cast(pa.list_(pa.struct(child_fields(array.type))))
+    assert isinstance(entries, pa.ListArray)
+    inside = entries.flatten()
+    assert isinstance(inside, pa.StructArray)
+    keys, items = (json_values(child) for child in inside.flatten())
+    pairs = cast("list[Json]", [list(pair) for pair in zip(keys, items, strict=True)])
+    has_texts = kind_of(array.type.key_type) is TypeKind.STRING
+    values = _rebuilt(entries, pairs)
+    return [_as_object(value) for value in values] if has_texts else values
+
+
+def _as_object(pairs: Json) -> Json:
+    if pairs is None:
+        return None
+    members = dict(cast("list[tuple[str, Json]]", pairs))
+    return members if len(members) == len(cast("list[Json]", pairs)) else pairs
+
+
+def _rebuilt(array: "pa.ListArray[pa.DataType]", values: list[Json]) -> list[Json]:
+    """Cut the values of all lists into the lists that they are of."""
+    lists: list[Json] = []
+    start = 0
+    for length in array.value_lengths().to_pylist():
+        lists.append(None if length is None else values[start : start + length])
+        start += length or 0
+    return lists

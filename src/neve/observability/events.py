@@ -1,0 +1,58 @@
+"""Lifecycle events: what happened to a table that an operator or a test may want to know at once.
+
+    opened      version, sequence, replayed rows        a handle began to write or read
+    flushed     version, rows, seconds                  rows of the log became a Version
+    compacted   version, reason, files, rows            files were rewritten
+    expired     versions                                history left the table
+    collected   files, bytes                            garbage was deleted
+    failed      step, cause                             background work does not get on
+    closed                                              the handle ended
+
+A listener is called in the thread that did the work, after the fact. What it raises is logged and
+dropped: nobody's write fails because somebody listened.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+logger = logging.getLogger(__name__)
+
+
+class EventKind(StrEnum):
+    """What happened."""
+
+    OPENED = "opened"
+    FLUSHED = "flushed"
+    COMPACTED = "compacted"
+    EXPIRED = "expired"
+    COLLECTED = "collected"
+    FAILED = "failed"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LifecycleEvent:
+    """One thing that happened to one table."""
+
+    kind: EventKind
+    table_id: str
+    facts: Mapping[str, int | float | str] = field(default_factory=dict)
+
+
+Listener = Callable[[LifecycleEvent], None]
+
+
+def unheard(_event: LifecycleEvent) -> None:
+    """Listen to nothing."""
+
+
+def tell(listener: Listener, kind: EventKind, table_id: str, **facts: float | str) -> None:
+    """Tell a listener; what it raises goes to the log."""
+    if listener is unheard:
+        return
+    try:
+        listener(LifecycleEvent(kind=kind, table_id=table_id, facts=facts))
+    except Exception:
+        logger.exception("a listener failed event=%s table=%s", kind, table_id)

@@ -98,6 +98,7 @@ def say(line: str) -> None:
 
 def nursery() -> None:
     """Fork a writer for each line of standard input, and say when it is gone."""
+    _ = neve.Table  # what is imported before a fork is there in every writer
     for line in sys.stdin:
         lake, seed, *starts = line.rstrip("\n").split("\t")
         pid = os.fork()

@@ -437,6 +437,12 @@ class TimedObjects(Objects):
         super().__init__(world, name)
         self._table_world = world
 
+    def _read(self, call: Callable[[], T], *, is_slot: bool = False) -> T:
+        # A job gives up when it cannot read: if every fault struck, few would come to their commit.
+        if self._meet(is_slot=is_slot) and self._table_world.rng.random() < 0.2:
+            raise Unavailable("no answer")
+        return call()
+
     def _meet(self, *, is_slot: bool) -> bool:
         world = self._table_world
         if world.rng.random() < world.passing:

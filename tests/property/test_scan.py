@@ -177,6 +177,7 @@ def test_a_filtered_scan_and_its_count_are_those_of_the_rows(
     chosen=st.integers(0, 11),
 )
 def test_a_key_range_gives_its_rows_by_key_in_either_direction(
+    *,
     history: History,
     low: int | None,
     high: int | None,

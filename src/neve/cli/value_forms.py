@@ -21,7 +21,7 @@ These are Iceberg's forms of single values. A date or timestamp outside the year
 number that is stored. A map is given as an object where its keys are distinct texts, and otherwise
 as a list; an object that is taken has keys in their text form.
 
-F1  What is given for a value is taken for the same value.
+F1  What is given as JSON for a value is taken for the same value.
 """
 
 import json
@@ -55,7 +55,8 @@ _LIKE: Final = {
     TypeKind.TIMESTAMPTZ_NS: "a time with its zone such as 2024-01-31T22:31:08.123456789+00:00",
     TypeKind.UUID: "a uuid such as f79c3e09-677c-4bbd-a479-3f349cb785e7",
 }
-_COUNTED: Final = frozenset(_LIKE) - {TypeKind.DECIMAL, TypeKind.UUID, TypeKind.TIME}
+# Python has no dates and times of their far years: rows take the numbers that are stored.
+_COUNTED: Final = frozenset({TypeKind.DATE, TypeKind.TIMESTAMP, TypeKind.TIMESTAMPTZ})
 _NO_NUMBERS: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _FLAGS: Final = {"true": True, "false": False}
 # Whole numbers of columns have fewer digits; a decimal with an exponent may have a billion.
@@ -160,8 +161,8 @@ def _refuse_constant(name: str) -> NoReturn:
 def _distinct_members(pairs: list[tuple[str, object]]) -> dict[str, object]:
     members = dict(pairs)
     if len(members) != len(pairs):
-        seen: set[str] = set()
-        twice = next(name for name, _ in pairs if name in seen or seen.add(name))
+        names = [name for name, _ in pairs]
+        twice = next(name for name in members if names.count(name) > 1)
         raise ValueError(f"{shown(twice)} is in it twice")
     return members
 
@@ -227,11 +228,13 @@ def _spelled_reader(arrow_type: pa.DataType) -> ReadJson:
     kind = kind_of(arrow_type)
     from_raw = scalar_form(arrow_type).from_raw
     is_decimal = kind is TypeKind.DECIMAL
-    takes_numbers = is_decimal or kind in _COUNTED
+    is_counted = kind in _COUNTED
 
     def read(value: object) -> object:
+        if is_counted and isinstance(value, int):
+            return value  # of all numbers only those that have no other form are taken
         is_number = isinstance(value, int | Decimal) and not isinstance(value, bool)
-        if not isinstance(value, str) and not (is_number and takes_numbers):
+        if not isinstance(value, str) and not (is_number and is_decimal):
             _expected(_LIKE[kind], value)
         try:
             plain = to_plain(value, arrow_type, column="")
@@ -243,10 +246,11 @@ def _spelled_reader(arrow_type: pa.DataType) -> ReadJson:
 
 
 def _python_value(from_raw: FromRaw, plain: object) -> object:
+    if plain is None:
+        return None
     try:
         return from_raw(cast("Raw", plain))
     except Unfit:
-        # Python has no date or time that far away: rows take the number instead.
         return plain
 
 
@@ -329,7 +333,8 @@ def _number_of(text: str) -> int | Decimal:
 
 def _count_or_text(text: str) -> int | str:
     """Take a date or time that is written as the number that is stored."""
-    return int(text) if text.lstrip("-").isdecimal() and len(text) > len("20240131") else text
+    is_number = text.removeprefix("-").isdecimal() and len(text) < _DIGITS_MAX
+    return int(text) if is_number and len(text) != len("20240131") else text
 
 
 def _json_of(text: str) -> object:
@@ -356,17 +361,18 @@ def _spelled_values(array: ArrowArray) -> list[Json]:
     if kind_of(arrow_type) is TypeKind.DECIMAL:
         numbers = cast("list[Decimal | None]", array.to_pylist())
         return [None if each is None else format(each, "f") for each in numbers]
-    raws = stored_array(array).cast(storage_type(arrow_type)).to_pylist()
+    stored = stored_array(array).cast(storage_type(arrow_type))
+    raws: list[object] = [*cast("pa.Array[pa.Scalar[pa.Int64Type]]", stored).to_pylist()]
     from_raw = scalar_form(arrow_type).from_raw
-    if from_raw is None:
-        return [None if raw is None else default_to_json(arrow_type, raw) for raw in raws]
-    spelled: list[Json] = []
-    for raw in raws:  # as many as rows in a batch
-        value = None if raw is None else _python_value(from_raw, raw)
-        # A number that stayed one is a moment outside of Python's years.
-        is_spelled = value is not None and not isinstance(value, int)
-        spelled.append(default_to_json(arrow_type, value) if is_spelled else cast("Json", value))
-    return spelled
+    values = raws if from_raw is None else [_python_value(from_raw, raw) for raw in raws]
+    is_count = kind_of(arrow_type) in _COUNTED
+    return [
+        # A count that stayed one is outside of Python's years.
+        cast("Json", value)
+        if value is None or (is_count and isinstance(value, int))
+        else default_to_json(arrow_type, value)
+        for value in values
+    ]
 
 
 def _struct_values(array: ArrowArray) -> list[Json]:
@@ -401,7 +407,7 @@ def _as_object(pairs: Json) -> Json:
     return members if len(members) == len(cast("list[Json]", pairs)) else pairs
 
 
-def _rebuilt(array: "pa.ListArray[pa.DataType]", values: list[Json]) -> list[Json]:
+def _rebuilt(array: "pa.ListArray[pa.Scalar[pa.DataType]]", values: list[Json]) -> list[Json]:
     """Cut the values of all lists into the lists that they are of."""
     lists: list[Json] = []
     start = 0

@@ -163,6 +163,7 @@ class Upkeep:
                 len(report.expired_versions),
             )
         self.collect()
+        self._parts.versions.store.collect_once()
         return False
 
     def _tell_deleted(self, files: int, byte_count: int) -> None:

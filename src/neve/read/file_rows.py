@@ -75,7 +75,7 @@ class FileRows:
                 pieces.append(Piece(self, first, end, needs_filter=answer is not Match.ALWAYS))
         return FilePieces(pieces, len(starts) - 1 - len(pieces))
 
-    def read(self, piece: Piece, *, use_threads: bool = False) -> pa.Table | None:
+    def read(self, piece: Piece, *, use_threads: bool) -> pa.Table | None:
         """Give the rows of a piece; None when there are none."""
         chosen = self._choose(piece, self._plan.names, use_threads=use_threads)
         return None if chosen is None else chosen[0]
@@ -99,12 +99,12 @@ class FileRows:
         encoded = context.encoder.encode_arrays([rows.column(name) for name in key_names])
         return rows.select(names), keys_of(encoded, context.words)
 
-    def count(self, piece: Piece) -> int:
+    def count(self, piece: Piece, *, use_threads: bool) -> int:
         """Count the rows of a piece, reading no more than the filter needs."""
         kept = self._kept_in(piece)
         if piece.needs_filter:
-            mask = self._filter_mask(self._columns(self._plan.filter.names, piece), kept)
-            return int(np.count_nonzero(mask))
+            rows = self._columns(self._plan.filter.names, piece, use_threads=use_threads)
+            return int(np.count_nonzero(self._filter_mask(rows, kept)))
         return piece.stop - piece.start if kept is None else int(np.count_nonzero(kept))
 
     def _positions(self) -> tuple[int, int]:
@@ -184,9 +184,7 @@ class FileRows:
         mask = self._plan.filter.mask(rows)
         return mask if kept is None else mask & kept
 
-    def _columns(
-        self, names: tuple[str, ...], piece: Piece, *, use_threads: bool = False
-    ) -> pa.Table:
+    def _columns(self, names: tuple[str, ...], piece: Piece, *, use_threads: bool) -> pa.Table:
         """Read all rows of a piece, in the schema that the scan gives."""
         sources = self._mapping.source_names(names)
         if not sources and names:

@@ -17,7 +17,7 @@ higher level and partition, the rows in memory. Ascending:
 Descending is the same from the other end. Memory: one piece of each run that overlaps others.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -74,7 +74,7 @@ def _lazily(pieces: Callable[[], Iterable[LoadBlock]]) -> Iterator[LoadBlock]:
 
 def ordered_rows(
     runs: Sequence[Iterable[Source]], *, descending: bool, limit: int | None
-) -> Iterator[pa.Table]:
+) -> Generator[pa.Table, None, None]:
     """Give all rows by key, never an empty table; raises Corruption for a key twice.
 
     With a limit, at least so many rows are given when there are, but few more are touched.

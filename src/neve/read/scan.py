@@ -11,9 +11,9 @@ the memtables have a newer word about, and that is all.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib import import_module
@@ -43,7 +43,16 @@ _WORKERS_MAX: Final = 8
 
 
 Result = TypeVar("Result")
+Result_co = TypeVar("Result_co", covariant=True)
 Item = TypeVar("Item")
+
+
+class PieceWork(Protocol[Result_co]):
+    """What is done with one piece of a file."""
+
+    def __call__(self, piece: Piece, *, use_threads: bool) -> Result_co:
+        """Do it."""
+        ...
 
 
 @dataclass(slots=True)
@@ -64,6 +73,7 @@ class ReadLease(Protocol):
 
 # What pandas and Polars give; neither needs to be installed.
 Frame: TypeAlias = Any
+Rows: TypeAlias = Generator[pa.Table, None, None]
 Pin: TypeAlias = Callable[[], AbstractContextManager[ReadLease | None]]
 
 
@@ -178,7 +188,6 @@ class Scan:
                     total -= self._hidden_count(planned, newer)
             for found in self._each_piece(rest, _count_piece, counts, lease, ahead=True):
                 total += found
-        self._last_counts = counts
         return total if self._limit is None else min(total, self._limit)
 
     def explain(self) -> ScanExplanation:
@@ -222,13 +231,15 @@ class Scan:
         counts = GroupCounts()
         with self._pin() as lease:
             run = self._ordered if self._is_ordered else self._unordered
-            for table in run(counts, lease):
-                if left is not None and table.num_rows >= left:
-                    self._last_counts = counts
-                    yield table.slice(0, left)
-                    return
-                left = None if left is None else left - table.num_rows
-                yield table
+            # Closed before the pin ends: threads may still read.
+            with closing(run(counts, lease)) as tables:
+                for table in tables:
+                    if left is not None and table.num_rows >= left:
+                        self._last_counts = counts
+                        yield table.slice(0, left)
+                        return
+                    left = None if left is None else left - table.num_rows
+                    yield table
         self._last_counts = counts
 
     def _check_before_read(self, lease: ReadLease | None) -> None:
@@ -246,12 +257,13 @@ class Scan:
 
     # In any order
 
-    def _unordered(self, counts: GroupCounts, lease: ReadLease | None) -> Iterator[pa.Table]:
+    def _unordered(self, counts: GroupCounts, lease: ReadLease | None) -> Rows:
         wants_all = self._limit is None or self._limit > _BATCH_ROWS
-        tables = self._each_piece(self._plan.files, _read_piece, counts, lease, ahead=wants_all)
-        for table in tables:
-            if table is not None:
-                yield table
+        reading = self._each_piece(self._plan.files, _read_piece, counts, lease, ahead=wants_all)
+        with closing(reading) as tables:
+            for table in tables:
+                if table is not None:
+                    yield table
         for part in self._memory_parts():
             block = self._chosen_in_memory(*part)
             if block is not None:
@@ -260,12 +272,12 @@ class Scan:
     def _each_piece(
         self,
         files: Sequence[PlannedFile],
-        work: Callable[[Piece], Result],
+        work: PieceWork[Result],
         counts: GroupCounts,
         lease: ReadLease | None,
         *,
         ahead: bool,
-    ) -> Iterator[Result]:
+    ) -> Generator[Result, None, None]:
         """Do some work on each piece of files, in their order; by threads where it pays."""
         # Threads begin with the first job: without one, this costs nothing.
         workers = min(pa.cpu_count() + 1, _WORKERS_MAX)
@@ -275,8 +287,10 @@ class Scan:
             opened = _ahead(pool, workers, opening) if ahead and len(files) > 1 else _now(opening)
             pieces = self._checked(_counted(opened, counts), lease)
             first = list(islice(pieces, 2))
-            jobs = (partial(work, piece) for piece in chain(first, pieces))
-            yield from _ahead(pool, workers, jobs) if ahead and len(first) > 1 else _now(jobs)
+            by_piece = ahead and len(first) > 1
+            # Either pieces are read side by side, or the columns of one are.
+            jobs = (partial(work, each, use_threads=not by_piece) for each in chain(first, pieces))
+            yield from _ahead(pool, workers, jobs) if by_piece else _now(jobs)
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
@@ -305,7 +319,7 @@ class Scan:
 
     # By key
 
-    def _ordered(self, counts: GroupCounts, lease: ReadLease | None) -> Iterator[pa.Table]:
+    def _ordered(self, counts: GroupCounts, lease: ReadLease | None) -> Rows:
         runs: list[list[Source]] = []
         by_run: dict[tuple[object, ...], list[PlannedFile]] = {}
         for planned in self._plan.files:
@@ -375,12 +389,12 @@ class Scan:
         return len(positions) if kept is None else int(np.count_nonzero(kept[positions]))
 
 
-def _read_piece(piece: Piece) -> pa.Table | None:
-    return piece.rows.read(piece)
+def _read_piece(piece: Piece, *, use_threads: bool) -> pa.Table | None:
+    return piece.rows.read(piece, use_threads=use_threads)
 
 
-def _count_piece(piece: Piece) -> int:
-    return piece.rows.count(piece)
+def _count_piece(piece: Piece, *, use_threads: bool) -> int:
+    return piece.rows.count(piece, use_threads=use_threads)
 
 
 def _counted(opened: Iterable[FilePieces], counts: GroupCounts) -> Iterator[Piece]:

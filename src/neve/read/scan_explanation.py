@@ -42,7 +42,7 @@ class ScanExplanation:
     byte_count: int
     """Stored bytes of the columns that are read; what is pruned inside of files is counted."""
     groups_read: int | None
-    """Row groups of the last run; None before the first."""
+    """Row groups of the last run that gave rows to its end; None before the first."""
     groups_pruned: int | None
 
     def __str__(self) -> str:

@@ -11,6 +11,7 @@ from pyroaring import BitMap64
 
 from neve.engine.open_files import OpenFiles
 from neve.memtable.memtable import Memtable
+from neve.model.arrow_types import ArrowField
 from neve.model.data_file import DataFile, FileFormat, PartitionValue, VectorRef
 from neve.model.key_column import KeyArray
 from neve.model.partition_spec import PartitionSpec
@@ -34,27 +35,30 @@ from neve.testing.simulated_clock import SeededIds
 PATHS = TablePaths("t1")
 FORMATS = {"columnar": FileFormat.COLUMNAR, "dual": FileFormat.DUAL}
 
-NUMBERED = TableSchema.from_arrow(
-    pa.schema(
-        [
-            pa.field("id", pa.int64(), nullable=False),
-            ("name", pa.string()),
-            ("amount", pa.float64()),
-            ("day", pa.date32()),
-        ]
-    ),
-    primary_key=["id"],
+
+def schema_of(fields: Sequence[ArrowField], primary_key: Sequence[str]) -> TableSchema:
+    """Make the schema of a table; its key columns are required."""
+    required = [each.with_nullable(each.name not in primary_key) for each in fields]
+    return TableSchema.from_arrow(pa.schema(required), primary_key=primary_key)
+
+
+NUMBERED = schema_of(
+    [
+        pa.field("id", pa.int64()),
+        pa.field("name", pa.string()),
+        pa.field("amount", pa.float64()),
+        pa.field("day", pa.date32()),
+    ],
+    ["id"],
 )
 # Keys of varying length: their index is by hash.
-PLACED = TableSchema.from_arrow(
-    pa.schema(
-        [
-            ("amount", pa.float64()),
-            pa.field("shop", pa.string(), nullable=False),
-            pa.field("id", pa.int32(), nullable=False),
-        ]
-    ),
-    primary_key=["shop", "id"],
+PLACED = schema_of(
+    [
+        pa.field("amount", pa.float64()),
+        pa.field("shop", pa.string()),
+        pa.field("id", pa.int32()),
+    ],
+    ["shop", "id"],
 )
 
 Row = Mapping[str, object]
@@ -201,9 +205,7 @@ class TableBench:
     def view(self) -> TableView:
         facts = VersionFacts(operation=Operation.APPEND, timestamp_ms=0, schema_id=0, spec_id=0)
         version = Version(number=3, parent=2, facts=facts, files=dict(self.files))
-        return TableView(
-            tuple(self.memtables), FileSet(version, NotedAccess(self)), self.context
-        )
+        return TableView(tuple(self.memtables), FileSet(version, NotedAccess(self)), self.context)
 
     def scan(self, **asked: Any) -> Scan:  # noqa: ANN401 - passed on
         return Scan(self.view(), sequence=self.sequence, **asked)

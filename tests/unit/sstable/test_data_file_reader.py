@@ -1,6 +1,7 @@
 """Reading data files: rows, ranges, keys; and what happens when bytes are gone or damaged."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import product
 from random import Random
@@ -18,6 +19,7 @@ from neve.observability.metrics import SSTABLE_GROUPS_DECODED, SSTABLE_INDEX_REB
 from neve.sstable import data_file_writer
 from neve.sstable.data_file_reader import DataFileReader
 from neve.sstable.data_file_writer import WrittenFile
+from neve.sstable.group_cache import GroupCache
 from neve.sstable.key_arrays import key_at
 from neve.storage.local_store import LocalStore
 from tests.conftest import Record
@@ -275,6 +277,28 @@ def test_files_on_disk_are_read_like_those_in_memory(
     assert reader.read(None, start=0, stop=300).equals(rows)
     assert reader.row(299) == rows.slice(299, 1).to_pylist()[0]
     reader.verify()
+
+
+@every_case
+def test_many_threads_read_one_file_at_once(
+    file_format: FileFormat, build: Callable[[int], tuple[TableSchema, pa.Table]]
+) -> None:
+    opened = Open(file_format, build)
+    # Room for two groups only, so that threads take groups away from each other.
+    opened.files.cache = GroupCache(2 * opened.reader.group(0).get_total_buffer_size())
+    reader = opened.reader
+    expected = opened.rows.to_pylist()
+
+    def work(seed: int) -> bool:
+        random = Random(seed)
+        found = True
+        for _ in range(40):
+            at = random.randrange(300)
+            found &= reader.row(reader.find(opened.keys[at])) == expected[at]
+        return found and bool(reader.read(None, start=0, stop=300).equals(opened.rows))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(work, range(8)))
 
 
 # Keys

@@ -1,0 +1,181 @@
+"""Power cuts of a whole table: every call of one life is a place where the power may have gone.
+
+A life is lived once, on a disk that watches it. Before each call that changes something, the disk
+as a power cut would leave it then is taken, some choices of what was not synced each, together with
+what the world knew at that moment. A sync that was cut short promises nothing, so what is found
+before it is also what is found in it.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from hashlib import blake2b
+from random import Random
+from typing import Final
+
+from neve.storage.disk import Disk
+from neve.testing.disk_calls import CHANGES, DiskCall, HookedDisk
+from neve.testing.power_loss import SimulatedDirectory, Survival
+from neve.testing.simulated_clock import SimulatedClock
+from neve.testing.simulated_disk import SimulatedDisk
+from tests.crash.engine_world import (
+    SHAPES,
+    Step,
+    Violation,
+    World,
+    drawn_steps,
+    expect,
+    flush,
+    put,
+    rows_by_key,
+    upsert,
+)
+
+HOURS_2: Final = 7_200.0
+
+Look = Callable[[int], None]
+"""Told the number of a call that changes something, before it is made."""
+
+
+class WatchedDisk(HookedDisk):
+    """Another disk that has somebody look before each call that changes something."""
+
+    def __init__(self, inner: Disk) -> None:
+        super().__init__(inner)
+        self.look: Look | None = None
+        self.changes = 0
+
+    def before(self, call: DiskCall) -> None:
+        if call.kind in CHANGES:
+            self.changes += 1
+            if self.look is not None:
+                look, self.look = self.look, None  # looking makes calls of its own
+                try:
+                    look(self.changes)
+                finally:
+                    self.look = look
+
+
+def live(world: World, seed: int, *, steps: int, first: tuple[Step, ...] = ()) -> None:
+    """Open the table and take steps; all that happens is decided by the seed."""
+    rng = Random(seed)
+    world.open()
+    for step in (*first, *drawn_steps(rng, steps)):
+        step(world, rng)
+
+
+def new_world(disk: Disk, seed: int) -> World:
+    return World(disk, SHAPES[seed % len(SHAPES)], seed=seed, clock=SimulatedClock())
+
+
+@contextmanager
+def left_to_die(world: World) -> Iterator[World]:
+    """Let nothing of a world outlive it, however it ends."""
+    try:
+        yield world
+    finally:
+        world.abandon()
+
+
+def recovered(world: World, disk: Disk, *, seed: int) -> World:
+    """Open what was found; its rows are those acknowledged, or those of the step under way."""
+    other = world.inherit(disk, seed=seed)
+    with left_open_only_if_right(other):
+        check_found(other)
+    return other
+
+
+@contextmanager
+def left_open_only_if_right(world: World) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        world.abandon()
+        raise
+
+
+def check_found(world: World) -> None:
+    """Check the world as it is found after a power cut; raises Violation."""
+    table = world.open()
+    found = rows_by_key(table.get_many(world.every_key()), world.shape)
+    if world.pending is not None and found == world.pending:
+        world.settle(found)
+    else:
+        expect(found, world.model.rows, "recovered")
+    world.check_versions()
+    world.pending, world.is_expiring = None, False
+
+
+def go_on(world: World, rng: Random) -> None:
+    """Writing, flushing, cleaning up and reopening work on whatever was found."""
+    for step in (put, upsert, flush):
+        step(world, rng)
+    world.check_rows()
+    world.check_versions()
+    world.clock.advance(HOURS_2)  # leases of the dead have ended
+    world.table.collect_garbage(dry_run=False)
+    world.forget_files()
+    world.check_versions()
+    left = world.table.collect_garbage(dry_run=True).paths
+    if left:
+        raise Violation(f"garbage is left: {left}")
+    world.table.verify()
+    world.close()
+    world.open()
+    world.check_rows()
+
+
+def digest(disk: SimulatedDisk) -> bytes:
+    """Tell two disks apart by everything that is durable on them."""
+    total = blake2b(digest_size=16)
+    pending = [("", disk._root)]
+    while pending:
+        path, directory = pending.pop()
+        for name, node in sorted(directory.entries.items()):
+            place = f"{path}/{name}"
+            total.update(place.encode() + b"\0")
+            if isinstance(node, SimulatedDirectory):
+                pending.append((place, node))
+            else:
+                total.update(len(node.content).to_bytes(8, "big") + node.content)
+    return total.digest()
+
+
+class Cuts:
+    """Takes and checks what power cuts of one life leave; equal disks are checked once."""
+
+    def __init__(
+        self, world: World, disk: SimulatedDisk, *, seed: int, choices: int, every: int = 1
+    ) -> None:
+        self.cases = 0
+        self.checked = 0
+        self._world = world
+        self._disk = disk
+        self._seed = seed
+        self._choices = choices
+        self._every = every
+        self._seen: set[tuple[bytes, int, bool]] = set()
+
+    def look(self, call: int) -> None:
+        """Cut the power here, in every way."""
+        if call % self._every:
+            return
+        for choice in range(self._choices):
+            survival = list(Survival)[choice] if choice < len(Survival) else None
+            rng = Random(f"{self._seed}/{call}/{choice}")
+            survivor = self._disk.after_power_cut(rng, survival=survival)
+            self.cases += 1
+            world = self._world
+            state = digest(survivor), len(world.states), world.pending is None
+            if state not in self._seen:
+                self._seen.add(state)
+                self._check(survivor, call, choice, rng)
+
+    def _check(self, survivor: SimulatedDisk, call: int, choice: int, rng: Random) -> None:
+        self.checked += 1
+        seed = 1_000 + choice
+        try:
+            with left_to_die(recovered(self._world, survivor, seed=seed)) as world:
+                go_on(world, rng)
+        except Exception as error:
+            error.add_note(f"seed {self._seed}, cut before change {call}, choice {choice}")
+            raise

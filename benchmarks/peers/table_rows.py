@@ -67,8 +67,10 @@ def digest(rows: pa.Table, *, in_order: bool = False) -> str:
         column = rows.column(field.name)
         if column.null_count:
             raise ValueError(f"{column.null_count} values of {field.name} are missing")
-        for chunk in column.cast(field.type).chunks:
-            _add_values(found, chunk)
+        values = column.cast(field.type)
+        if _has_lengths(field.type):
+            _add_values(found, pc.binary_length(values))
+        _add_values(found, values)
     return found.hexdigest()
 
 
@@ -77,17 +79,22 @@ def shown_sum(value: float) -> str:
     return f"{value:.8g}"
 
 
-def _add_values(found: "hashlib._Hash", values: pa.Array) -> None:
-    """Add all values, not their lengths: what has a length has a row of fixed bytes beside it."""
+def _has_lengths(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_binary(kind)
+
+
+def _add_values(found: "hashlib._Hash", values: pa.ChunkedArray) -> None:
+    for chunk in values.chunks:
+        if len(chunk):
+            found.update(_content(chunk))
+
+
+def _content(values: pa.Array) -> memoryview:
+    """Give the bytes of all values, one after the other."""
     start, stop = values.offset, values.offset + len(values)
-    if pa.types.is_string(values.type) or pa.types.is_binary(values.type):
-        _, offsets, content = values.buffers()
-        assert offsets is not None
-        places = memoryview(offsets).cast("i")
-        if content is not None:
-            found.update(memoryview(content)[places[start] : places[stop]])
-        return
+    buffers = values.buffers()
+    if _has_lengths(values.type):
+        places = memoryview(buffers[1]).cast("i")
+        return memoryview(buffers[2])[places[start] : places[stop]]
     width = values.type.bit_width // 8
-    content = values.buffers()[1]
-    assert content is not None
-    found.update(memoryview(content)[start * width : stop * width])
+    return memoryview(buffers[1])[start * width : stop * width]

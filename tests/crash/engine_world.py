@@ -15,9 +15,11 @@ import pyarrow as pa
 
 from neve.catalog.kv_catalog import KVCatalog
 from neve.catalog.table import Table
+from neve.compaction.plan import CompactionPlan
 from neve.engine.table_options import TableOptions
 from neve.errors import NotFound
 from neve.model.version import Version
+from neve.sstable.data_file_writer import WrittenFile
 from neve.storage.disk import Disk
 from neve.storage.local_store import LocalStore
 from neve.testing.clean_reader import CleanReader
@@ -334,7 +336,9 @@ def delete_where(world: World, rng: Random) -> None:
 
 def flush(world: World, _rng: Random) -> None:
     number = world.table.flush()
-    expect(world.plain_rows(world.table.engine.current.view.files.version), world.model.rows, "flush")
+    expect(
+        world.plain_rows(world.table.engine.current.view.files.version), world.model.rows, "flush"
+    )
     if number != world.table.version:
         raise Violation(f"flush gave {number}, the table is at {world.table.version}")
 
@@ -388,6 +392,44 @@ def collect_garbage(world: World, _rng: Random) -> None:
     world.forget_files()
 
 
+class _Racing:
+    """Executes a plan here, and lets writes and flushes come before or after its rewriting."""
+
+    def __init__(self, world: World, rng: Random) -> None:
+        self._world = world
+        self._rng = rng
+
+    def execute(self, plan: CompactionPlan) -> tuple[WrittenFile, ...]:
+        writer = self._world.table.engine.writer
+        before = self._rng.random() < 0.5
+        if before:
+            self._interfere()
+        written = writer._rewrite.execute(
+            plan,
+            self._world.table.engine.current.view.context,
+            progress=lambda _rows: None,
+            check_cancelled=lambda: None,
+        )
+        if not before or self._rng.random() < 0.3:
+            self._interfere()
+        return written
+
+    def _interfere(self) -> None:
+        for step in self._rng.choices([upsert, delete_many, put], k=2):
+            step(self._world, self._rng)
+        flush(self._world, self._rng)
+
+
+def compact_while_flushing(world: World, rng: Random) -> None:
+    """Compact what is there, while rows of it are replaced, deleted and flushed."""
+    writer = world.table.engine.writer
+    executor = _Racing(world, rng)
+    if rng.random() < 0.5:
+        writer.compact_full(executor=executor)
+    else:
+        writer.compact_once(executor=executor)
+
+
 def reopen(world: World, _rng: Random) -> None:
     world.close()
     world.open()
@@ -409,6 +451,7 @@ WORK: Final[Mapping[Step, int]] = {
     compact_once: 3,
     compact: 1,
     compact_full: 1,
+    compact_while_flushing: 2,
     rollback: 1,
     tag: 1,
     expire: 1,

@@ -9,6 +9,8 @@ import sys
 import threading
 from random import Random
 
+import pyarrow as pa
+
 import neve
 
 THREADS = 2
@@ -98,7 +100,9 @@ def say(line: str) -> None:
 
 def nursery() -> None:
     """Fork a writer for each line of standard input, and say when it is gone."""
-    _ = neve.Table  # what is imported before a fork is there in every writer
+    # What is imported before a fork is there in every writer; Arrow looks for pandas when first used.
+    neve.open("memory://warm").create_namespace("warm")
+    pa.array([b""])
     for line in sys.stdin:
         lake, seed, *starts = line.rstrip("\n").split("\t")
         pid = os.fork()

@@ -85,6 +85,13 @@ class JsonDocument:
         self._is_first = False
 
 
+def write_json(members: Mapping[str, Json]) -> None:
+    """Write a whole document."""
+    document = JsonDocument()
+    document.members(members)
+    document.end()
+
+
 def _columns_in_a_pipe() -> int:
     wished = os.environ.get("COLUMNS", "")
     # What is no width that anybody means leaves the width as it is.

@@ -362,7 +362,7 @@ def _spelled_values(array: ArrowArray) -> list[Json]:
         numbers = cast("list[Decimal | None]", array.to_pylist())
         return [None if each is None else format(each, "f") for each in numbers]
     stored = stored_array(array).cast(storage_type(arrow_type))
-    raws: list[object] = [*cast("pa.Array[pa.Scalar[pa.Int64Type]]", stored).to_pylist()]
+    raws: list[object] = [*cast("pa.Array[pa.Int64Scalar]", stored).to_pylist()]
     from_raw = scalar_form(arrow_type).from_raw
     values = raws if from_raw is None else [_python_value(from_raw, raw) for raw in raws]
     is_count = kind_of(arrow_type) in _COUNTED

@@ -78,7 +78,10 @@ class LeaseBook:
         """End one reader's pin."""
         ended: list[HeldLease | None] = []
         with self._lock:
-            self._entries[number].pins -= 1
+            pinned = self._entries.get(number)
+            if pinned is None:
+                return  # the book was closed before its reader
+            pinned.pins -= 1
             newest = max(self._entries)
             for version, entry in list(self._entries.items()):
                 if entry.pins == 0 and version != newest:

@@ -50,6 +50,9 @@ from neve.storage.table_paths import TablePaths, split_path
 Positions: TypeAlias = npt.NDArray[np.int64]
 Side: TypeAlias = Literal["left", "right"]
 
+# A range over no more groups than this is short enough for the group cache.
+_CACHED_RANGE_GROUPS: Final = 2
+
 
 class DataFileReader:
     """An immutable file; safe for many threads: what two make at once is the same."""
@@ -145,6 +148,8 @@ class DataFileReader:
             return self._arrow_schema(names).empty_table()
         groups = range(self._group_of(start), self._group_of(stop - 1) + 1)
         table = self._read_mapped(groups, names)
+        if table is None:
+            table = self._read_cached(groups, names, stop - start)
         if table is None:
             # Without columns only the number of rows is asked for, and the key tells it.
             table = self._parquet.read(groups, names or self._key_names, use_threads=use_threads)
@@ -358,6 +363,21 @@ class DataFileReader:
                 return None
             batches.append(batch)
         return pa.Table.from_batches(batches).select(names)
+
+    def _read_cached(self, groups: range, names: Sequence[str], row_count: int) -> pa.Table | None:
+        """Give groups out of the cache for a short range, which often comes again; None: read it.
+
+        Groups that are not there are decoded for the cache when all columns are asked for, and only
+        for ranges that begin or end inside a group: a scan of everything keeps nothing.
+        """
+        whole_rows = self._starts[groups.stop] - self._starts[groups.start]
+        if len(groups) > _CACHED_RANGE_GROUPS or row_count == whole_rows:
+            return None
+        if len(names) < len(self._schema.columns) and not all(
+            self._cache.find(self.file.path, n) for n in groups
+        ):
+            return None
+        return pa.Table.from_batches([self._cached_group(n).batch for n in groups]).select(names)
 
     def _cached_group(self, n: int) -> CachedGroup:
         return self._cache.load(

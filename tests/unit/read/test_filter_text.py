@@ -75,7 +75,7 @@ TEXTS = [
     "a = 1 or f > 1.5 and name = 'x'",
     "(a = 1 or f > 1.5) and not name = 'x'",
     "((a = 1))",
-    '"with space" = \'x\'',
+    "\"with space\" = 'x'",
     '"a" = 1',
     "ts >= '2024-01-01T00:00:00+00:00'",
     "true",

@@ -252,6 +252,26 @@ def test_rows_of_a_columnar_file_are_decoded_once_while_the_cache_holds_them() -
     assert opened.files.counters.total(SSTABLE_GROUPS_DECODED) == 5
 
 
+def test_a_short_range_that_comes_again_is_not_decoded_again() -> None:
+    opened = Open(FileFormat.COLUMNAR)
+    reader = opened.reader
+    for columns in (None, ["name"], ["id", "score"]):
+        found = reader.read(columns, start=70, stop=130)
+        names = opened.rows.schema.names if columns is None else columns
+        assert found.equals(opened.rows.slice(70, 60).select(names))
+    assert opened.files.counters.total(SSTABLE_GROUPS_DECODED) == 2
+
+
+def test_whole_groups_and_single_columns_do_not_fill_the_cache() -> None:
+    opened = Open(FileFormat.COLUMNAR)
+    reader = opened.reader
+    reader.read(None, start=0, stop=300)
+    reader.read(None, start=64, stop=192)
+    reader.read(None, start=10, stop=200)
+    reader.read(["name"], start=70, stop=80)
+    assert opened.files.cache.byte_count == 0
+
+
 def test_a_cache_without_room_changes_no_row() -> None:
     schema, rows = plain_rows(300)
     files = Files(schema, cache_bytes=0)

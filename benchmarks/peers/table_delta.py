@@ -1,0 +1,82 @@
+"""delta-rs's part in the table benchmarks: files sorted by id, read through its own query engine."""
+
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import cast
+
+import pyarrow as pa
+from deltalake import (  # type: ignore[import-not-found]
+    DeltaTable,
+    QueryBuilder,
+    write_deltalake,
+)
+
+from benchmarks.peers.table_calls import serve_store
+from benchmarks.peers.table_rows import SCHEMA
+from benchmarks.peers.table_store import TableStore
+
+
+class DeltaStore(TableStore):
+    """Its merge rewrites every file that has a key of the source."""
+
+    def __init__(self, directory: Path, *, synced: bool = True) -> None:
+        assert synced, "delta-rs has no other way"
+        place = str(directory / "delta")
+        if DeltaTable.is_deltatable(place):
+            self._table = DeltaTable(place)
+        else:
+            self._table = DeltaTable.create(place, schema=SCHEMA)
+        self._query: QueryBuilder | None = None
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def load(self, rows: pa.Table, batch_rows: int) -> None:
+        del batch_rows
+        write_deltalake(self._table, rows.sort_by("id"), mode="append")
+        self._changed()
+
+    def update(self, rows: pa.Table, batch_rows: int) -> None:
+        del batch_rows
+        self.upsert(rows)
+
+    def upsert(self, rows: pa.Table) -> None:
+        self._merge(rows).when_matched_update_all().when_not_matched_insert_all().execute()
+        self._changed()
+
+    def delete(self, keys: pa.Array) -> None:
+        self._merge(pa.table({"id": keys})).when_matched_delete().execute()
+        self._changed()
+
+    def get(self, key: int) -> object:
+        found = self._rows(f"select name, score, visits, payload from t where id = {key}")  # noqa: S608
+        return next(zip(*(column.to_pylist() for column in found.columns), strict=True))
+
+    def get_many(self, keys: Sequence[int]) -> pa.Table:
+        return self._rows(f"select * from t where id in ({','.join(map(str, keys))})")  # noqa: S608
+
+    def scan(self) -> pa.Table:
+        return self._rows("select * from t")
+
+    def scan_range(self, first: int, end: int) -> pa.Table:
+        return self._rows(f"select * from t where id >= {first} and id < {end}")  # noqa: S608
+
+    def sum_score(self) -> float:
+        return cast("float", self._rows("select sum(score) from t").column(0)[0].as_py())
+
+    def _merge(self, source: pa.Table):  # type: ignore[no-untyped-def]  # noqa: ANN202
+        return self._table.merge(source, "t.id = s.id", source_alias="s", target_alias="t")
+
+    def _changed(self) -> None:
+        self._table.update_incremental()
+        self._query = None
+
+    def _rows(self, query: str) -> pa.Table:
+        if self._query is None:
+            self._query = QueryBuilder().register("t", self._table)
+        return pa.table(self._query.execute(query).read_all())
+
+
+if __name__ == "__main__":
+    serve_store(f"delta-rs {metadata.version('deltalake')}", {"plain": DeltaStore})

@@ -1,0 +1,125 @@
+"""neve's part in the table benchmarks: a table of a catalog, through the calls that users have."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+import neve
+from benchmarks.peers.table_calls import serve_store
+from benchmarks.peers.table_rows import SCHEMA, Row
+from benchmarks.peers.table_store import TableStore
+
+_NAME: Final = "bench.rows"
+_NO_CACHE: Final = 1
+
+
+class NeveStore(TableStore):
+    """Default options but for the sync policy; safe for many threads."""
+
+    cache_bytes: int | None = None
+
+    def __init__(self, directory: Path, *, synced: bool = True) -> None:
+        self._directory = directory
+        chosen: dict[str, object] = {"sync": "group" if synced else "none"}
+        if self.cache_bytes is not None:
+            chosen["cache_bytes"] = self.cache_bytes
+        options = neve.TableOptions(**chosen)  # type: ignore[arg-type]
+        self._lake = neve.open(str(directory))
+        if self._lake.table_exists(_NAME):
+            self.table = self._lake.table(_NAME, options=options)
+        else:
+            self.table = self._lake.create_table(
+                _NAME, schema=SCHEMA, primary_key=["id"], options=options
+            )
+        self.put = self.table.put  # type: ignore[assignment,method-assign]
+        self.get = self.table.get  # type: ignore[assignment,method-assign]
+
+    def close(self) -> None:
+        self.table.close()
+        self._lake.close()
+
+    def as_rows(self, rows: pa.Table) -> Sequence[object]:
+        return rows.to_pylist()
+
+    def as_tuple(self, key: int, found: object) -> Row:
+        row = cast("Mapping[str, object]", found)
+        assert row["id"] == key
+        return cast("Row", tuple(row[name] for name in SCHEMA.names))
+
+    def load(self, rows: pa.Table, batch_rows: int) -> None:
+        self.update(rows, batch_rows)
+        self.table.compact()
+
+    def upsert(self, rows: pa.Table) -> None:
+        self.table.upsert(rows)
+
+    def settle(self) -> None:
+        self.table.flush()
+
+    def delete(self, keys: pa.Array) -> None:
+        self.table.delete_many(keys)
+
+    def get_many(self, keys: Sequence[int]) -> pa.Table:
+        return self.table.get_many(keys)
+
+    def scan(self) -> pa.Table:
+        return self.table.scan().to_arrow()
+
+    def scan_range(self, first: int, end: int) -> pa.Table:
+        return self.table.scan(key_range=(first, end)).to_arrow()
+
+    def sum_score(self) -> float:
+        total = pc.sum(self.table.scan(columns=["score"]).to_arrow().column("score")).as_py()
+        return cast("float", total)
+
+    def tidy(self) -> None:
+        self.table.compact(full=True)
+        self.table.expire(keep_last=1)
+        self.table.collect_garbage(dry_run=False)
+
+    def read_bare(self) -> pa.Table:
+        paths = self.table.files().column("file_path").to_pylist()
+        places = [str(self._directory / path.removeprefix("file://")) for path in paths]
+        tables = [pq.read_table(place, columns=SCHEMA.names) for place in places]
+        return pa.concat_tables(tables)
+
+
+class UncachedNeveStore(NeveStore):
+    """The same, and no decoded rows are kept in memory: every scan decodes its Parquet anew."""
+
+    cache_bytes = _NO_CACHE
+
+
+class FullyCompactedNeveStore(NeveStore):
+    """The same after `compact(full=True)`: old files, without rows that are ready to read."""
+
+    def load(self, rows: pa.Table, batch_rows: int) -> None:
+        super().load(rows, batch_rows)
+        self.table.compact(full=True)
+
+
+class UnflushedNeveStore(NeveStore):
+    """The same, with updates that stay in memory."""
+
+    def settle(self) -> None:
+        """Leave it where it is."""
+
+    def load(self, rows: pa.Table, batch_rows: int) -> None:
+        super().load(rows, batch_rows)
+        self.table.flush()
+
+
+if __name__ == "__main__":
+    serve_store(
+        f"neve {neve.__version__}",
+        {
+            "plain": NeveStore,
+            "uncached": UncachedNeveStore,
+            "compacted": FullyCompactedNeveStore,
+            "unflushed": UnflushedNeveStore,
+        },
+    )

@@ -1,0 +1,70 @@
+"""PyIceberg's part in the table benchmarks: one file sorted by id, in its SQLite catalog.
+
+Its own upsert takes minutes for a tenth of a million rows, so the table after updates is written
+as its rewrite would leave it.
+"""
+
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Final, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.expressions import EqualTo, In
+
+from benchmarks.peers.table_calls import serve_store
+from benchmarks.peers.table_rows import SCHEMA
+from benchmarks.peers.table_store import TableStore
+
+_NAME: Final = "bench.rows"
+
+
+class IcebergStore(TableStore):
+    """Reads plan anew each time, as the library does."""
+
+    def __init__(self, directory: Path, *, synced: bool = True) -> None:
+        assert synced, "PyIceberg has no other way"
+        catalog = SqlCatalog(
+            "bench",
+            uri=f"sqlite:///{directory / 'catalog.db'}",
+            warehouse=(directory / "lake").as_uri(),
+        )
+        catalog.create_namespace_if_not_exists("bench")
+        self._table = catalog.create_table_if_not_exists(_NAME, schema=SCHEMA)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def load(self, rows: pa.Table, batch_rows: int) -> None:
+        del batch_rows
+        self._table.append(rows.sort_by("id"))
+
+    def update(self, rows: pa.Table, batch_rows: int) -> None:
+        del batch_rows
+        old = self.scan()
+        kept = old.filter(pc.invert(pc.is_in(old.column("id"), rows.column("id"))))
+        merged = pa.concat_tables([kept.cast(SCHEMA), rows.cast(SCHEMA)]).sort_by("id")
+        self._table.overwrite(merged)
+
+    def get(self, key: int) -> object:
+        found = self._table.scan(row_filter=EqualTo("id", key)).to_arrow().to_pylist()[0]
+        return found["name"], found["score"], found["visits"], found["payload"]
+
+    def get_many(self, keys: Sequence[int]) -> pa.Table:
+        return self._table.scan(row_filter=In("id", keys)).to_arrow()
+
+    def scan(self) -> pa.Table:
+        return self._table.scan().to_arrow()
+
+    def scan_range(self, first: int, end: int) -> pa.Table:
+        return self._table.scan(row_filter=f"id >= {first} and id < {end}").to_arrow()
+
+    def sum_score(self) -> float:
+        column = self._table.scan(selected_fields=("score",)).to_arrow().column("score")
+        return cast("float", pc.sum(column).as_py())
+
+
+if __name__ == "__main__":
+    serve_store(f"PyIceberg {metadata.version('pyiceberg')}", {"plain": IcebergStore})

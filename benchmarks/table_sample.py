@@ -1,0 +1,140 @@
+"""Rows for the table benchmarks, drawn from one seed, and what a right answer looks like.
+
+    id        even numbers in a random order, so that odd ones are missing
+    name      12 to 28 hexadecimal digits
+    score     float64 below 1,000
+    visits    int32 below 1,000
+    payload   100 hexadecimal digits: half of their bytes can be pressed out
+
+Expectations are made from these rows with Arrow alone, never with a store.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from benchmarks.harness import SEED
+from benchmarks.peers.table_rows import (
+    BASE,
+    KEYS,
+    SCHEMA,
+    UPDATES,
+    digest,
+    read_rows,
+    shown_sum,
+    write_rows,
+)
+
+KEY_COUNT: Final = 20_000
+ROW_BYTES: Final = 8 + 20 + 8 + 4 + 100
+_DIGITS: Final = np.frombuffer(b"0123456789abcdef", np.uint8)
+_PAYLOAD_BYTES: Final = 100
+_NAME_LENGTHS: Final = (12, 29)
+_UPDATED: Final = 10
+
+
+def make_rows(ids: npt.NDArray[np.int64], generator: np.random.Generator) -> pa.Table:
+    """Draw a row for each id."""
+    count = len(ids)
+    ends = np.zeros(count + 1, np.int32)
+    np.cumsum(generator.integers(*_NAME_LENGTHS, count), out=ends[1:])
+    names = _DIGITS[generator.integers(0, 16, ends[-1], dtype=np.uint8)]
+    payload_ends = np.arange(0, (count + 1) * _PAYLOAD_BYTES, _PAYLOAD_BYTES, np.int32)
+    payloads = _DIGITS[generator.integers(0, 16, count * _PAYLOAD_BYTES, dtype=np.uint8)]
+    return pa.table(
+        [
+            pa.array(ids),
+            _texts(pa.string(), ends, names),
+            pa.array(generator.random(count) * 1_000),
+            pa.array(generator.integers(0, 1_000, count, dtype=np.int32)),
+            _texts(pa.binary(), payload_ends, payloads),
+        ],
+        schema=SCHEMA,
+    )
+
+
+def _texts(kind: pa.DataType, ends: npt.NDArray[np.int32], content: npt.NDArray[np.uint8]) -> pa.Array:
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(content)]
+    return pa.Array.from_buffers(kind, len(ends) - 1, buffers)
+
+
+@dataclass(frozen=True)
+class TableSample:
+    """The files of a sample, and digests of what stores must answer."""
+
+    directory: Path
+
+    @classmethod
+    def make(cls, directory: Path, rows: int) -> "TableSample":
+        """Write the files of a sample."""
+        generator = np.random.default_rng(SEED)
+        ids = generator.permutation(rows).astype(np.int64) * 2
+        updated = generator.choice(ids, max(rows // _UPDATED, 1), replace=False)
+        keys = generator.choice(ids, min(KEY_COUNT, rows), replace=False)
+        directory.mkdir()
+        write_rows(directory / BASE, make_rows(ids, generator))
+        write_rows(directory / UPDATES, make_rows(updated, generator))
+        write_rows(directory / KEYS, pa.table({"id": keys}))
+        return cls(directory)
+
+    @cached_property
+    def base(self) -> pa.Table:
+        """Every row."""
+        return read_rows(self.directory / BASE)
+
+    @cached_property
+    def updates(self) -> pa.Table:
+        """Rows that replace others."""
+        return read_rows(self.directory / UPDATES)
+
+    @cached_property
+    def keys(self) -> list[int]:
+        """Keys to ask for, none twice."""
+        keys: list[int] = read_rows(self.directory / KEYS).column("id").to_pylist()
+        return keys
+
+    def loaded(self, rows: int) -> pa.Table:
+        """Give the rows of a table that was loaded with the first of them."""
+        return self.base.slice(0, rows)
+
+    @cached_property
+    def updated(self) -> pa.Table:
+        """All rows after the updates."""
+        return pa.concat_tables([without(self.base, self.updates.column("id")), self.updates])
+
+    def written(self, rows: int, shares: Sequence[int]) -> str:
+        """Give the digest of what threads have written, each so many of its share."""
+        threads = len(shares)
+        places = np.concatenate(
+            [np.arange(count, dtype=np.int64) * threads + at for at, count in enumerate(shares)]
+        )
+        return digest(self.loaded(rows).take(pa.array(places)))
+
+
+def without(rows: pa.Table, ids: pa.ChunkedArray) -> pa.Table:
+    """Give the rows that have none of these ids."""
+    return rows.filter(pc.invert(pc.is_in(rows.column("id"), value_set=ids.combine_chunks())))
+
+
+def of_keys(rows: pa.Table, keys: Sequence[int]) -> pa.Table:
+    """Give the rows of keys, in their order; all must be there."""
+    places = pc.index_in(pa.array(keys, pa.int64()), value_set=rows.column("id").combine_chunks())
+    return rows.take(places)
+
+
+def between(rows: pa.Table, first: int, end: int) -> pa.Table:
+    """Give the rows with ids from the first to the end without it."""
+    ids = rows.column("id")
+    return rows.filter(pc.and_(pc.greater_equal(ids, first), pc.less(ids, end)))
+
+
+def score_sum(rows: pa.Table) -> str:
+    """Give the sum of the scores, as it is compared."""
+    return shown_sum(float(pc.sum(rows.column("score")).as_py()))

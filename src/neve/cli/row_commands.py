@@ -1,0 +1,157 @@
+"""Commands on single rows: put, get, delete.
+
+    neve put shop.orders '{"id": 1, "customer": "ada", "amount": 9.5}'
+    neve get shop.orders 1
+    neve delete shop.orders --where "amount > 5"
+
+How values are written is told in `neve.cli.value_forms`, how keys are in `neve.cli.key_words`.
+"""
+
+import sys
+from collections.abc import Iterator
+from typing import Final
+
+import click
+import pyarrow as pa
+
+from neve.catalog.table import Table
+from neve.cli.json_rows import JsonRows
+from neve.cli.key_words import key_of
+from neve.cli.lake_options import on_a_lake, open_lake
+from neve.cli.output import Page, write_json
+from neve.cli.row_table import row_lines
+from neve.cli.shown_text import counted, shown_text
+from neve.cli.value_forms import json_values
+from neve.cli.version_options import at_a_version, rows_at
+from neve.errors import InvalidArgument, NeveError, NotFound
+
+_STANDARD_INPUT: Final = "-"
+_BATCH_ROWS: Final = 10_000
+
+
+@click.command()
+@click.argument("name", metavar="TABLE")
+@click.argument("row", metavar="JSON|-")
+@on_a_lake
+def put(
+    *, name: str, row: str, lake: str, storage_options: tuple[str, ...], as_json: bool
+) -> None:
+    """Write a row, given as a JSON object, or with - the rows on standard input.
+
+    A row replaces the one of its key. On standard input there is one JSON object to a line. Rows
+    are durable when the command ends; of many, ten thousand at a time are written all or none.
+
+    Decimals, dates, times and uuids are text, bytes are hexadecimal text.
+    """
+    with open_lake(lake, storage_options) as catalog, catalog.table(name) as table:
+        written, sequence = 0, table.stats().sequence
+        try:
+            for batch in _given_rows(row, table):
+                sequence = table.upsert(batch)
+                written += batch.num_rows
+        except NeveError as error:
+            if written:
+                error.hint = f"{error.hint or 'Correct it'}. {_before(written)}"
+            raise
+    if as_json:
+        write_json({"table": name, "rows": written, "sequence": sequence})
+    else:
+        Page().line(f"wrote {counted(written, 'row')}, up to sequence {sequence:,}")
+
+
+@click.command()
+@click.argument("name", metavar="TABLE")
+@click.argument("key", nargs=-1, required=True, metavar="KEY...")
+@at_a_version
+@on_a_lake
+def get(
+    *,
+    name: str,
+    key: tuple[str, ...],
+    version: int | None,
+    tag: str | None,
+    timestamp: str | None,
+    lake: str,
+    storage_options: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Show the row of a key; that there is none is an error.
+
+    A key of several columns is as many values, or one JSON list. Put -- before a key that begins
+    with a minus sign.
+    """
+    with (
+        open_lake(lake, storage_options) as catalog,
+        rows_at(catalog, name, version=version, tag=tag, timestamp=timestamp) as rows,
+    ):
+        found = rows.get_many([key_of(key, rows.schema)])
+    if not found.num_rows:
+        raise NotFound(
+            f"the table {name!a} has no row with the key {', '.join(map(ascii, key))}",
+            hint="`neve scan` lists rows",
+        )
+    batch = found.combine_chunks().to_batches()[0]
+    values = {field.name: json_values(batch.column(field.name))[0] for field in batch.schema}
+    if as_json:
+        write_json(values)
+    else:
+        Page().lines(row_lines(values))
+
+
+@click.command()
+@click.argument("name", metavar="TABLE")
+@click.argument("key", nargs=-1, metavar="KEY...")
+@click.option("--where", "condition", metavar="FILTER", help="Delete all rows that match.")
+@on_a_lake
+def delete(
+    *,
+    name: str,
+    key: tuple[str, ...],
+    condition: str | None,
+    lake: str,
+    storage_options: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Delete the row of a key, or with --where all rows that match a filter.
+
+    A filter is written like "amount > 5 and customer = 'ada'". Put -- before a key that begins with
+    a minus sign. That there is no such row is no error.
+    """
+    if bool(key) == (condition is not None):
+        raise InvalidArgument(
+            "which rows to delete is said in no way, or in two",
+            hint="Give a key, or --where and a filter",
+        )
+    with open_lake(lake, storage_options) as catalog, catalog.table(name) as table:
+        before = table.stats().sequence
+        if condition is not None:
+            sequence = table.delete_where(condition)
+            # Each deleted row takes a sequence number, and no other process can write meanwhile.
+            deleted = sequence - before
+        else:
+            wanted = key_of(key, table.schema)
+            deleted = table.get_many([wanted]).num_rows
+            sequence = table.delete(wanted) if deleted else before
+    if as_json:
+        write_json({"table": name, "deleted": deleted, "sequence": sequence})
+    else:
+        where = f" of {shown_text(name)}"
+        Page().line(
+            f"deleted {counted(deleted, 'row')}{where}" if deleted else f"no such row{where}"
+        )
+
+
+def _given_rows(row: str, table: Table) -> Iterator[pa.RecordBatch]:
+    if row != _STANDARD_INPUT:
+        rows = JsonRows(table.schema, source="the row")
+        yield rows.batch([rows.row(row)])
+        return
+    if sys.stdin is None:
+        raise InvalidArgument("there is no standard input", hint="Give the row as an argument")
+    rows = JsonRows(table.schema, source="standard input")
+    yield from rows.batches(sys.stdin.buffer, batch_rows=_BATCH_ROWS)
+
+
+def _before(written: int) -> str:
+    verb = "is" if written == 1 else "are"
+    return f"{counted(written, 'row')} before it {verb} written"

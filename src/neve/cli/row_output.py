@@ -1,0 +1,171 @@
+"""Rows for programs: JSON, JSON lines, CSV or Parquet, on standard output or in a new file.
+
+    json      one document: table, version, rows
+    jsonl     one object to a line; `neve put TABLE -` and `neve import` take it
+    csv       a head, then a line for each row; nothing is NULL, "" is a text without letters
+    parquet   a file that any engine reads
+
+Text is UTF-8. A file appears whole or not at all: it is written under another name first.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from enum import StrEnum
+from pathlib import Path
+from typing import BinaryIO, Final, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from neve.cli.row_table import JsonRow, json_rows
+from neve.cli.shown_text import Json
+from neve.cli.value_forms import text_of
+from neve.errors import InvalidArgument, Unavailable
+
+STANDARD_OUTPUT: Final = "-"
+_QUOTED: Final = frozenset('",\r\n')
+
+
+class RowForm(StrEnum):
+    """How rows are given."""
+
+    TABLE = "table"
+    JSON = "json"
+    JSONL = "jsonl"
+    CSV = "csv"
+    PARQUET = "parquet"
+
+
+_SUFFIXES: Final = {
+    ".json": RowForm.JSON,
+    ".jsonl": RowForm.JSONL,
+    ".ndjson": RowForm.JSONL,
+    ".csv": RowForm.CSV,
+    ".parquet": RowForm.PARQUET,
+}
+
+
+def form_of(path: str) -> RowForm:
+    """Tell the form by the name of a file; raises InvalidArgument."""
+    form = _SUFFIXES.get(Path(path).suffix.lower())
+    if form is None:
+        raise InvalidArgument(
+            f"the name {path} does not say in which form to write it",
+            hint="Say --output json, jsonl, csv or parquet",
+        )
+    return form
+
+
+def write_rows(
+    form: RowForm,
+    schema: pa.Schema,
+    batches: Iterable[pa.RecordBatch],
+    *,
+    path: str,
+    facts: dict[str, Json],
+) -> int:
+    """Write rows to a file or, with `-`, to standard output; gives how many.
+
+    `facts` stand before the rows of a JSON document.
+    """
+    counted = _Counted(batches)
+    writers: dict[RowForm, Callable[[BinaryIO], None]] = {
+        RowForm.JSON: lambda sink: _write_document(sink, schema, json_rows(counted), facts),
+        RowForm.JSONL: lambda sink: _write_lines(sink, schema, json_rows(counted)),
+        RowForm.CSV: lambda sink: _write_csv(sink, schema, json_rows(counted)),
+        RowForm.PARQUET: lambda sink: _write_parquet(sink, schema, counted),
+    }
+    if path != STANDARD_OUTPUT:
+        with _new_file(path) as sink:
+            writers[form](sink)
+    elif form is RowForm.PARQUET:
+        raise InvalidArgument("Parquet is no text to print", hint="Name a file to write it to")
+    else:
+        # What was printed before comes before.
+        sys.stdout.flush()
+        writers[form](cast("BinaryIO", sys.stdout.buffer))
+    return counted.rows
+
+
+class _Counted:
+    """Batches that are counted as they pass."""
+
+    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self.rows = 0
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for batch in self._batches:
+            self.rows += batch.num_rows
+            yield batch
+
+
+@contextmanager
+def _new_file(path: str) -> Iterator[BinaryIO]:
+    target = Path(path)
+    unfinished = target.with_name(f"{target.name}.{os.getpid()}")
+    try:
+        with unfinished.open("wb") as sink:
+            yield sink
+        unfinished.replace(target)
+    except BaseException as error:
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise Unavailable(
+                f"could not write the file: {error.strerror or error}",
+                path=path,
+                hint="Choose a directory that is there, that you may write to, and has room",
+            ) from error
+        raise
+
+
+def _write_document(
+    sink: BinaryIO, schema: pa.Schema, rows: Iterable[JsonRow], facts: dict[str, Json]
+) -> None:
+    members = "".join(
+        f"\n  {json.dumps(name)}: {json.dumps(value)}," for name, value in facts.items()
+    )
+    sink.write(f'{{{members}\n  "rows": ['.encode())
+    separator = "\n    "
+    for row in rows:
+        sink.write(f"{separator}{json.dumps(dict(zip(schema.names, row, strict=True)))}".encode())
+        separator = ",\n    "
+    sink.write(b"]\n}\n")
+
+
+def _write_lines(sink: BinaryIO, schema: pa.Schema, rows: Iterable[JsonRow]) -> None:
+    names = schema.names
+    for row in rows:
+        sink.write(f"{json.dumps(dict(zip(names, row, strict=True)))}\n".encode())
+
+
+def _write_csv(sink: BinaryIO, schema: pa.Schema, rows: Iterable[JsonRow]) -> None:
+    sink.write(_csv_line(schema.names))
+    for row in rows:
+        sink.write(_csv_line(row))
+
+
+def _csv_line(cells: Sequence[Json]) -> bytes:
+    return f"{','.join(map(_csv_cell, cells))}\n".encode()
+
+
+def _csv_cell(value: Json) -> str:
+    if value is None:
+        return ""
+    text = text_of(value)
+    if text and text == text.strip() and _QUOTED.isdisjoint(text):
+        return text
+    doubled = text.replace('"', '""')
+    return f'"{doubled}"'
+
+
+def _write_parquet(
+    sink: BinaryIO, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
+) -> None:
+    with pq.ParquetWriter(sink, schema, compression="zstd") as writer:
+        for batch in batches:
+            writer.write_batch(batch)

@@ -1,0 +1,177 @@
+"""`neve scan`: shows many rows of a table, or writes them to a file."""
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Final
+
+import click
+from rich.text import Text
+
+from neve.cli.key_words import bound_of
+from neve.cli.lake_options import on_a_lake, open_lake
+from neve.cli.number_type import WholeNumber
+from neve.cli.output import Page, write_json
+from neve.cli.row_output import STANDARD_OUTPUT, RowForm, form_of, write_rows
+from neve.cli.row_table import table_lines
+from neve.cli.shown_text import Json, counted, shown_text
+from neve.cli.version_options import Rows, at_a_version, rows_at
+from neve.errors import InvalidArgument
+from neve.model.schema import TableSchema
+from neve.read.scan import Scan
+from neve.read.scan_explanation import ScanExplanation
+
+_MANY: Final = ","
+
+
+@click.command()
+@click.argument("name", metavar="TABLE")
+@click.argument("file", required=False, metavar="[FILE]")
+@click.option(
+    "--filter",
+    "condition",
+    metavar="FILTER",
+    help="Only rows that match, such as \"amount > 5 and customer = 'ada'\".",
+)
+@click.option(
+    "--columns",
+    multiple=True,
+    metavar="NAME,NAME",
+    help="Only these columns, in this order; may be repeated.",
+)
+@click.option("--limit", type=WholeNumber(), metavar="N", help="At most N rows.")
+@click.option(
+    "--key-range",
+    nargs=2,
+    metavar="FIRST END",
+    help="Only keys from FIRST up to and without END, in their order; '' is no bound.",
+)
+@click.option("--reverse", is_flag=True, help="The highest key first.")
+@at_a_version
+@click.option(
+    "--output",
+    "output",
+    type=click.Choice([form.value for form in RowForm]),
+    help="How to give the rows [default: as FILE is named, otherwise table]; parquet needs FILE.",
+)
+@click.option("--explain", is_flag=True, help="Say what would be read instead, and why.")
+@click.option("--count", is_flag=True, help="Say how many rows there are instead.")
+@on_a_lake
+def scan(
+    *,
+    name: str,
+    file: str | None,
+    condition: str | None,
+    columns: tuple[str, ...],
+    limit: int | None,
+    key_range: tuple[str, str] | None,
+    reverse: bool,
+    version: int | None,
+    tag: str | None,
+    timestamp: str | None,
+    output: str | None,
+    explain: bool,
+    count: bool,
+    lake: str,
+    storage_options: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Show rows of a table, or write them to FILE.
+
+    Rows come in no order unless --key-range or --reverse is given. A bound of a key of several
+    columns is a value of the first one, or a JSON list with the first few.
+
+    Decimals, dates, times and uuids are text, bytes are hexadecimal: JSON lines can be written
+    again with `neve put TABLE -`.
+    """
+    if explain and count:
+        raise InvalidArgument(
+            "both --explain and --count are given", hint="Ask for one at a time"
+        )
+    form = None if explain or count else _form(output, file, as_json=as_json)
+    with (
+        open_lake(lake, storage_options) as catalog,
+        rows_at(catalog, name, version=version, tag=tag, timestamp=timestamp) as rows,
+    ):
+        bounds = None
+        if key_range is not None:
+            bounds = bound_of(key_range[0], rows.schema), bound_of(key_range[1], rows.schema)
+        asked = rows.scan(
+            condition,
+            columns=_names(columns, rows.schema),
+            limit=limit,
+            key_range=bounds,
+            reverse=reverse,
+        )
+        if explain:
+            _show_plan(asked.explain(), as_json=as_json)
+        elif count:
+            _show_count(name, rows, asked.count(), as_json=as_json)
+        else:
+            assert form is not None, "rows are given in some form"
+            _give(name, rows, asked, form, STANDARD_OUTPUT if file is None else file)
+
+
+def _form(output: str | None, file: str | None, *, as_json: bool) -> RowForm:
+    if as_json:
+        if output not in {None, RowForm.JSON}:
+            raise InvalidArgument(
+                f"both --json and --output {output} are given", hint="Give one of them"
+            )
+        return RowForm.JSON
+    is_file = file is not None and file != STANDARD_OUTPUT
+    if output is None:
+        return form_of(file) if file is not None and is_file else RowForm.TABLE
+    if is_file and output == RowForm.TABLE:
+        raise InvalidArgument(
+            "a table is drawn for people, not for files",
+            hint="Say --output json, jsonl, csv or parquet",
+        )
+    if not is_file and output == RowForm.PARQUET:
+        raise InvalidArgument(
+            "Parquet is no text to print", hint="Name a file: --output parquet rows.parquet"
+        )
+    return RowForm(output)
+
+
+def _names(columns: Sequence[str], schema: TableSchema) -> list[str] | None:
+    """Split names at commas, unless a column is named so."""
+    names: list[str] = []
+    for text in columns:
+        names += [text] if text in schema else [part.strip() for part in text.split(_MANY)]
+    return names or None
+
+
+def _give(name: str, rows: Rows, asked: Scan, form: RowForm, path: str) -> None:
+    if form is RowForm.TABLE:
+        page = Page()
+        number = 0
+        for number, line in enumerate(
+            table_lines(asked.schema, asked.to_batches(), columns=page.columns), start=-1
+        ):
+            page.line(line)
+        page.line(Text(f"{counted(number, 'row')} · version {rows.version:,}", "dim"))
+        return
+    facts: dict[str, Json] = {"table": name, "version": rows.version}
+    written = write_rows(form, asked.schema, asked.to_batches(), path=path, facts=facts)
+    if path != STANDARD_OUTPUT:
+        Page().line(f"wrote {counted(written, 'row')} to {shown_text(path)}")
+
+
+def _show_count(name: str, rows: Rows, number: int, *, as_json: bool) -> None:
+    if as_json:
+        write_json({"table": name, "version": rows.version, "count": number})
+    else:
+        Page().line(f"{number:,}")
+
+
+def _show_plan(plan: ScanExplanation, *, as_json: bool) -> None:
+    if not as_json:
+        page = Page()
+        for line in str(plan).splitlines():
+            page.line(shown_text(line))
+        return
+    members: dict[str, Json] = {}
+    for each in fields(plan):
+        value = getattr(plan, each.name)
+        members[each.name] = value.hex() if isinstance(value, bytes) else value
+    write_json(members)

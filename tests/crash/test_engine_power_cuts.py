@@ -1,0 +1,118 @@
+"""A whole table under power cuts: rows, flushes, compactions, clean-up and reopening.
+
+Whatever the disk kept: every acknowledged write is there, the batch under way is there or not, each
+retained Version reads clean without any of neve's readers, and writing goes on.
+"""
+
+from random import Random
+
+import pytest
+
+from neve.testing.simulated_disk import SimulatedDisk
+from tests.conftest import Record
+from tests.crash.engine_cuts import (
+    Cuts,
+    WatchedDisk,
+    check_found,
+    left_to_die,
+    live,
+    new_world,
+)
+from tests.crash.engine_world import (
+    SHAPES,
+    Step,
+    collect_garbage,
+    compact_full,
+    compact_while_flushing,
+    delete_many,
+    expire,
+    flush,
+    flush_once,
+    put,
+    reopen,
+    roll,
+    rollback,
+    tag,
+    upsert,
+)
+from tests.gates import TORTURE, Gate
+
+CHOICES_PER_CUT = 20
+# Coprime to most counts of calls, so that the cuts of a short gate are spread over all steps.
+STRIDE = 37
+
+EVERYTHING: tuple[Step, ...] = (
+    *(upsert, put, flush, delete_many, put, roll, upsert, flush_once, flush),
+    *(compact_while_flushing, tag, rollback, compact_full, expire, collect_garbage),
+    *(put, reopen, upsert, flush),
+)
+
+
+def cut_life(seed: int, *, every: int, first: tuple[Step, ...], steps: int) -> Cuts:
+    """Live once, and check what a power cut before every so many changes leaves."""
+    disk = SimulatedDisk(seed)
+    watched = WatchedDisk(disk)
+    with left_to_die(new_world(watched, seed)) as world:
+        cuts = Cuts(world, disk, seed=seed, choices=CHOICES_PER_CUT, every=every)
+        watched.look = cuts.look
+        live(world, seed, steps=steps, first=first)
+    return cuts
+
+
+def test_a_power_cut_at_any_call_of_a_table_loses_nothing_that_was_acknowledged(
+    scoreboard: Record,
+) -> None:
+    gate = Gate("R5 table power cuts: violations", aim=20_000, full=500_000)
+
+    for seed in gate.seeds():
+        # Lives of every kind come first; each is cut at other calls than the one before.
+        every = 1 if TORTURE else STRIDE - seed % 5
+        gate.cases += cut_life(seed, every=every, first=(), steps=16).cases
+
+    scoreboard(gate.line())
+
+
+@pytest.mark.parametrize("shape", range(len(SHAPES)), ids=[shape.name for shape in SHAPES])
+def test_each_kind_of_step_survives_power_cuts(shape: int, scoreboard: Record) -> None:
+    every = 1 if TORTURE else STRIDE
+
+    cuts = cut_life(shape, every=every, first=EVERYTHING, steps=0)
+
+    scoreboard(f"R5 table power cuts, all steps, {SHAPES[shape].name} keys: 0 of {cuts.cases:,}")
+    assert cuts.cases >= CHOICES_PER_CUT * 5
+
+
+def test_a_power_cut_while_recovering_loses_nothing_either(scoreboard: Record) -> None:
+    gate = Gate("R5 table power cuts in recovery: violations", aim=2_000, full=50_000)
+
+    for seed in gate.seeds():
+        rng = Random(seed)
+        disk = SimulatedDisk(seed)
+        with left_to_die(new_world(disk, seed)) as world:
+            live(world, seed, steps=10, first=(upsert, put))
+            found = disk.after_power_cut(rng)
+            watched = WatchedDisk(found)
+            heir = world.inherit(watched, seed=2_000 + seed)
+        with left_to_die(heir):
+            cuts = Cuts(heir, found, seed=seed, choices=6)
+            watched.look = cuts.look
+            check_found(heir)
+        gate.cases += cuts.cases
+
+    scoreboard(gate.line())
+
+
+def test_two_lives_from_one_seed_make_the_same_calls(scoreboard: Record) -> None:
+    gate = Gate("R13 table seeds whose two runs differ", aim=20, full=500)
+
+    for seed in gate.seeds():
+        logs = []
+        for _ in range(2):
+            disk = SimulatedDisk(seed)
+            with left_to_die(new_world(disk, seed)) as world:
+                live(world, seed, steps=25)
+            logs.append(disk.log)
+        gate.cases += 1
+        assert logs[0] == logs[1]
+
+    scoreboard(gate.line())

@@ -1,0 +1,412 @@
+"""Scans: which rows, in which order, and how little is touched for them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import date
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from neve.errors import Closed, Corruption, InvalidArgument, NotFound
+from neve.model.data_file import FileFormat, PartitionValue
+from neve.model.partition_spec import PartitionSpec
+from neve.model.predicate import col
+from neve.model.schema import Column
+from neve.model.single_value import encode_single_value
+from neve.read.scan import Scan
+from neve.storage.memory_store import MemoryStore
+from tests.unit.read.table_bench import FORMATS, PATHS, PLACED, TableBench, numbered
+
+every_format = pytest.mark.parametrize("file_format", FORMATS.values(), ids=FORMATS)
+
+
+def ids_of(scan: Scan) -> list[object]:
+    return scan.to_arrow().column("id").to_pylist()
+
+
+@pytest.fixture
+def two_levels() -> TableBench:
+    """Ids 0 to 299 in level 1, a few of them again in level 0 and in memory."""
+    bench = TableBench()
+    bench.add(numbered(range(200)), level=1, dead=[3, 150])
+    bench.add(numbered(range(200, 300)), level=1, file_format=FileFormat.DUAL)
+    bench.add(numbered([3, 150, 400], "new "), level=0)
+    bench.put(numbered([5], "newest ")[0])
+    bench.delete({"id": 6})
+    return bench
+
+
+# Rows
+
+
+@every_format
+def test_marked_rows_are_left_out(file_format: FileFormat) -> None:
+    bench = TableBench()
+    bench.add(numbered(range(50)), file_format=file_format, dead=[0, 17, 49])
+
+    assert ids_of(bench.scan()) == [each for each in range(50) if each not in (0, 17, 49)]
+    assert bench.scan().count() == 47
+
+
+def test_each_key_is_given_once_and_newest(two_levels: TableBench) -> None:
+    rows = two_levels.rows()
+
+    names = {row["id"]: row["name"] for row in rows}
+    assert len(rows) == len(names) == 300
+    assert [names[3], names[150], names[5], names[4]] == ["new 3", "new 150", "newest 5", "4"]
+    assert 6 not in names
+
+
+def test_a_newer_memtable_hides_the_rows_of_an_older_one() -> None:
+    bench = TableBench()
+    bench.upsert(numbered([1, 2, 3], "old "))
+    bench.begin_memtable()
+    bench.put(numbered([2], "new ")[0])
+    bench.delete({"id": 3})
+
+    assert [row["name"] for row in bench.rows(key_range=(None, None))] == ["old 1", "new 2"]
+    assert bench.scan().count() == 2
+
+
+def test_a_scan_does_not_see_what_is_written_after_it_was_made() -> None:
+    bench = TableBench()
+    bench.add(numbered([1, 2]))
+    bench.put(numbered([3])[0])
+    scan = bench.scan()
+
+    bench.put(numbered([4])[0])
+    bench.delete({"id": 1})
+
+    assert sorted(map(str, ids_of(scan))) == ["1", "2", "3"]
+    assert scan.count() == 3
+
+
+def test_a_scan_may_run_again_and_gives_the_same(two_levels: TableBench) -> None:
+    scan = two_levels.scan(filter="amount > 3", columns=["id"])
+
+    assert scan.to_arrow().equals(scan.to_arrow())
+
+
+def test_an_empty_table_gives_no_rows_but_its_schema() -> None:
+    scan = TableBench().scan(columns=["name"])
+
+    assert scan.to_arrow().equals(pa.table({"name": pa.array([], pa.string())}))
+    assert list(scan.to_batches()) == []
+    assert scan.count() == 0
+    assert ids_of(TableBench().scan(reverse=True)) == []
+
+
+def test_a_limit_of_nothing_reads_nothing(two_levels: TableBench) -> None:
+    assert two_levels.scan(limit=0).to_arrow().num_rows == 0
+    assert two_levels.opened == []
+
+
+# Forms
+
+
+def test_other_libraries_take_it_as_it_is(two_levels: TableBench) -> None:
+    scan = two_levels.scan(columns=["id", "name"])
+
+    assert pa.table(scan).num_rows == 300
+    assert scan.to_reader().read_all().num_rows == 300
+    assert sum(batch.num_rows for batch in scan) == 300
+    assert scan.to_pandas().shape == (300, 2)
+    assert scan.to_polars().shape == (300, 2)
+
+
+def test_an_error_inside_of_a_stream_is_still_itself(two_levels: TableBench) -> None:
+    (path, *_) = two_levels.files
+    two_levels.store.delete(f"{PATHS.root}/{path}")
+
+    with pytest.raises(NotFound, match=path):
+        two_levels.scan().to_reader().read_all()
+
+
+def test_damage_is_reported_and_not_given_as_rows() -> None:
+    store = MemoryStore()
+    bench = TableBench(store=store)
+    file = bench.add(numbered(range(100)))
+    path = f"{PATHS.root}/{file.path}"
+    content = bytearray(store.get(path).payload)
+    content[40] ^= 1
+    store.put(path, bytes(content))
+
+    with pytest.raises(Corruption, match=file.path):
+        bench.scan().to_arrow()
+
+
+@pytest.mark.parametrize(
+    ("asked", "error"),
+    [
+        ({"columns": ["nmae"]}, NotFound),
+        ({"columns": "name"}, InvalidArgument),
+        ({"columns": []}, InvalidArgument),
+        ({"columns": ["id", "id"]}, InvalidArgument),
+        ({"columns": [3]}, InvalidArgument),
+        ({"limit": -1}, InvalidArgument),
+        ({"limit": True}, InvalidArgument),
+        ({"limit": 1.5}, InvalidArgument),
+        ({"filter": "nmae = 'x'"}, NotFound),
+        ({"key_range": (3, 1)}, InvalidArgument),
+    ],
+    ids=lambda value: str(value) if isinstance(value, dict) else "",
+)
+def test_what_cannot_be_asked_is_refused_before_anything_runs(
+    two_levels: TableBench, asked: dict[str, object], error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        two_levels.scan(**asked)
+
+
+# Order
+
+
+@every_format
+def test_a_key_range_begins_with_its_low_key_and_ends_before_its_high_one(
+    file_format: FileFormat,
+) -> None:
+    bench = TableBench()
+    bench.add(numbered(range(0, 100, 2)), level=1, file_format=file_format)
+    bench.add(numbered(range(1, 100, 2)), level=0, file_format=file_format)
+
+    assert ids_of(bench.scan(key_range=(20, 70))) == list(range(20, 70))
+    assert ids_of(bench.scan(key_range=(20, 70), reverse=True)) == list(range(69, 19, -1))
+    assert ids_of(bench.scan(key_range=(None, 5))) == [0, 1, 2, 3, 4]
+    assert ids_of(bench.scan(key_range=(95, None), reverse=True)) == [99, 98, 97, 96, 95]
+
+
+def test_a_range_of_a_composite_key_may_be_by_its_first_column() -> None:
+    bench = TableBench(PLACED)
+    places = [("a", 1), ("a", 2), ("ab", 1), ("b", 1), ("b", 2), ("c", 1)]
+    bench.add([{"amount": 1.0, "shop": shop, "id": number} for shop, number in places])
+
+    found = bench.scan(key_range=("ab", ("b", 2)), columns=["shop", "id"]).to_arrow().to_pylist()
+
+    assert [(row["shop"], row["id"]) for row in found] == [("ab", 1), ("b", 1)]
+
+
+def test_the_last_rows_of_a_large_table_touch_a_few_groups(two_levels: TableBench) -> None:
+    scan = two_levels.scan(reverse=True, limit=10)
+
+    assert ids_of(scan) == [400, *range(299, 290, -1)]
+    # Of the first file of level 1 nothing is wanted: it is not even opened.
+    (_, second, young) = two_levels.files
+    assert sorted(set(two_levels.opened)) == sorted([second, young])
+    assert scan.explain().groups_read == 3
+
+
+def test_two_live_rows_of_one_key_are_damage() -> None:
+    bench = TableBench()
+    bench.add(numbered(range(5)))
+    bench.add(numbered([3]))
+
+    with pytest.raises(Corruption, match="same key"):
+        bench.scan(key_range=(0, 5)).to_arrow()
+
+
+# Pruning
+
+
+def test_a_file_outside_of_the_keys_is_not_opened(two_levels: TableBench) -> None:
+    assert ids_of(two_levels.scan(filter="id = 250", columns=["id"])) == [250]
+
+    (_, second, _) = two_levels.files
+    assert set(two_levels.opened) <= {second, list(two_levels.files)[2]}
+    assert two_levels.scan(filter="id = 250").explain().pruned_by_key == 1
+
+
+def test_a_file_is_left_out_by_the_bounds_of_its_columns() -> None:
+    bench = TableBench()
+    bench.add(numbered(range(100)))
+    far = bench.add(numbered(range(1_000, 1_100)))
+
+    scan = bench.scan(filter="amount > 200")
+
+    assert len(ids_of(scan)) == scan.count() == 86
+    assert set(bench.opened) == {far.path}
+    explained = scan.explain()
+    assert (explained.files_read, explained.pruned_by_statistics) == (1, 1)
+
+
+def test_where_every_row_matches_by_bounds_the_filter_is_not_asked() -> None:
+    bench = TableBench()
+    file = bench.add([{"id": n, "name": "x", "amount": n + 1.0, "day": None} for n in range(40)])
+
+    explained = bench.scan(filter="amount > 0", columns=["id"]).explain()
+
+    assert explained.needs_filter == {file.path: False}
+    assert bench.scan(filter="amount > 0").count() == 40
+    assert bench.opened == []
+    assert bench.scan(filter=pc.field("amount") > 0).explain().needs_filter == {file.path: True}
+
+
+@every_format
+def test_groups_are_left_out_by_the_bounds_of_their_columns(file_format: FileFormat) -> None:
+    bench = TableBench()
+    bench.add(numbered(range(160)), file_format=file_format)
+    scan = bench.scan(filter="amount >= 10 and amount < 11")
+
+    assert ids_of(scan) == [40, 41, 42, 43]
+
+    assert (scan.explain().groups_read, scan.explain().groups_pruned) == (1, 9)
+
+
+def test_groups_without_live_rows_are_not_read() -> None:
+    bench = TableBench()
+    bench.add(numbered(range(64)), dead=range(16, 48))
+    scan = bench.scan()
+
+    assert len(ids_of(scan)) == 32
+
+    assert (scan.explain().groups_read, scan.explain().groups_pruned) == (2, 2)
+
+
+def test_only_partitions_that_can_match_are_read() -> None:
+    bench = TableBench()
+    bench.specs[0] = PartitionSpec.parse(["month(day)"], bench.schema)
+    (month,) = bench.specs[0].fields
+    for place, day in enumerate([date(2024, 1, 5), date(2024, 2, 5), None]):
+        value = None if day is None else encode_single_value(pa.int32(), 12 * 54 + day.month - 1)
+        rows = [{"id": place * 10 + n, "name": "x", "amount": 0.0, "day": day} for n in range(5)]
+        file = bench.add(rows, partition=(PartitionValue(field_id=month.field_id, value=value),))
+        # Only the partition is left to tell.
+        bench.files[file.path] = replace(file, statistics=())
+
+    january = bench.scan(filter="day < '2024-01-31'")
+    unknown = bench.scan(filter=col("day").is_null())
+
+    assert (january.count(), january.explain().pruned_by_partition) == (5, 2)
+    assert (unknown.count(), unknown.explain().pruned_by_partition) == (5, 2)
+    assert ids_of(january) == [0, 1, 2, 3, 4]
+
+
+def test_one_column_is_read_when_one_is_asked_for(two_levels: TableBench) -> None:
+    whole = two_levels.scan().explain().byte_count
+    amounts = two_levels.scan(columns=["amount"]).explain().byte_count
+
+    assert 0 < amounts < whole / 2
+
+
+# Counting
+
+
+def test_counting_without_a_filter_reads_the_manifest_alone() -> None:
+    bench = TableBench()
+    bench.add(numbered(range(100)), dead=[1, 2])
+
+    assert bench.scan().count() == 98
+    assert bench.scan(limit=5).count() == 5
+    assert bench.opened == []
+
+
+def test_counting_a_key_range_reads_no_rows(two_levels: TableBench) -> None:
+    for file in two_levels.files.values():
+        assert two_levels.open_files.reader(file).key_index.is_exact
+        two_levels.open_files.groups.clear()
+
+    assert two_levels.scan(key_range=(0, 10)).count() == 9
+    assert two_levels.open_files.groups.byte_count == 0
+
+
+# Evolution
+
+
+@every_format
+def test_files_of_an_older_schema_are_given_in_the_present_one(file_format: FileFormat) -> None:
+    bench = TableBench()
+    bench.add(numbered(range(20)), file_format=file_format)
+    old = bench.schema
+    renamed = tuple(
+        replace(column, name="title") if column.name == "name" else column
+        for column in old.columns
+        if column.name != "day"
+    )
+    added = Column(field_id=9, name="note", type=pa.string(), nullable=True, initial_default="none")
+    bench.evolve(replace(old, schema_id=1, columns=(*renamed, added), last_field_id=9))
+    bench.put({"id": 50, "title": "t", "amount": 1.0, "note": "some"})
+
+    assert bench.rows(filter="id in (1, 50)", key_range=(None, None)) == [
+        {"id": 1, "title": "1", "amount": 0.25, "note": "none"},
+        {"id": 50, "title": "t", "amount": 1.0, "note": "some"},
+    ]
+    assert bench.scan(filter="note = 'none'").count() == 20
+    assert bench.scan(filter="note = 'none'", columns=["note"]).to_arrow().num_rows == 20
+    assert bench.rows(filter="title = '3'", columns=["note", "id"]) == [{"note": "none", "id": 3}]
+    assert bench.scan(filter="note = 'some'").explain().pruned_by_statistics == 1
+
+
+# Care for files
+
+
+def test_files_are_pinned_while_a_run_lasts_and_not_longer(two_levels: TableBench) -> None:
+    pins = 0
+    checks = 0
+
+    class Lease:
+        def check(self) -> None:
+            nonlocal checks
+            checks += 1
+            assert pins == 1
+
+    @contextmanager
+    def pin() -> Iterator[Lease]:
+        nonlocal pins
+        pins += 1
+        try:
+            yield Lease()
+        finally:
+            pins -= 1
+
+    scan = two_levels.scan(pin=pin)
+    batches = scan.to_batches()
+    assert pins == 0
+
+    next(batches)
+    assert pins == 1
+    assert checks > 0
+    batches.close()  # type: ignore[attr-defined]  # it is a generator
+    assert pins == 0
+
+    assert scan.count() == 300
+    assert scan.to_arrow().num_rows == 300
+    assert pins == 0
+
+
+def test_a_closed_table_ends_a_run(two_levels: TableBench) -> None:
+    is_closed = False
+
+    def check() -> None:
+        if is_closed:
+            raise Closed("the table was closed")
+
+    batches = two_levels.scan(check=check, limit=200).to_batches()
+    next(batches)
+    is_closed = True
+
+    with pytest.raises(Closed):
+        list(batches)
+
+
+# Explaining
+
+
+def test_an_explanation_is_a_text_and_its_facts(two_levels: TableBench) -> None:
+    scan = two_levels.scan(
+        filter="id >= 100 and amount > 5", columns=["id"], key_range=(None, 250), limit=7
+    )
+
+    explained = scan.explain()
+
+    assert two_levels.opened == []
+    assert explained.files_total == 3
+    assert explained.files_read == 2 + 1
+    assert explained.order == "ascending"
+    assert explained.groups_read is None
+    assert "filter     id >= 100 and amount > 5" in str(explained)
+    assert "at most 7 rows" in str(explained)
+    assert "3 of 3" in str(explained)
+    assert "<pre>" in scan._repr_html_()
+    assert "id &gt;= 100" in scan._repr_html_()
+    assert "version=3" in repr(scan)

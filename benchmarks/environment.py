@@ -24,6 +24,7 @@ _LIBRARIES: Final = (
     "obstore",
     "moto",
     "rocksdict",
+    "lmdb",
     "duckdb",
 )
 _UNKNOWN: Final = "unknown"

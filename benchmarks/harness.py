@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from random import Random
+from statistics import median
 from types import TracebackType
 from typing import Final, Self
 
@@ -37,12 +38,19 @@ from benchmarks.result_file import (
     RoundRecord,
     WorkloadRecord,
     compare_candidates,
+    compare_with_time,
+    pace_of,
     summarize_candidate,
 )
 
 SEED: Final = 20_261
 ROUNDS_MIN: Final = 3
 _PERCENTILES: Final = (50, 95, 99)
+
+BEST_PEER: Final = "best peer"
+"""In the place of a candidate's name: the peer with the best median, known when all have run."""
+FIXED_TIME: Final = "fixed time"
+"""In the place of a candidate's name: a time that the design sets."""
 
 
 class BadTrial(Exception):
@@ -152,6 +160,10 @@ class Ratio:
     target: float | None = None
     """What the design asks for, at least."""
     by: Pace = Pace.RATE
+    among: Sequence[str] = ()
+    """With BEST_PEER: who counts; every peer when empty."""
+    seconds: float | None = None
+    """With FIXED_TIME: how long a row may take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,12 +181,19 @@ class Workload:
     uses_disk: bool = True
     rounds_factor: int = 1
     """Rounds for each one asked for: a restless disk is met with many short ones."""
+    rounds_max: int | None = None
+    """Never more rounds than this: what takes long, and what a clock does not decide."""
     release: Callable[[], None] = lambda: None
     """Called once when the run is over, however it ended: ends the processes of the candidates."""
 
     def __post_init__(self) -> None:
         names = [candidate.name for candidate in self.candidates]
-        compared = {name for ratio in self.ratios for name in (ratio.of, ratio.to)}
+        compared = {
+            name
+            for ratio in self.ratios
+            for name in (ratio.of, ratio.to, *ratio.among)
+            if name not in {BEST_PEER, FIXED_TIME}
+        }
         if len(set(names)) != len(names) or not compared <= set(names):
             raise ValueError(f"{self.name}: candidates {names} do not fit the ratios {compared}")
 
@@ -246,6 +265,7 @@ def run_workload(
     progress: Progress,
     settle: Settle = os.sync,
     seed: int = SEED,
+    rounds_min: int = ROUNDS_MIN,
 ) -> WorkloadRecord:
     """Run every round of a workload inside `directory`; raises BadTrial for a wrong answer.
 
@@ -253,14 +273,14 @@ def run_workload(
     workload is released at the end, so it runs once.
     """
     try:
-        if rounds < ROUNDS_MIN:
-            raise ValueError(f"{rounds} rounds say nothing about the spread; use {ROUNDS_MIN}+")
+        if rounds < rounds_min:
+            raise ValueError(f"{rounds} rounds say nothing about the spread; use {rounds_min}+")
         # The sample is millions of objects: the collector would walk them in every timed part.
         gc.collect()
         gc.freeze()
         measured = _run_rounds(
             workload,
-            round_count=rounds * workload.rounds_factor,
+            round_count=_round_count(workload, rounds),
             directory=directory / "trial",
             progress=progress,
             settle=settle,
@@ -318,12 +338,33 @@ def _run_rounds(
     return measured
 
 
+def _round_count(workload: Workload, rounds: int) -> int:
+    count = rounds * workload.rounds_factor
+    return count if workload.rounds_max is None else min(count, workload.rounds_max)
+
+
 def _compare(ratios: Sequence[Ratio], candidates: Sequence[CandidateRecord]) -> list[RatioRecord]:
     by_name = {candidate["name"]: candidate for candidate in candidates}
-    return [
-        compare_candidates(by_name[ratio.of], by_name[ratio.to], target=ratio.target, by=ratio.by)
-        for ratio in ratios
-    ]
+    compared = []
+    for ratio in ratios:
+        of = by_name[ratio.of]
+        if ratio.seconds is not None:
+            compared.append(compare_with_time(of, ratio.seconds))
+            continue
+        to = _best_peer(ratio, candidates) if ratio.to == BEST_PEER else by_name[ratio.to]
+        record = compare_candidates(of, to, target=ratio.target, by=ratio.by)
+        if ratio.to == BEST_PEER:
+            record["to"] = f"{to['name']} ({BEST_PEER})"
+        compared.append(record)
+    return compared
+
+
+def _best_peer(ratio: Ratio, candidates: Sequence[CandidateRecord]) -> CandidateRecord:
+    peers = [one for one in candidates if one["kind"] == Kind.PEER]
+    return max(
+        (one for one in peers if not ratio.among or one["name"] in ratio.among),
+        key=lambda one: median(pace_of(measured, ratio.by) for measured in one["rounds"]),
+    )
 
 
 def _run_trial(workload: str, candidate: Candidate, directory: Path) -> RoundRecord:

@@ -49,13 +49,13 @@ class _Contest:
         shares = [self.rows[thread :: self.threads] for thread in range(self.threads)]
         if self.threads == 1:
             with stopwatch:
-                latencies = [_write_for(self.seconds, shares[0], write_row)]
+                latencies = [write_for(self.seconds, shares[0], write_row)]
             return _Written(shares, latencies)
         barrier = Barrier(self.threads + 1)
 
         def write_share(share: Sequence[Row]) -> list[int]:
             barrier.wait(_BARRIER_SECONDS)
-            return _write_for(self.seconds, share, write_row)
+            return write_for(self.seconds, share, write_row)
 
         with ThreadPoolExecutor(self.threads) as pool:
             running = [pool.submit(write_share, share) for share in shares]
@@ -188,7 +188,7 @@ def _sync_bare(directory: Path, stopwatch: Stopwatch, contest: _Contest) -> Outc
     return _outcome(written, answer=file.close(), expected=expected)
 
 
-def _write_for(seconds: float, rows: Sequence[Row], write_row: WriteRow) -> list[int]:
+def write_for(seconds: float, rows: Sequence[Row], write_row: WriteRow) -> list[int]:
     """Write row after row until the time is up; gives how long each took."""
     now = time.perf_counter_ns
     latencies: list[int] = []

@@ -24,6 +24,7 @@ from benchmarks.result_file import (
 )
 
 _COLORS: Final = {Kind.NEVE: "#1f6feb", Kind.PEER: "#c4822e", Kind.LIMIT: "#9aa4af"}
+_TITLES: Final = {"log": "Log, key encoding and manifest", "table": "Table engine"}
 _NONE: Final = "–"
 _RATIO_TITLES: Final = ("ratio", "median", "rounds", "by CPU", "target", "")
 _LINEAR_REACH: Final = 60
@@ -64,7 +65,7 @@ def terminal_table(workload: WorkloadRecord) -> str:
 
 
 def _page(run: RunRecord, *, json_name: str, plot_name: str) -> str:
-    title = f"Log, key encoding and manifest{', quick run' if run['quick'] else ''}"
+    title = f"{_TITLES[run.get('suite', 'log')]}{', quick run' if run['quick'] else ''}"
     sections = [
         f"# {title}, {run['date']}",
         f"Made by `{run['command']}` from [{json_name}]({json_name}); do not edit.",
@@ -190,7 +191,8 @@ def _ratio_cells(ratio: RatioRecord) -> tuple[str, ...]:
     target, verdict = _NONE, ""
     if ratio["target"] is not None:
         target = f"≥ {ratio['target']:g}"
-        verdict = "met" if ratio["is_met"] else "**missed**"
+        missed = 1 - spread["median"] / ratio["target"]
+        verdict = "met" if ratio["is_met"] else f"**missed** by {missed:.0%}"
     return (
         _ratio_name(ratio),
         f"{spread['median']:.2f}",
@@ -203,7 +205,7 @@ def _ratio_cells(ratio: RatioRecord) -> tuple[str, ...]:
 
 def _ratio_text(ratio: RatioRecord) -> str:
     _, middle, around, by_cpu, target, verdict = _ratio_cells(ratio)
-    aim = f", target {target}: {verdict.strip('*')}" if verdict else ""
+    aim = f", target {target}: {verdict.replace('*', '')}" if verdict else ""
     return f"{middle} ({around}), by CPU {by_cpu}{aim}"
 
 

@@ -1,7 +1,7 @@
 """The JSON file of one run: everything a page or a later comparison needs.
 
     run
-    ├── format, date, command, seed, rounds, quick, seconds
+    ├── format, suite, date, command, seed, rounds, quick, seconds
     ├── environment       machine, versions, commit; never a path or a host name
     ├── load_before, load_after
     └── workloads[]
@@ -18,9 +18,11 @@ from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from statistics import median
-from typing import Final, TypedDict, cast
+from typing import Final, NotRequired, TypedDict, cast
 
 FORMAT: Final = 1
+# What took no CPU time that a clock could see took this much at most.
+_CPU_SECONDS_MIN: Final = 1e-6
 
 
 class Pace(StrEnum):
@@ -29,6 +31,8 @@ class Pace(StrEnum):
     RATE = "rate"
     MEDIAN_CALL = "median call"
     """The median latency: a disk that stalls now and then does not change it."""
+    MEGABYTES = "megabytes"
+    """The fact of that name: less is better, as with time."""
 
 
 class Spread(TypedDict):
@@ -118,6 +122,7 @@ class RunRecord(TypedDict):
     """One run of the benchmarks."""
 
     format: int
+    suite: NotRequired[str]
     date: str
     command: str
     seed: int
@@ -172,15 +177,54 @@ def compare_candidates(
 ) -> RatioRecord:
     """Divide round by round: what disturbs a machine disturbs neighbours alike."""
     pairs = list(zip(of["rounds"], to["rounds"], strict=True))
-    ratios = [_pace(mine, by) / _pace(theirs, by) for mine, theirs in pairs]
-    cpu_ratios = [
-        (mine["rows"] / mine["cpu_seconds"]) / (theirs["rows"] / theirs["cpu_seconds"])
-        for mine, theirs in pairs
-    ]
+    return _ratio_record(
+        of["name"],
+        to["name"],
+        ratios=[pace_of(mine, by) / pace_of(theirs, by) for mine, theirs in pairs],
+        cpu_ratios=[_cpu_pace(mine) / _cpu_pace(theirs) for mine, theirs in pairs],
+        target=target,
+        by=by,
+    )
+
+
+def compare_with_time(of: CandidateRecord, seconds: float) -> RatioRecord:
+    """Divide a time that a row may take by the time that it took; at least 1 is asked for."""
+    return _ratio_record(
+        of["name"],
+        f"{seconds * 1e3:g} ms",
+        ratios=[seconds * pace_of(mine, Pace.RATE) for mine in of["rounds"]],
+        cpu_ratios=[seconds * _cpu_pace(mine) for mine in of["rounds"]],
+        target=1.0,
+        by=Pace.RATE,
+    )
+
+
+def pace_of(measured: RoundRecord, by: Pace) -> float:
+    """Give what is compared of one round; more is better."""
+    if by is Pace.MEDIAN_CALL:
+        return 1e6 / measured["latency_us"]["p50"]
+    if by is Pace.MEGABYTES:
+        return 1 / measured["facts"]["megabytes"]
+    return measured["rows"] / measured["wall_seconds"]
+
+
+def _cpu_pace(measured: RoundRecord) -> float:
+    return measured["rows"] / max(measured["cpu_seconds"], _CPU_SECONDS_MIN)
+
+
+def _ratio_record(
+    of: str,
+    to: str,
+    *,
+    ratios: list[float],
+    cpu_ratios: list[float],
+    target: float | None,
+    by: Pace,
+) -> RatioRecord:
     spread = spread_of(ratios)
     return RatioRecord(
-        of=of["name"],
-        to=to["name"],
+        of=of,
+        to=to,
         by=by,
         rounds=ratios,
         ratio=spread,
@@ -188,12 +232,6 @@ def compare_candidates(
         target=target,
         is_met=None if target is None else spread["median"] >= target,
     )
-
-
-def _pace(measured: RoundRecord, by: Pace) -> float:
-    if by is Pace.MEDIAN_CALL:
-        return 1e6 / measured["latency_us"]["p50"]
-    return measured["rows"] / measured["wall_seconds"]
 
 
 def write_run(run: RunRecord, path: Path) -> None:

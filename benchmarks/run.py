@@ -1,21 +1,26 @@
 """Entry of `make bench`: runs workloads beside their peers and writes what came out.
 
-    python -m benchmarks.run [--only NAME]... [--rounds N] [--quick] [--out DIR]
+    python -m benchmarks.run [--suite log|table] [--only NAME]... [--rounds N] [--quick] [--growth]
+                             [--out DIR]
 
-A whole run writes <date>-log.json, .md and .svg into benchmarks/results. A partial or a quick one
-prints its numbers, and writes files only where --out says: it must not replace a whole one.
-Everything is written below benchmarks/.scratch, which is removed afterwards. Peers that need an
-environment of their own get it on the first run that needs them, in .venv-peers; where it cannot be
-made, the run goes on without them and the page says so.
+A whole run of a suite writes <date>-<suite>.json, .md and .svg into benchmarks/results. A partial
+or a quick one prints its numbers, and writes files only where --out says: it must not replace a
+whole one. Everything is written below benchmarks/.scratch, which is removed afterwards. Peers that
+need an environment of their own get it on the first run that needs them, in .venv-peers; where it
+cannot be made, the run goes on without them and the page says so.
+
+Tables have NEVE_BENCH_ROWS rows, a million by default; --growth looks at ten times as many too.
 """
 
 import argparse
+import os
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -27,7 +32,7 @@ from benchmarks.harness import (
     SEED,
     BadTrial,
     BuildWorkload,
-    Scale,
+    Workload,
     run_workload,
 )
 from benchmarks.key_encoding import build_encode_keys
@@ -40,6 +45,8 @@ from benchmarks.peer_environment import PeerEnvironment
 from benchmarks.report import terminal_table, write_report
 from benchmarks.result_file import FORMAT, RunRecord, WorkloadRecord, write_run
 from benchmarks.start_up import build_start_up
+from benchmarks.table_session import TableSession
+from benchmarks.table_suite import FULL_ROWS, QUICK_ROWS, TABLE_WORKLOADS, table_scale
 
 WORKLOADS: Final[Mapping[str, BuildWorkload]] = {
     "append_rows": build_append_rows,
@@ -55,74 +62,95 @@ WORKLOADS: Final[Mapping[str, BuildWorkload]] = {
     "manifest_open": build_manifest_open,
 }
 
+SUITES: Final[Mapping[str, Sequence[str]]] = {
+    "log": tuple(WORKLOADS),
+    "table": tuple(TABLE_WORKLOADS),
+}
+
 _HERE: Final = Path(__file__).parent
 _SCRATCH: Final = _HERE / ".scratch"
 _RESULTS: Final = _HERE / "results"
 _ROUNDS: Final = 5
-_WITH_PEERS: Final = frozenset({"manifest_commits"})
+_WITH_PEERS: Final = frozenset({"manifest_commits", *TABLE_WORKLOADS})
+_ROWS_MIN: Final = 10_000
+
+BuildHere = Callable[[Path], Workload]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the arguments ask for; gives the exit code."""
     options = _parse(arguments)
-    names = options.only or list(WORKLOADS)
-    is_whole = not options.quick and set(names) == set(WORKLOADS)
-    try:
-        run = _run(names, rounds=options.rounds, quick=options.quick)
-    except BadTrial as error:
-        print(f"stopped: {error}", file=sys.stderr)
-        return 1
-    out: Path | None = options.out or (_RESULTS if is_whole else None)
+    for suite, members in SUITES.items():
+        names = [name for name in members if not options.only or name in options.only]
+        if not names or options.suite not in {None, suite}:
+            continue
+        try:
+            run = _run(suite, names, options)
+        except BadTrial as error:
+            print(f"stopped: {error}", file=sys.stderr)
+            return 1
+        _write(run, is_whole=not options.quick and len(names) == len(members), out=options.out)
+    return 0
+
+
+def _write(run: RunRecord, *, is_whole: bool, out: Path | None) -> None:
+    out = out or (_RESULTS if is_whole else None)
     if out is None:
         print("nothing was written: give --out DIR to keep a partial or quick run")
-        return 0
-    json_path = out / f"{run['date']}-log{'-quick' if options.quick else ''}.json"
+        return
+    json_path = out / f"{run['date']}-{run['suite']}{'-quick' if run['quick'] else ''}.json"
     write_run(run, json_path)
     for path in (json_path, *write_report(json_path)):
         print(f"wrote {path}")
-    return 0
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
+    every = [name for members in SUITES.values() for name in members]
+    parser.add_argument("--suite", choices=list(SUITES), help="run only this one")
     parser.add_argument(
         "--only",
         action="append",
-        choices=list(WORKLOADS),
+        choices=every,
         metavar="NAME",
-        help=f"one of {', '.join(WORKLOADS)}; may be repeated",
+        help=f"one of {', '.join(every)}; may be repeated",
     )
-    parser.add_argument("--rounds", type=int, default=_ROUNDS, help=f"{ROUNDS_MIN} or more")
-    parser.add_argument("--quick", action="store_true", help="small samples, to try things out")
+    parser.add_argument("--rounds", type=int, help=f"{ROUNDS_MIN} or more; by default {_ROUNDS}")
+    parser.add_argument(
+        "--quick", action="store_true", help="small samples and one round, to try things out"
+    )
+    parser.add_argument("--growth", action="store_true", help="tables of ten times the rows too")
     parser.add_argument("--out", type=Path, help="directory for the result files")
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     options = parser.parse_args(arguments)
-    if options.rounds < ROUNDS_MIN:
-        parser.error(f"--rounds {options.rounds} says nothing about the spread: use {ROUNDS_MIN}+")
+    rounds_min = 1 if options.quick else ROUNDS_MIN
+    if options.rounds is None:
+        options.rounds = rounds_min if options.quick else _ROUNDS
+    if options.rounds < rounds_min:
+        parser.error(f"--rounds {options.rounds} says nothing about the spread: use {rounds_min}+")
     return options
 
 
-def _run(names: Sequence[str], *, rounds: int, quick: bool) -> RunRecord:
+def _run(suite: str, names: Sequence[str], options: argparse.Namespace) -> RunRecord:
+    rounds, quick = options.rounds, options.quick
     _SCRATCH.mkdir(exist_ok=True)
     began_at = time.perf_counter()
     date = datetime.now(UTC).date().isoformat()
     environment = describe_environment(_SCRATCH)
     load_before = load_averages()
     print(f"files on {environment['file_system']}, load {load_before[0]:.2f}, {rounds} rounds")
-    scale = QUICK if quick else FULL
     if not _WITH_PEERS.isdisjoint(names):
         PeerEnvironment().prepare(print)
-    try:
-        workloads = [_run_one(name, scale, rounds=rounds) for name in names]
-    finally:
+    with ExitStack() as ending:
         # Another run may be using it; the last one removes it.
-        with suppress(OSError):
-            _SCRATCH.rmdir()
-    options = "".join(f" --only {name}" for name in names) if len(names) < len(WORKLOADS) else ""
+        ending.callback(_remove_scratch)
+        builders = _builders(suite, ending, quick=quick, growth=options.growth)
+        workloads = [_run_one(name, builders[name], rounds=rounds) for name in names]
     return RunRecord(
         format=FORMAT,
+        suite=suite,
         date=date,
-        command=f"python -m benchmarks.run --rounds {rounds}{' --quick' if quick else ''}{options}",
+        command=_command(suite, names, options),
         seed=SEED,
         rounds=rounds,
         quick=quick,
@@ -134,13 +162,48 @@ def _run(names: Sequence[str], *, rounds: int, quick: bool) -> RunRecord:
     )
 
 
-def _run_one(name: str, scale: Scale, *, rounds: int) -> WorkloadRecord:
+def _command(suite: str, names: Sequence[str], options: argparse.Namespace) -> str:
+    parts = [f"python -m benchmarks.run --suite {suite} --rounds {options.rounds}"]
+    parts += [f"--{flag}" for flag in ("quick", "growth") if getattr(options, flag)]
+    if len(names) < len(SUITES[suite]):
+        parts += [f"--only {name}" for name in names]
+    return " ".join(parts)
+
+
+def _builders(
+    suite: str, ending: ExitStack, *, quick: bool, growth: bool
+) -> Mapping[str, BuildHere]:
+    """Give what makes each workload in a directory; what they share ends with the stack."""
+    if suite == "log":
+        scale = QUICK if quick else FULL
+        return {name: partial(build, scale) for name, build in WORKLOADS.items()}
+    rows = int(os.environ.get("NEVE_BENCH_ROWS") or (QUICK_ROWS if quick else FULL_ROWS))
+    if rows < _ROWS_MIN:
+        raise SystemExit(f"NEVE_BENCH_ROWS={rows} is less than a batch: use {_ROWS_MIN}+")
+    place = Path(ending.enter_context(tempfile.TemporaryDirectory(dir=_SCRATCH)))
+    session = TableSession(place / "tables", table_scale(rows, quick=quick, growth=growth))
+    ending.callback(session.close)
+    return {name: _ignoring_place(build, session) for name, build in TABLE_WORKLOADS.items()}
+
+
+def _ignoring_place(build: Callable[[TableSession], Workload], session: TableSession) -> BuildHere:
+    return lambda _directory: build(session)
+
+
+def _remove_scratch() -> None:
+    with suppress(OSError):
+        _SCRATCH.rmdir()
+
+
+def _run_one(name: str, build: BuildHere, *, rounds: int) -> WorkloadRecord:
     print(f"{name}: preparing", flush=True)
     began_at = time.perf_counter()
     with tempfile.TemporaryDirectory(dir=_SCRATCH) as scratch:
         directory = Path(scratch)
-        workload = WORKLOADS[name](scale, directory)
-        record = run_workload(workload, rounds=rounds, directory=directory, progress=_show)
+        workload = build(directory)
+        record = run_workload(
+            workload, rounds=rounds, directory=directory, progress=_show, rounds_min=1
+        )
     _show("")
     print(f"{name}: {time.perf_counter() - began_at:.0f} s")
     print(terminal_table(record), flush=True)

@@ -33,11 +33,14 @@ from benchmarks.peers.table_rows import (
 )
 
 KEY_COUNT: Final = 20_000
+SMALL_SHARE: Final = 10
+"""Slow stores hold one row in this many."""
 ROW_BYTES: Final = 8 + 20 + 8 + 4 + 100
 _DIGITS: Final = np.frombuffer(b"0123456789abcdef", np.uint8)
 _PAYLOAD_BYTES: Final = 100
 _NAME_LENGTHS: Final = (12, 29)
 _UPDATED: Final = 10
+_STRIDE: Final = 999_983
 
 
 def make_rows(ids: npt.NDArray[np.int64], generator: np.random.Generator) -> pa.Table:
@@ -60,7 +63,9 @@ def make_rows(ids: npt.NDArray[np.int64], generator: np.random.Generator) -> pa.
     )
 
 
-def _texts(kind: pa.DataType, ends: npt.NDArray[np.int32], content: npt.NDArray[np.uint8]) -> pa.Array:
+def _texts(
+    kind: pa.DataType, ends: npt.NDArray[np.int32], content: npt.NDArray[np.uint8]
+) -> pa.Array:
     buffers = [None, pa.py_buffer(ends), pa.py_buffer(content)]
     return pa.Array.from_buffers(kind, len(ends) - 1, buffers)
 
@@ -77,7 +82,9 @@ class TableSample:
         generator = np.random.default_rng(SEED)
         ids = generator.permutation(rows).astype(np.int64) * 2
         updated = generator.choice(ids, max(rows // _UPDATED, 1), replace=False)
-        keys = generator.choice(ids, min(KEY_COUNT, rows), replace=False)
+        # From the first rows, which stores that hold only some of them have too; ids are in no order.
+        first = ids[: max(rows // SMALL_SHARE, 1)]
+        keys = generator.choice(first, min(KEY_COUNT, len(first)), replace=False)
         directory.mkdir()
         write_rows(directory / BASE, make_rows(ids, generator))
         write_rows(directory / UPDATES, make_rows(updated, generator))
@@ -138,3 +145,25 @@ def between(rows: pa.Table, first: int, end: int) -> pa.Table:
 def score_sum(rows: pa.Table) -> str:
     """Give the sum of the scores, as it is compared."""
     return shown_sum(float(pc.sum(rows.column("score")).as_py()))
+
+
+def grown_rows(start: int, stop: int, *, rows: int) -> pa.Table:
+    """Give some rows of a table that is too large to be made at once: ids in no order."""
+    places = np.arange(start, stop, dtype=np.int64)
+    # A prime that divides no size in use visits every id once, far from the one before.
+    ids = places * _STRIDE % rows * 2
+    return make_rows(ids, np.random.default_rng((SEED, start)))
+
+
+def grown_total(rows: int, *, batch_rows: int) -> str:
+    """Give what a scan of a grown table must add up to."""
+    visits = 0
+    for start in range(0, rows, batch_rows):
+        made = grown_rows(start, min(start + batch_rows, rows), rows=rows)
+        visits += int(pc.sum(made.column("visits")).as_py())
+    return shown_total(rows, rows * (rows - 1), visits)
+
+
+def shown_total(rows: int, ids: int, visits: int) -> str:
+    """Give what is compared of a grown table: rows, sum of ids, sum of visits."""
+    return f"{rows} rows, ids {ids}, visits {visits}"

@@ -110,7 +110,13 @@ class TableCalls:
     # Writing
 
     def put(
-        self, directory: str, kind: str, sample: str, rows: int, seconds: float, threads: int,
+        self,
+        directory: str,
+        kind: str,
+        sample: str,
+        rows: int,
+        seconds: float,
+        threads: int,
         synced: bool,
     ) -> Reply:
         """Write single rows from threads until the time is up or the rows are."""
@@ -143,21 +149,23 @@ class TableCalls:
         )
 
     def upsert(
-        self, directory: str, kind: str, sample: str, rows: int, batch_rows: int, settle: bool
-    ) -> Reply:
-        """Write batches, each durable before the next; settle them too if asked to."""
+        self, directory: str, kind: str, sample: str, rows: int, batch_rows: int
+    ) -> tuple[Reply, Reply]:
+        """Write batches, each durable before the next, then settle them; gives both times."""
         store = self._kinds[kind](Path(directory))
         batches = _batches(read_rows(Path(sample, BASE)).slice(0, rows), batch_rows)
-        with PartTimer() as timer:
-            latencies = _timed_each(batches, store.upsert)
-            if settle:
-                store.settle()
+        with PartTimer() as settled:
+            with PartTimer() as durable:
+                latencies = _timed_each(batches, store.upsert)
+            store.settle()
         store.close()
-        return _reply(timer, rows, latencies, self._read_back(directory, kind))
+        answer = self._read_back(directory, kind)
+        return (
+            _reply(durable, rows, latencies, answer),
+            _reply(settled, rows, [], answer),
+        )
 
-    def delete(
-        self, directory: str, kind: str, sample: str, count: int, batch_rows: int
-    ) -> Reply:
+    def delete(self, directory: str, kind: str, sample: str, count: int, batch_rows: int) -> Reply:
         """Delete the first of the updated keys in batches, each durable before the next."""
         store = self._kinds[kind](Path(directory))
         keys = read_rows(Path(sample, UPDATES)).column("id").combine_chunks()
@@ -177,9 +185,7 @@ class TableCalls:
         store = self._kinds[kind](Path(directory))
         rows = store.scan()
         store.close()
-        return _reply(
-            timer, rows.num_rows, [], digest(rows), facts={"megabytes": taken / 1e6}
-        )
+        return _reply(timer, rows.num_rows, [], digest(rows), facts={"megabytes": taken / 1e6})
 
     # Reading
 

@@ -1,6 +1,7 @@
 """neve's part in the table benchmarks: a table of a catalog, through the calls that users have."""
 
 from collections.abc import Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Final, cast
 
@@ -15,6 +16,7 @@ from benchmarks.peers.table_store import TableStore
 
 _NAME: Final = "bench.rows"
 _NO_CACHE: Final = 1
+_NO_KEY: Final = -1
 
 
 class NeveStore(TableStore):
@@ -35,6 +37,8 @@ class NeveStore(TableStore):
             self.table = self._lake.create_table(
                 _NAME, schema=SCHEMA, primary_key=["id"], options=options
             )
+        # A table is opened when it is first used.
+        self.table.get(_NO_KEY)
         self.put = self.table.put  # type: ignore[assignment,method-assign]
         self.get = self.table.get  # type: ignore[assignment,method-assign]
 
@@ -115,7 +119,7 @@ class UnflushedNeveStore(NeveStore):
 
 if __name__ == "__main__":
     serve_store(
-        f"neve {neve.__version__}",
+        f"neve {metadata.version('neve')}",
         {
             "plain": NeveStore,
             "uncached": UncachedNeveStore,

@@ -52,23 +52,22 @@ def row_tuples(rows: pa.Table) -> list[Row]:
 def rows_of_tuples(rows: Sequence[Row]) -> pa.Table:
     """Give tuples as a table."""
     columns = list(zip(*rows, strict=True)) or [()] * len(SCHEMA)
-    arrays = [
-        pa.array(values, field.type) for values, field in zip(columns, SCHEMA, strict=True)
-    ]
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, SCHEMA, strict=True)]
     return pa.table(arrays, schema=SCHEMA)
 
 
 def digest(rows: pa.Table, *, in_order: bool = False) -> str:
     """Give a digest of the values; rows are sorted by id unless their order counts."""
+    rows = pa.table(
+        [rows.column(field.name).cast(field.type) for field in SCHEMA], names=SCHEMA.names
+    )
     if not in_order:
         rows = rows.take(pc.sort_indices(rows, sort_keys=[("id", "ascending")]))
     found = hashlib.sha256(str(rows.num_rows).encode())
-    for field in SCHEMA:
-        column = rows.column(field.name)
-        if column.null_count:
-            raise ValueError(f"{column.null_count} values of {field.name} are missing")
-        values = column.cast(field.type)
-        if _has_lengths(field.type):
+    for name, values in zip(SCHEMA.names, rows.columns, strict=True):
+        if values.null_count:
+            raise ValueError(f"{values.null_count} values of {name} are missing")
+        if _has_lengths(values.type):
             _add_values(found, pc.binary_length(values))
         _add_values(found, values)
     return found.hexdigest()

@@ -23,6 +23,7 @@ from neve.sstable.data_file_writer import WrittenFile
 from neve.storage.disk import Disk
 from neve.storage.local_store import LocalStore
 from neve.testing.clean_reader import CleanReader
+from neve.testing.disk_calls import DiskCall, HookedDisk
 from neve.testing.model_table import Key, ModelTable, Row, Rows
 from neve.testing.simulated_clock import SeededIds, SimulatedClock
 
@@ -44,6 +45,38 @@ OPTIONS: Final = TableOptions(
 
 class Violation(AssertionError):
     """What a table must never show."""
+
+
+class ProcessKilled(BaseException):
+    """The process is gone; not an Exception, so that no code under test handles it."""
+
+
+class MortalDisk(HookedDisk):
+    """A disk whose process can be killed between two calls; the kernel then closes its files.
+
+    What was written stays visible to the next process, synced or not.
+    """
+
+    def __init__(self, inner: Disk) -> None:
+        super().__init__(inner)
+        self._calls_left: int | None = None
+
+    def kill_in(self, calls: int) -> None:
+        """Kill the process before the call of this number from now on, counted from 1."""
+        self._calls_left = calls
+
+    def revive(self) -> None:
+        """Begin the next process."""
+        for handle in list(self._paths):
+            self._inner.close(handle)
+        self._paths.clear()
+        self._calls_left = None
+
+    def before(self, call: DiskCall) -> None:
+        if self._calls_left is not None:
+            self._calls_left -= 1
+            if self._calls_left <= 0:
+                raise ProcessKilled(call)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +289,17 @@ class World:
             raise Violation(f"versions {sorted(pinned)} are gone in spite of their tags")
         self.model.expire(missing)
 
+    def check_found(self) -> None:
+        """Open what a dead process left: acknowledged rows, and the step under way or not."""
+        table = self.open()
+        found = rows_by_key(table.get_many(self.every_key()), self.shape)
+        if self.pending is not None and found == self.pending:
+            self.settle(found)
+        else:
+            expect(found, self.model.rows, "recovered")
+        self.check_versions()
+        self.pending, self.is_expiring = None, False
+
     def _find_state(self, rows: Rows, number: int) -> int:
         for place in range(self.newest_state, len(self.states)):
             if self.states[place] == rows:
@@ -435,6 +479,31 @@ def reopen(world: World, _rng: Random) -> None:
     world.open()
 
 
+def killed(world: World, rng: Random) -> None:
+    """Kill the process in some step, and go on with what it left."""
+    step = rng.choices(list(MORTAL), list(MORTAL.values()))[0]
+    _kill_in(world, rng, step, calls=rng.choice((rng.randint(1, 4), rng.randint(1, 60))))
+
+
+def killed_in_put(world: World, rng: Random) -> None:
+    """Kill the process between the write of a row and its sync."""
+    _kill_in(world, rng, put, calls=2)
+
+
+def _kill_in(world: World, rng: Random, step: "Step", *, calls: int) -> None:
+    disk = world.disk
+    assert isinstance(disk, MortalDisk)
+    disk.kill_in(calls)
+    try:
+        step(world, rng)
+    except ProcessKilled:
+        world.abandon()
+        disk.revive()
+        world.check_found()
+    else:
+        disk.kill_in(1 << 60)
+
+
 Step = Callable[[World, Random], None]
 
 WRITES: Final[Mapping[Step, int]] = {
@@ -458,7 +527,9 @@ WORK: Final[Mapping[Step, int]] = {
     collect_garbage: 2,
     reopen: 1,
 }
-STEPS: Final[Mapping[Step, int]] = {**WRITES, **WORK}
+MORTAL: Final[Mapping[Step, int]] = {**WRITES, **WORK}
+"""What a process may be killed in."""
+STEPS: Final[Mapping[Step, int]] = {**MORTAL, killed: 3}
 
 
 def drawn_steps(rng: Random, count: int) -> list[Step]:

@@ -100,7 +100,7 @@ def say(line: str) -> None:
 
 def nursery() -> None:
     """Fork a writer for each line of standard input, and say when it is gone."""
-    # What is imported before a fork is there in every writer; Arrow looks for pandas when first used.
+    # What is imported before a fork is there in every writer.
     neve.open("memory://warm").create_namespace("warm")
     pa.array([b""])
     for line in sys.stdin:

@@ -13,13 +13,13 @@ from tests.conftest import Record
 from tests.crash.engine_cuts import (
     Cuts,
     WatchedDisk,
-    check_found,
     left_to_die,
     live,
     new_world,
 )
 from tests.crash.engine_world import (
     SHAPES,
+    MortalDisk,
     Step,
     collect_garbage,
     compact_full,
@@ -56,6 +56,7 @@ def cut_life(seed: int, *, every: int, first: tuple[Step, ...], steps: int) -> C
         cuts = Cuts(world, disk, seed=seed, choices=CHOICES_PER_CUT, every=every)
         watched.look = cuts.look
         live(world, seed, steps=steps, first=first)
+    cuts.verdict()
     return cuts
 
 
@@ -88,7 +89,7 @@ def test_a_power_cut_while_recovering_loses_nothing_either(scoreboard: Record) -
     for seed in gate.seeds():
         rng = Random(seed)
         disk = SimulatedDisk(seed)
-        with left_to_die(new_world(disk, seed)) as world:
+        with left_to_die(new_world(MortalDisk(disk), seed)) as world:
             live(world, seed, steps=10, first=(upsert, put))
             found = disk.after_power_cut(rng)
             watched = WatchedDisk(found)
@@ -96,7 +97,8 @@ def test_a_power_cut_while_recovering_loses_nothing_either(scoreboard: Record) -
         with left_to_die(heir):
             cuts = Cuts(heir, found, seed=seed, choices=6)
             watched.look = cuts.look
-            check_found(heir)
+            heir.check_found()
+        cuts.verdict()
         gate.cases += cuts.cases
 
     scoreboard(gate.line())
@@ -109,7 +111,7 @@ def test_two_lives_from_one_seed_make_the_same_calls(scoreboard: Record) -> None
         logs = []
         for _ in range(2):
             disk = SimulatedDisk(seed)
-            with left_to_die(new_world(disk, seed)) as world:
+            with left_to_die(new_world(MortalDisk(disk), seed)) as world:
                 live(world, seed, steps=25)
             logs.append(disk.log)
         gate.cases += 1

@@ -29,12 +29,7 @@ from tests.gates import Gate
 WAIT_SECONDS = 60
 WRITER = "from tests.crash.killed_writer import nursery; nursery()"
 SCHEMA = pa.schema(
-    [
-        pa.field("thread", pa.int32(), nullable=False),
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("stamp", pa.int64()),
-        pa.field("text", pa.string()),
-    ]
+    {"thread": pa.int32(), "id": pa.string(), "stamp": pa.int64(), "text": pa.string()}
 )
 
 

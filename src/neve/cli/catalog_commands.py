@@ -15,7 +15,7 @@ from rich.text import Text
 
 from neve.catalog.kv_catalog import KVCatalog
 from neve.cli.lake_options import on_a_lake, open_lake, pairs_of
-from neve.cli.output import JsonDocument, Page
+from neve.cli.output import JsonDocument, Page, write_json
 from neve.cli.shown_text import Json, counted, shown_text
 from neve.cli.table_words import history_lines, history_rows, table_json, table_lines
 from neve.errors import Corruption, InvalidArgument, NeveError
@@ -95,7 +95,7 @@ def create(
             properties=given,
         )
         if as_json:
-            _write_json(table_json(table))
+            write_json(table_json(catalog.load_table(name), 0))
         else:
             Page().line(f"made {shown_text(table.name)}, {table.table_id}")
 
@@ -109,20 +109,20 @@ def drop(
 ) -> None:
     """Drop a table, for good. Its files stay, unless --purge is given.
 
-    Files that a reader has a lease on are not deleted; `neve.open(...).recover()` in Python deletes
-    them once the lease has ended.
+    Files that a reader has a lease on are not deleted; `neve recover` deletes them once the lease
+    has ended.
     """
     with open_lake(lake, storage_options) as catalog:
         is_done = catalog.drop_table(name, purge=purge)
     if as_json:
-        _write_json({"dropped": name, "purged": purge and is_done})
+        write_json({"dropped": name, "purged": purge and is_done})
         return
     page = Page()
     if is_done:
         page.line(f"dropped {shown_text(name)}{' and deleted its files' if purge else ''}")
     else:
         page.line(f"dropped {shown_text(name)}; readers still hold its files")
-        page.line("once their leases have ended, neve.open(...).recover() in Python deletes them")
+        page.line("once their leases have ended, `neve recover` deletes them")
 
 
 @click.command()
@@ -136,7 +136,7 @@ def rename(
     with open_lake(lake, storage_options) as catalog:
         catalog.rename_table(old, new)
     if as_json:
-        _write_json({"old": old, "new": new})
+        write_json({"old": old, "new": new})
     else:
         Page().line(f"renamed {shown_text(old)} to {shown_text(new)}")
 
@@ -168,13 +168,14 @@ def tables(
 @click.argument("name")
 @on_a_lake
 def describe(*, name: str, lake: str, storage_options: tuple[str, ...], as_json: bool) -> None:
-    """Show the definition of a table: columns, key, partitions, properties."""
+    """Show what a table is: its files, columns, key, partitions, properties."""
     with open_lake(lake, storage_options) as catalog:
         table = catalog.load_table(name)
+        unflushed = _unflushed(catalog, name)
         if as_json:
-            _write_json(table_json(table))
+            write_json(table_json(table, unflushed))
         else:
-            Page().lines(table_lines(table))
+            Page().lines(table_lines(table, unflushed))
 
 
 @click.command()
@@ -191,6 +192,16 @@ def history(*, name: str, lake: str, storage_options: tuple[str, ...], as_json: 
             document.end()
         else:
             Page().lines(history_lines(table))
+
+
+def _unflushed(catalog: KVCatalog, name: str) -> int | None:
+    """Count the changes that are only in the log; None when it cannot be read."""
+    try:
+        with catalog.table(name, read_only=True) as table:
+            return table.stats().memtable_rows
+    except NeveError:
+        # The definition is shown all the same.
+        return None
 
 
 def _overview(catalog: KVCatalog, name: str) -> dict[str, Json]:
@@ -240,9 +251,3 @@ def _type_of(text: str) -> pa.DataType:
             f"there is no type {text!a}",
             hint=f"Did you mean {similar[0]}?" if similar else f"There are {', '.join(names)}",
         ) from error
-
-
-def _write_json(members: dict[str, Json]) -> None:
-    document = JsonDocument()
-    document.members(members)
-    document.end()

@@ -9,14 +9,16 @@ from typing import Final
 import click
 from rich.text import Text
 
+import neve
+from neve.catalog.kv_catalog import KVCatalog
 from neve.cli.demo_acts import ACTS, Act
-from neve.cli.demo_stage import Finding, Narrator, Stage
-from neve.cli.demo_table import DemoTable
+from neve.cli.demo_stage import Finding, Narrator, Stage, namespace_of
+from neve.cli.demo_table import ARROW_SCHEMA, KEY, DemoTable
 from neve.cli.fitted_text import wrapped
 from neve.cli.output import JsonDocument, Page
 from neve.errors import InvalidArgument, NotFound
+from neve.observability.metrics import Counters
 from neve.storage.clock import SystemClock, SystemIds
-from neve.storage.local_store import LocalStore
 
 _NUMBER_COLUMNS: Final = 12
 
@@ -37,13 +39,16 @@ def demo(*, lake: str | None, as_json: bool) -> None:
     page = None if as_json else Page()
     clock = SystemClock()
     began_at = clock.monotonic()
-    with _lake(lake) as root:
+    counters, run_id = Counters(), SystemIds().uuid().hex[:8]
+    with _lake(lake) as root, _opened(root, counters) as catalog:
         stage = Stage(
             root=root,
-            store=_opened(root),
+            lake=catalog,
+            orders=catalog.create_table(f"{namespace_of(run_id)}.orders", ARROW_SCHEMA, KEY),
+            counters=counters,
             clock=clock,
             table=DemoTable(),
-            run_id=SystemIds().uuid().hex[:8],
+            run_id=run_id,
             narrator=Narrator(page),
         )
         found = [(act, *_played(stage, number, act)) for number, act in enumerate(ACTS, start=1)]
@@ -67,9 +72,9 @@ def _lake(lake: str | None) -> Iterator[Path]:
         yield Path(directory)
 
 
-def _opened(root: Path) -> LocalStore:
+def _opened(root: Path, counters: Counters) -> KVCatalog:
     try:
-        return LocalStore(str(root))
+        return neve.open(root, recorder=counters)
     except NotFound as error:
         raise InvalidArgument(
             f"no directory can be made at {root}",
@@ -113,7 +118,7 @@ def _sum_up(
         _tell(page, f"{finding.value:,}", finding.words)
     _tell(page, f"{seconds:.1f}", "seconds in all")
     if lake is not None:
-        ending = Text(f"The files are in {lake}; try `neve inspect wal` on one of them")
+        ending = Text(f"The tables are kept: try `neve tables --lake {lake}`, `neve history`")
         page.lines(wrapped(ending, page.columns, indent=0))
 
 

@@ -1,26 +1,25 @@
 """The act in which a writer is killed: every acknowledged row must be there afterwards, none torn.
 
 1. Start a writer in a process of its own; it prints each row's number once it is acknowledged.
-2. Kill it with SIGKILL while it writes, and read what it still had printed.
-3. Take its lock, which the kernel freed; recover; compare row by row.
-4. Write on behind the recovered rows, close, and read everything again.
+2. While it lives, a second writer is refused.
+3. Kill it with SIGKILL while it writes, and read what it still had printed.
+4. Open the table for writing; its log is replayed. Compare row by row.
+5. Write on, flush, and read everything again.
 """
 
 import os
 import select
 import subprocess
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
-from neve.cli.demo_stage import Finding, Stage
+from neve.cli.demo_stage import Finding, Stage, check
+from neve.cli.demo_table import ARROW_SCHEMA, KEY
+from neve.cli.demo_writer import THREADS
 from neve.cli.shown_text import counted
-from neve.errors import Corruption, Unavailable
-from neve.model.write_batch import PutRow
-from neve.storage.table_paths import TablePaths
-from neve.wal.recovery_mode import ReplayReport
-from neve.wal.replay import Replay
-from neve.wal.write_ahead_log import WriteAheadLog
+from neve.errors import Fenced, Unavailable
 
 _ROWS_BEFORE_KILL: Final = 4_000
 _SECONDS_BEFORE_KILL: Final = 5.0
@@ -29,135 +28,109 @@ _ROWS_AFTERWARDS: Final = 100
 _READ_BYTES: Final = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
-class _Recovered:
-    """What recovery found."""
-
-    rows: dict[int, PutRow]
-    report: ReplayReport
-    seconds: float
-
-
 def crash(stage: Stage) -> tuple[Finding, ...]:
-    """Kill a writer, recover, and prove that nothing acknowledged is lost."""
-    paths = stage.paths("crash")
-    narrator = stage.narrator
-    acknowledged = _killed_writer(stage, paths)
+    """Kill a writer, reopen, and prove that nothing acknowledged is lost."""
+    narrator, name = stage.narrator, stage.name("crash")
+    stage.lake.create_table(name, ARROW_SCHEMA, KEY)
+    acknowledged = _killed_writer(stage, name)
     narrator.say(
         f"kill -9 in the middle of writing, {len(acknowledged):,} rows acknowledged so far"
     )
-    stage.store.lock(paths.lock).release()
-    narrator.found("the kernel freed its lock at once: no time-out, no stale lock file")
-    recovered = _recover(stage, paths)
-    lost = [sequence for sequence in acknowledged if sequence not in recovered.rows]
-    torn = _torn_rows(stage, acknowledged, recovered.rows)
-    if lost or torn:
-        raise Corruption(
+    with stage.timed() as seconds:
+        table = stage.lake.table(name)
+    with table:
+        narrator.found("the kernel freed its lock at once: no time-out, no stale lock file")
+        # One dict per row that was written: a few thousand.
+        rows = {row["id"]: row for row in table.scan().to_arrow().to_pylist()}
+        lost = acknowledged - rows.keys()
+        torn = [number for number, row in rows.items() if row != stage.table.row(number)]
+        check(
+            not lost and not torn,
             f"{len(lost)} acknowledged rows are lost and {len(torn)} are torn",
-            path=paths.wal,
-            hint="This must never happen: please report it with the lake",
         )
-    extra = len(recovered.rows) - len(acknowledged)
-    narrator.found(
-        f"all {len(acknowledged):,} acknowledged rows are there, bit for bit; lost 0, torn 0"
-    )
-    narrator.say(
-        f"{counted(extra, 'more row')} survived, durable but not yet acknowledged; recovery took "
-        f"{recovered.seconds * 1000:.0f} ms"
-    )
-    _write_on(stage, paths, recovered)
-    narrator.found(f"{_ROWS_AFTERWARDS} more rows written behind them, and everything read again")
+        narrator.found(
+            f"all {len(acknowledged):,} acknowledged rows are there, bit for bit; lost 0, torn 0"
+        )
+        extra = len(rows) - len(acknowledged)
+        check(extra <= THREADS, f"{extra} rows are there that nobody was writing")
+        narrator.say(
+            f"{counted(extra, 'more row')} survived, durable but not yet acknowledged; opening "
+            f"took {seconds() * 1000:.0f} ms"
+        )
+        first = max(rows) + 1
+        table.upsert(stage.table.rows(range(first, first + _ROWS_AFTERWARDS)))
+        table.flush()
+        check(
+            table.scan().count() == len(rows) + _ROWS_AFTERWARDS,
+            "rows written after the crash are not all there",
+        )
+        narrator.found(f"{_ROWS_AFTERWARDS} more rows written, and everything flushed")
     return (
         Finding("acknowledged", len(acknowledged)),
-        Finding("recovered", len(recovered.rows)),
+        Finding("recovered", len(rows)),
         Finding("lost", len(lost), f"of {len(acknowledged):,} acknowledged rows lost by kill -9"),
         Finding("torn", len(torn)),
-        Finding("recovery_seconds", round(recovered.seconds, 4), "seconds to recover them"),
+        Finding("reopen_seconds", round(seconds(), 4), "seconds to reopen the table after that"),
     )
 
 
-def _killed_writer(stage: Stage, paths: TablePaths) -> dict[int, int]:
-    """Run a writer, kill it, and give the rows it had acknowledged by sequence number."""
-    command = [sys.executable, "-m", "neve.cli.demo_writer", str(stage.root), paths.table_id]
+def _killed_writer(stage: Stage, name: str) -> set[int]:
+    """Run a writer, kill it, and give the numbers of the rows it had acknowledged."""
+    with _writer(stage, name) as writer:
+        assert writer.stdout is not None
+        handle = writer.stdout.fileno()
+        printed = _read(stage, handle, rows_due=1, seconds=_SECONDS_TO_START)
+        if not printed:
+            raise Unavailable(
+                "the writer process acknowledged nothing", hint="Its own words are above; try again"
+            )
+        _refuse_second_writer(stage, name)
+        printed += _read(
+            stage, handle, rows_due=_ROWS_BEFORE_KILL, seconds=_SECONDS_BEFORE_KILL, so_far=printed
+        )
+        writer.kill()
+        printed += writer.stdout.read()
+    return {int(line) for line in printed.splitlines()}
+
+
+@contextmanager
+def _writer(stage: Stage, name: str) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-m", "neve.cli.demo_writer", str(stage.root), name]
     # In a session of its own, so that an interrupt from the keyboard reaches only the demo.
     with subprocess.Popen(  # noqa: S603 - our own interpreter and module
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True
     ) as writer:
-        assert writer.stdout is not None
         try:
-            printed = _read_until_enough(stage, writer.stdout.fileno())
+            yield writer
         finally:
             writer.kill()
-        printed += writer.stdout.read()
-    pairs = [line.split() for line in printed.splitlines()]
-    return {int(sequence): int(number) for sequence, number in pairs}
 
 
-def _read_until_enough(stage: Stage, handle: int) -> bytes:
+def _refuse_second_writer(stage: Stage, name: str) -> None:
+    """Show that another process cannot write while the writer lives."""
+    try:
+        stage.lake.table(name).close()
+    except Fenced as refused:
+        stage.narrator.say(f"a second writer is refused: {refused.message}")
+    else:
+        check(claim=False, what="two processes could open the table for writing")
+
+
+def _read(
+    stage: Stage, handle: int, *, rows_due: int, seconds: float, so_far: bytes = b""
+) -> bytes:
+    """Read what the writer prints until enough rows are acknowledged, or the time is over."""
     clock = stage.clock
     printed = bytearray()
-    rows = 0
-    ends_at = clock.monotonic() + _SECONDS_TO_START
-    with stage.narrator.progress("a writer in another process", total=_ROWS_BEFORE_KILL) as told:
-        while rows < _ROWS_BEFORE_KILL and clock.monotonic() < ends_at:
+    rows = so_far.count(b"\n")
+    ends_at = clock.monotonic() + seconds
+    with stage.narrator.progress("a writer in another process", total=rows_due) as told:
+        while rows < rows_due and clock.monotonic() < ends_at:
             ready, _, _ = select.select([handle], [], [], max(0.0, ends_at - clock.monotonic()))
             piece = os.read(handle, _READ_BYTES) if ready else b""
             if not piece:
                 break
-            if rows == 0:
-                ends_at = clock.monotonic() + _SECONDS_BEFORE_KILL
             printed += piece
             rows += piece.count(b"\n")
             told(rows)
-    if rows == 0:
-        raise Unavailable(
-            "the writer process acknowledged nothing", hint="Its own words are above; try again"
-        )
     return bytes(printed)
-
-
-def _recover(stage: Stage, paths: TablePaths) -> _Recovered:
-    began_at = stage.clock.monotonic()
-    replay = Replay(stage.store, stage.logs(paths))
-    rows: dict[int, PutRow] = {}
-    # One step per logged row; the writer is killed after a few thousand.
-    for logged in replay:
-        for sequence, change in enumerate(logged.batch.changes, start=logged.sequence):
-            assert isinstance(change, PutRow), "the writer only puts rows"
-            rows[sequence] = change
-    return _Recovered(rows, replay.report, stage.clock.monotonic() - began_at)
-
-
-def _torn_rows(stage: Stage, acknowledged: dict[int, int], rows: dict[int, PutRow]) -> list[int]:
-    """Give the sequence numbers of rows that are not exactly what was written."""
-    numbers_by_key = {stage.table.key(number): number for number in range(len(rows) + 1_000)}
-    torn = []
-    for sequence, row in rows.items():
-        number = acknowledged.get(sequence, numbers_by_key.get(row.key, -1))
-        if number < 0 or not stage.table.is_row(number, key=row.key, value=row.value):
-            torn.append(sequence)
-    return torn
-
-
-def _write_on(stage: Stage, paths: TablePaths, recovered: _Recovered) -> None:
-    logs = stage.logs(paths)
-    next_sequence = recovered.report.next_sequence
-    assert next_sequence is not None, "rows were recovered"
-    log = WriteAheadLog(
-        files=stage.store,
-        store=stage.store,
-        log_path=lambda number: paths.wal_file(0, number),
-        next_log_number=logs[-1].number + 1,
-        next_sequence=next_sequence,
-        older_logs=logs,
-    )
-    for number in range(_ROWS_AFTERWARDS):
-        log.append(stage.table.put(number))
-    log.close()
-    again = _recover(stage, paths)
-    if len(again.rows) != len(recovered.rows) + _ROWS_AFTERWARDS:
-        raise Corruption(
-            f"{len(again.rows):,} rows are there after writing on, "
-            f"{len(recovered.rows) + _ROWS_AFTERWARDS:,} are due",
-            path=paths.wal,
-        )

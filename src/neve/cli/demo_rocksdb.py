@@ -12,6 +12,7 @@ from typing import Final
 
 from neve.cli.demo_stage import Finding, Stage
 from neve.errors import Corruption
+from neve.storage.local_store import LocalStore
 from neve.wal.log_options import LogOptions, SyncPolicy
 from neve.wal.record_format import Dialect
 from neve.wal.write_ahead_log import WriteAheadLog
@@ -27,11 +28,12 @@ def rocksdb(stage: Stage) -> tuple[Finding, ...]:
     if importlib.util.find_spec("rocksdict") is None:
         narrator.say("RocksDB is not installed here (`pip install rocksdict`), so this is left out")
         return (Finding("rocksdb_is_installed", value=False),)
-    paths = stage.paths("rocksdb")
+    directory = stage.root / f"rocksdb-{stage.run_id}"
+    store = LocalStore(str(directory / "neve"))
     log = WriteAheadLog(
-        files=stage.store,
-        store=stage.store,
-        log_path=lambda number: paths.wal_file(0, number),
+        files=store,
+        store=store,
+        log_path="{:06}.wal".format,
         next_log_number=1,
         next_sequence=1,
         options=LogOptions(dialect=Dialect.ROCKSDB, sync=SyncPolicy.NONE, recycle_count=0),
@@ -39,8 +41,8 @@ def rocksdb(stage: Stage) -> tuple[Finding, ...]:
     for number in range(_ROWS):
         log.append(stage.table.put(number))
     log.close()
-    content = stage.store.get(stage.logs(paths)[0].path).payload
-    recovered = _recovered_by_rocksdb(stage.root / f"rocksdb-{stage.run_id}", content)
+    content = store.get("000001.wal").payload
+    recovered = _recovered_by_rocksdb(directory / "rocksdb", content)
     due = {stage.table.key(number): stage.table.value(number) for number in range(_ROWS)}
     if recovered != due:
         raise Corruption(f"RocksDB recovered {len(recovered):,} rows, {len(due):,} are due")

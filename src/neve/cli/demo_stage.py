@@ -6,16 +6,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import pyarrow as pa
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
-from neve.cli.demo_table import DemoTable
+from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.table import Table
+from neve.cli.demo_table import DemoTable, by_key
 from neve.cli.fitted_text import wrapped
 from neve.cli.output import PLAIN_COLUMNS, Page
+from neve.errors import Corruption
+from neve.observability.metrics import Counters
 from neve.storage.clock import Clock
-from neve.storage.local_store import LocalStore
-from neve.storage.table_paths import TablePaths, log_number
-from neve.wal.replay import LogFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,25 +73,48 @@ class Narrator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """The lake of one run of the demo, and the tools to work on it."""
+    """The lake of one run of the demo, its table of orders, and the tools to work on them."""
 
     root: Path
-    store: LocalStore
+    lake: KVCatalog
+    orders: Table
+    counters: Counters
+    """Takes the metrics of the lake's tables."""
     clock: Clock
     table: DemoTable
     run_id: str
-    """Part of every table id, so that runs in one lake do not meet."""
+    """Part of every name, so that runs in one lake do not meet."""
     narrator: Narrator
 
-    def paths(self, act: str) -> TablePaths:
-        """Where the files of an act's table are."""
-        return TablePaths(f"demo-{self.run_id}-{act}")
+    def name(self, table: str) -> str:
+        """Full name of a table of this run."""
+        return f"{namespace_of(self.run_id)}.{table}"
 
-    def logs(self, paths: TablePaths) -> list[LogFile]:
-        """Give the logs of a table, in the order of their numbers."""
-        found = []
-        for info in self.store.list(f"{paths.wal}/"):
-            number = log_number(info.path)
-            if number is not None:
-                found.append(LogFile(number=number, path=info.path))
-        return sorted(found, key=lambda log: log.number)
+    @contextmanager
+    def timed(self) -> Iterator[Callable[[], float]]:
+        """Give a function that tells the seconds since the beginning, or until the end."""
+        began_at = self.clock.monotonic()
+        ended_at: list[float] = []
+        try:
+            yield lambda: (ended_at or [self.clock.monotonic()])[0] - began_at
+        finally:
+            ended_at.append(self.clock.monotonic())
+
+
+def namespace_of(run_id: str) -> str:
+    """Namespace of the tables of one run."""
+    return f"demo_{run_id}"
+
+
+def check_equal(found: pa.Table, due: pa.Table, what: str) -> None:
+    """Raise Corruption unless the rows found, in whatever order, are exactly those due."""
+    if found.num_rows != due.num_rows:
+        raise Corruption(f"{what}: {found.num_rows:,} rows, {due.num_rows:,} are due")
+    if not by_key(found).equals(due):
+        raise Corruption(f"{what}: a row is not what was written")
+
+
+def check(claim: object, what: str) -> None:
+    """Raise Corruption when something the demo claims does not hold."""
+    if not claim:
+        raise Corruption(what, hint="This must never happen: please report it with the lake")

@@ -1,8 +1,14 @@
-"""The demo's table of orders: every row follows from its number, so anyone can check any row."""
+"""The demo's table of orders: every row follows from its number, so anyone can check any row.
+
+rows             numbers 0 to 199,999
+changed          every tenth of them: another amount, another note
+deleted          every hundredth, from number 7 on, and the last thousand
+"""
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
+from functools import cached_property
 from typing import Final
 
 import pyarrow as pa
@@ -12,6 +18,13 @@ from neve.model.row_codec import RowCodec
 from neve.model.schema import TableSchema, normalize_batch
 from neve.wal.batch_codec import EncodedChanges, encode_put
 
+ROWS: Final = 200_000
+CHANGED: Final = range(0, ROWS, 10)
+DELETED: Final = range(7, ROWS, 100)
+DELETED_FROM: Final = ROWS - 1_000
+"""Rows from this number on are deleted by a filter."""
+
+KEY: Final = ("customer", "id")
 _CUSTOMERS: Final = ("Ada", "Böhm", "Chandra", "Dijkstra", "Erdős", "Floyd", "Grace", "Hopper")
 _FIRST_ORDER_AT: Final = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 _COLUMNS: Final[dict[str, pa.DataType]] = {
@@ -21,7 +34,7 @@ _COLUMNS: Final[dict[str, pa.DataType]] = {
     "ordered_at": pa.timestamp("us", tz="UTC"),
     "note": pa.string(),
 }
-_ARROW_SCHEMA: Final = pa.schema(_COLUMNS)
+ARROW_SCHEMA: Final = pa.schema(_COLUMNS)
 
 Row = Mapping[str, object]
 
@@ -30,7 +43,7 @@ class DemoTable:
     """Schema, key encoder and row codec of the demo, and its rows by number."""
 
     def __init__(self) -> None:
-        self.schema: Final = TableSchema.from_arrow(_ARROW_SCHEMA, primary_key=["customer", "id"])
+        self.schema: Final = TableSchema.from_arrow(ARROW_SCHEMA, primary_key=KEY)
         self.encoder: Final = KeyEncoder(
             [column.type for column in self.schema.key_columns],
             [column.name for column in self.schema.key_columns],
@@ -47,10 +60,17 @@ class DemoTable:
             "note": None if number % 3 else f"order {number}",
         }
 
+    def changed_row(self, number: int) -> Row:
+        """Give the row with this number after it was changed."""
+        return {**self.row(number), "amount": Decimal(number).scaleb(-2), "note": "changed"}
+
+    def key_values(self, number: int) -> tuple[str, int]:
+        """Give the values of the row's primary key."""
+        return _CUSTOMERS[number % len(_CUSTOMERS)], number
+
     def key(self, number: int) -> bytes:
         """Give the row's encoded primary key."""
-        row = self.row(number)
-        return self.encoder.encode((row["customer"], row["id"]))
+        return self.encoder.encode(self.key_values(number))
 
     def value(self, number: int) -> bytes:
         """Give the row in the row codec."""
@@ -62,12 +82,34 @@ class DemoTable:
             self.key(number), self.value(number), schema_version=self.schema.schema_id
         )
 
-    def rows(self, numbers: range) -> pa.RecordBatch:
+    def rows(self, numbers: Iterable[int]) -> pa.RecordBatch:
         """Give many rows as one Arrow batch."""
-        # Through Python: the demo compares what was logged with what `row` says.
-        rows = [dict(self.row(number)) for number in numbers]
-        return normalize_batch(pa.RecordBatch.from_pylist(rows, _ARROW_SCHEMA), self.schema)
+        return self._batch(self.row(number) for number in numbers)
 
-    def is_row(self, number: int, *, key: bytes, value: bytes) -> bool:
-        """Whether key and value, read back, are exactly the row with this number."""
-        return key == self.key(number) and self.codec.decode(value) == self.row(number)
+    def changed_rows(self, numbers: Iterable[int]) -> pa.RecordBatch:
+        """Give many rows, as they are after they were changed."""
+        return self._batch(self.changed_row(number) for number in numbers)
+
+    @cached_property
+    def all_rows(self) -> pa.Table:
+        """All rows as they were first, by key."""
+        return by_key(pa.Table.from_batches([self.rows(range(ROWS))]))
+
+    @cached_property
+    def rows_after(self) -> pa.Table:
+        """All rows after some were changed and some deleted, by key."""
+        deleted = {*DELETED, *range(DELETED_FROM, ROWS)}
+        left = (number for number in range(ROWS) if number not in deleted)
+        changed = set(CHANGED)
+        rows = (self.changed_row(each) if each in changed else self.row(each) for each in left)
+        return by_key(pa.Table.from_batches([self._batch(rows)]))
+
+    def _batch(self, rows: Iterable[Row]) -> pa.RecordBatch:
+        # Through Python: the demo compares what is stored with what `row` says.
+        given = [dict(row) for row in rows]
+        return normalize_batch(pa.RecordBatch.from_pylist(given, ARROW_SCHEMA), self.schema)
+
+
+def by_key(rows: pa.Table) -> pa.Table:
+    """Sort rows by their primary key."""
+    return rows.sort_by([(name, "ascending") for name in KEY]).combine_chunks()

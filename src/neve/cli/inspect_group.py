@@ -9,6 +9,7 @@ _COMMANDS: Final = {
     "manifest": LazyCommand(
         "neve.cli.inspect_manifest", "manifest", "An object of a manifest store, or a whole store"
     ),
+    "sst": LazyCommand("neve.cli.inspect_sst", "sst", "A data file, or any other Parquet file"),
     "wal": LazyCommand(
         "neve.cli.inspect_commands", "wal", "A write-ahead log, or a RocksDB or LevelDB MANIFEST"
     ),

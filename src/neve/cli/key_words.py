@@ -29,9 +29,7 @@ def key_of(texts: Sequence[str], schema: TableSchema) -> object:
         if len(texts) == 1:
             return _from_text(texts[0], column)
     elif len(texts) == len(columns):
-        return tuple(
-            _from_text(text, column) for text, column in zip(texts, columns, strict=True)
-        )
+        return tuple(_from_text(text, column) for text, column in zip(texts, columns, strict=True))
     elif len(texts) == 1 and texts[0].lstrip().startswith("["):
         values = _from_list(texts[0], columns)
         if len(values) == len(columns):

@@ -2,6 +2,8 @@
 
     neve demo                 shows what neve does, for real
     neve create … history     tables of a warehouse by name
+    neve put … import         rows of a table
+    neve flush … recover      upkeep of tables
     neve inspect wal FILE…    takes logs apart
 
 Only this package reads the environment and writes to standard output. Command modules are loaded
@@ -31,7 +33,26 @@ _COMMANDS: Final = {
     "describe": LazyCommand(
         "neve.cli.catalog_commands", "describe", "Show the definition of a table"
     ),
+    "put": LazyCommand("neve.cli.row_commands", "put", "Write a row, or many"),
+    "get": LazyCommand("neve.cli.row_commands", "get", "Show the row of a key"),
+    "delete": LazyCommand("neve.cli.row_commands", "delete", "Delete rows"),
+    "scan": LazyCommand("neve.cli.scan_command", "scan", "Show many rows, or write them to a file"),
+    "import": LazyCommand(
+        "neve.cli.import_command", "import_rows", "Write the rows of a file: CSV, JSON, Parquet"
+    ),
     "history": LazyCommand("neve.cli.catalog_commands", "history", "Show the versions of a table"),
+    "tag": LazyCommand("neve.cli.history_commands", "tag", "Name a version, so that it is kept"),
+    "rollback": LazyCommand(
+        "neve.cli.history_commands", "rollback", "Make an old version the current one again"
+    ),
+    "flush": LazyCommand("neve.cli.upkeep_commands", "flush", "Commit what is only in the log"),
+    "compact": LazyCommand("neve.cli.upkeep_commands", "compact", "Rewrite files to read faster"),
+    "expire": LazyCommand("neve.cli.upkeep_commands", "expire", "Let old versions go"),
+    "gc": LazyCommand("neve.cli.upkeep_commands", "gc", "Delete files that nobody needs"),
+    "verify": LazyCommand("neve.cli.upkeep_commands", "verify", "Check all files of a table"),
+    "recover": LazyCommand(
+        "neve.cli.upkeep_commands", "recover", "Bring catalog and tables together"
+    ),
     "inspect": LazyCommand(
         "neve.cli.inspect_group", "inspect", "Take a file of a table apart, down to the bytes"
     ),

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from neve.catalog.table import Table
 from neve.cli.json_rows import JsonRows
+from neve.cli.key_command import KeyCommand
 from neve.cli.key_words import key_of
 from neve.cli.lake_options import on_a_lake, open_lake
 from neve.cli.output import Page, write_json
@@ -33,9 +34,7 @@ _BATCH_ROWS: Final = 10_000
 @click.argument("name", metavar="TABLE")
 @click.argument("row", metavar="JSON|-")
 @on_a_lake
-def put(
-    *, name: str, row: str, lake: str, storage_options: tuple[str, ...], as_json: bool
-) -> None:
+def put(*, name: str, row: str, lake: str, storage_options: tuple[str, ...], as_json: bool) -> None:
     """Write a row, given as a JSON object, or with - the rows on standard input.
 
     A row replaces the one of its key. On standard input there is one JSON object to a line. Rows
@@ -59,7 +58,7 @@ def put(
         Page().line(f"wrote {counted(written, 'row')}, up to sequence {sequence:,}")
 
 
-@click.command()
+@click.command(cls=KeyCommand)
 @click.argument("name", metavar="TABLE")
 @click.argument("key", nargs=-1, required=True, metavar="KEY...")
 @at_a_version
@@ -77,8 +76,8 @@ def get(
 ) -> None:
     """Show the row of a key; that there is none is an error.
 
-    A key of several columns is as many values, or one JSON list. Put -- before a key that begins
-    with a minus sign.
+    A key of several columns is as many values, or one JSON list. Put -- before a text that begins
+    with a minus sign; numbers need none.
     """
     with (
         open_lake(lake, storage_options) as catalog,
@@ -98,7 +97,7 @@ def get(
         Page().lines(row_lines(values))
 
 
-@click.command()
+@click.command(cls=KeyCommand)
 @click.argument("name", metavar="TABLE")
 @click.argument("key", nargs=-1, metavar="KEY...")
 @click.option("--where", "condition", metavar="FILTER", help="Delete all rows that match.")
@@ -114,8 +113,8 @@ def delete(
 ) -> None:
     """Delete the row of a key, or with --where all rows that match a filter.
 
-    A filter is written like "amount > 5 and customer = 'ada'". Put -- before a key that begins with
-    a minus sign. That there is no such row is no error.
+    A filter is written like "amount > 5 and customer = 'ada'". That there is no such row is no
+    error. A key is written as `neve get` takes it.
     """
     if bool(key) == (condition is not None):
         raise InvalidArgument(

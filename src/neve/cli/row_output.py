@@ -139,14 +139,12 @@ def _write_document(
 
 def _write_lines(sink: BinaryIO, schema: pa.Schema, rows: Iterable[JsonRow]) -> None:
     names = schema.names
-    for row in rows:
-        sink.write(f"{json.dumps(dict(zip(names, row, strict=True)))}\n".encode())
+    sink.writelines(f"{json.dumps(dict(zip(names, row, strict=True)))}\n".encode() for row in rows)
 
 
 def _write_csv(sink: BinaryIO, schema: pa.Schema, rows: Iterable[JsonRow]) -> None:
     sink.write(_csv_line(schema.names))
-    for row in rows:
-        sink.write(_csv_line(row))
+    sink.writelines(_csv_line(row) for row in rows)
 
 
 def _csv_line(cells: Sequence[Json]) -> bytes:
@@ -163,9 +161,7 @@ def _csv_cell(value: Json) -> str:
     return f'"{doubled}"'
 
 
-def _write_parquet(
-    sink: BinaryIO, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
-) -> None:
+def _write_parquet(sink: BinaryIO, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
     with pq.ParquetWriter(sink, schema, compression="zstd") as writer:
         for batch in batches:
             writer.write_batch(batch)

@@ -38,28 +38,47 @@ def json_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[JsonRow]:
         yield from zip(*(json_values(column) for column in batch.columns), strict=True)
 
 
-def table_lines(
-    schema: pa.Schema, batches: Iterable[pa.RecordBatch], *, columns: int
-) -> Iterator[Text]:
-    """Draw rows as they come, under a head."""
-    rows = json_rows(batches)
-    sample = list(islice(rows, _SAMPLE_ROWS))
-    names = [shown_text(name) for name in schema.names]
-    widths = _fitting(
-        [
-            min(_CELL_COLUMNS_MAX, max(map(cell_len, [name, *map(_shown, cells)])))
-            for name, cells in zip(
-                names, zip(*sample, strict=True) if sample else [()] * len(names), strict=True
-            )
-        ],
-        columns,
-    )
-    on_right = [kind_of(field.type) in _NUMBERS for field in schema]
-    yield _line([Text(name, "bold") for name in names], widths, on_right)
-    yield Text(_GAP.join("─" * width for width in widths), "dim")
-    for row in chain(sample, rows):
-        cells = [Text(_shown(value), "dim" if value is None else "") for value in row]
-        yield _line(cells, widths, on_right)
+class RowTable:
+    """Rows under a head, drawn as they come."""
+
+    def __init__(self, schema: pa.Schema, *, columns: int) -> None:
+        """Take what the rows have, and how wide a line may be."""
+        self._names = [shown_text(name) for name in schema.names]
+        self._is_on_right = [kind_of(field.type) in _NUMBERS for field in schema]
+        self._columns = columns
+        self.row_count = 0
+        """Rows that were drawn."""
+
+    def lines(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Text]:
+        """Draw the rows of batches."""
+        rows = json_rows(batches)
+        sample = list(islice(rows, _SAMPLE_ROWS))
+        widths = self._widths(sample)
+        yield self._line([Text(name, "bold") for name in self._names], widths)
+        yield Text(_GAP.join("─" * width for width in widths), "dim")
+        for row in chain(sample, rows):
+            self.row_count += 1
+            cells = [Text(_shown(value), "dim" if value is None else "") for value in row]
+            yield self._line(cells, widths)
+
+    def _widths(self, sample: Sequence[JsonRow]) -> list[int]:
+        widths = [cell_len(name) for name in self._names]
+        for row in sample:
+            widths = [
+                max(width, cell_len(_shown(value)))
+                for width, value in zip(widths, row, strict=True)
+            ]
+        return _fitting([min(_CELL_COLUMNS_MAX, width) for width in widths], self._columns)
+
+    def _line(self, cells: Sequence[Text], widths: Sequence[int]) -> Text:
+        line = Text()
+        for cell, width, is_on_right in zip(cells, widths, self._is_on_right, strict=True):
+            fitted = clipped(cell, width)
+            padding = Text(" " * (width - cell_len(fitted.plain)))
+            gap = Text(_GAP if line else "")
+            line += gap + (padding + fitted if is_on_right else fitted + padding)
+        line.rstrip()
+        return line
 
 
 def row_lines(values: Mapping[str, Json]) -> Iterator[Text]:
@@ -84,17 +103,3 @@ def _fitting(widths: Sequence[int], columns: int) -> list[int]:
         fitted[fitted.index(max(fitted))] -= 1
         excess -= 1
     return fitted
-
-
-def _line(cells: Sequence[Text], widths: Sequence[int], on_right: Sequence[bool]) -> Text:
-    line = Text()
-    for cell, width, is_on_right in zip(cells, widths, on_right, strict=True):
-        if line:
-            line.append(_GAP)
-        fitted = clipped(cell, width)
-        padding = " " * (width - cell_len(fitted.plain))
-        line = Text.assemble(line, padding, fitted) if is_on_right else (
-            Text.assemble(line, fitted, padding)
-        )
-    line.rstrip()
-    return line

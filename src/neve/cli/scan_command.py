@@ -12,7 +12,7 @@ from neve.cli.lake_options import on_a_lake, open_lake
 from neve.cli.number_type import WholeNumber
 from neve.cli.output import Page, write_json
 from neve.cli.row_output import STANDARD_OUTPUT, RowForm, form_of, write_rows
-from neve.cli.row_table import table_lines
+from neve.cli.row_table import RowTable
 from neve.cli.shown_text import Json, counted, shown_text
 from neve.cli.version_options import Rows, at_a_version, rows_at
 from neve.errors import InvalidArgument
@@ -84,9 +84,7 @@ def scan(
     again with `neve put TABLE -`.
     """
     if explain and count:
-        raise InvalidArgument(
-            "both --explain and --count are given", hint="Ask for one at a time"
-        )
+        raise InvalidArgument("both --explain and --count are given", hint="Ask for one at a time")
     form = None if explain or count else _form(output, file, as_json=as_json)
     with (
         open_lake(lake, storage_options) as catalog,
@@ -144,12 +142,10 @@ def _names(columns: Sequence[str], schema: TableSchema) -> list[str] | None:
 def _give(name: str, rows: Rows, asked: Scan, form: RowForm, path: str) -> None:
     if form is RowForm.TABLE:
         page = Page()
-        number = 0
-        for number, line in enumerate(
-            table_lines(asked.schema, asked.to_batches(), columns=page.columns), start=-1
-        ):
-            page.line(line)
-        page.line(Text(f"{counted(number, 'row')} · version {rows.version:,}", "dim"))
+        drawing = RowTable(asked.schema, columns=page.columns)
+        page.lines(drawing.lines(asked.to_batches()))
+        words = f"{counted(drawing.row_count, 'row')} · version {rows.version:,}"
+        page.line(Text(words, "dim"))
         return
     facts: dict[str, Json] = {"table": name, "version": rows.version}
     written = write_rows(form, asked.schema, asked.to_batches(), path=path, facts=facts)
@@ -161,7 +157,7 @@ def _show_count(name: str, rows: Rows, number: int, *, as_json: bool) -> None:
     if as_json:
         write_json({"table": name, "version": rows.version, "count": number})
     else:
-        Page().line(f"{number:,}")
+        Page().line(f"{number}")
 
 
 def _show_plan(plan: ScanExplanation, *, as_json: bool) -> None:

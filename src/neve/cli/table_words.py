@@ -13,8 +13,8 @@ from neve.model.schema_json import type_to_json
 from neve.model.transforms import Bucket, Identity, Truncate
 
 
-def table_json(table: CatalogTable) -> dict[str, Json]:
-    """Give everything the catalog knows of a table."""
+def table_json(table: CatalogTable, unflushed: int | None) -> dict[str, Json]:
+    """Give everything the catalog knows of a table, and how many changes are only in its log."""
     stats = table.stats()
     key = table.primary_key
     return {
@@ -27,6 +27,9 @@ def table_json(table: CatalogTable) -> dict[str, Json]:
         "rows": stats.row_count,
         "files": stats.file_count,
         "bytes": stats.file_bytes,
+        "deleted_rows": stats.deleted_count,
+        "levels": {str(level): count for level, count in stats.level_file_counts.items()},
+        "unflushed_changes": unflushed,
         "columns": [
             {
                 "id": column.field_id,
@@ -49,15 +52,24 @@ def table_json(table: CatalogTable) -> dict[str, Json]:
     }
 
 
-def table_lines(table: CatalogTable) -> Iterator[Text]:
-    """Tell everything the catalog knows of a table."""
+def table_lines(table: CatalogTable, unflushed: int | None) -> Iterator[Text]:
+    """Tell everything the catalog knows of a table, and how many changes are only in its log."""
     stats = table.stats()
     yield Text.assemble(
         (shown_text(table.name), "bold"),
         (f"  version {stats.version} · {counted(stats.row_count, 'row')} in ", "dim"),
         (counted(stats.file_count, "file"), "dim"),
     )
+    levels = ", ".join(
+        f"{counted(count, 'file')} in level {level}"
+        for level, count in stats.level_file_counts.items()
+    )
     facts = {
+        "files": f"{counted(stats.file_bytes, 'byte')}{f', {levels}' if levels else ''}, "
+        f"{counted(stats.deleted_count, 'row')} marked as deleted",
+        "log": "cannot be read: `neve scan` says why"
+        if unflushed is None
+        else f"{counted(unflushed, 'change')} not flushed yet",
         "id": table.table_id,
         "uuid": table.uuid,
         "location": table.location,

@@ -94,6 +94,7 @@ class LiveWriter:
         # Safe on their own: each is replaced whole.
         self._path = WritePath(context, definitions.spec(spec_id))
         self._pressure = CALM
+        self._is_roll_due = False  # a full memtable could not be rolled: writes wait for that
         self._ended: NeveError | None = None
         self._workers: tuple[BackgroundWork, ...] = ()
         # Writers that are held back wait here.
@@ -109,7 +110,7 @@ class LiveWriter:
 
     def put(self, row: Mapping[str, object]) -> int:
         """Write one row; gives its sequence number."""
-        if self._pressure is not CALM or self._ended is not None:
+        if self._pressure is not CALM or self._ended is not None or self._is_roll_due:
             self._admit()
         changes, key, value = self._path.put(row)
         sequence = self._log.put(changes, key, value)
@@ -376,7 +377,9 @@ class LiveWriter:
                     self._path = WritePath(context, self._definitions.spec(head.spec_id))
             else:
                 schema = self._definitions.schema(head.schema_id)
-                context = ReadContext(schema, schema_of=self._definitions.schema)
+                context = ReadContext(
+                    schema, schema_of=self._definitions.schema, spec_of=self._definitions.spec
+                )
                 # What was written under the old schema stays in a memtable of its own.
                 self._log.begin_schema(
                     context, lambda: self._show_schema(snapshot, context, flushed)
@@ -414,13 +417,24 @@ class LiveWriter:
             raise
 
     def _roll_full(self) -> None:
+        """Begin the next memtable behind a write; that write is acknowledged whatever happens."""
+        try:
+            self._roll_due()
+        except NeveError as error:
+            self._is_roll_due = True
+            logger.warning("could not begin the next log cause=%s", error)
+
+    def _roll_due(self) -> None:
         if self._log.roll_if_full():
             self._judge_pressure()
             self._wake()
+        self._is_roll_due = False
 
     def _admit(self) -> None:
         """Hold a write back as far as background work is behind; raises when it cannot go on."""
         self._check_open()
+        if self._is_roll_due:
+            self._roll_due()
         pressure = self._pressure
         if pressure is CALM:
             return

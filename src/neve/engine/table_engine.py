@@ -102,15 +102,20 @@ class TableEngine:
 
     def get(self, key: object) -> Row | None:
         """Give the row of a key; None when there is none."""
-        view = self.current.view
+        current = self.current
+        view = current.view
         if self._closed is not None:
             raise self._closed_error()
         encoded = view.context.encode_key(key)
         try:
-            return view.get(encoded)
+            # Not the newest change: what is applied and not yet shown, no other call shows either.
+            return view.get_at(encoded, current.sequence)
         except NotFound:
             self.refresh()
-            return self.current.view.get(encoded)
+        except InvalidArgument:
+            pass  # overwritten rows were let go of since the sequence was taken
+        with self._held_memory() as (view, sequence):
+            return view.get_at(encoded, sequence)
 
     def get_many(
         self, keys: KeyArray, *, columns: Sequence[str] | None = None
@@ -118,8 +123,8 @@ class TableEngine:
         """Give the rows of unique keys in any order, and for each the place of its key."""
 
         def read() -> tuple[pa.Table, Places]:
-            view = self.current.view
-            return view.get_many(keys, self.current.sequence, columns=columns)
+            with self._held_memory() as (view, sequence):
+                return view.get_many(keys, sequence, columns=columns)
 
         return self.once_more(read)
 
@@ -179,18 +184,19 @@ class TableEngine:
     ) -> Scan:
         """Read many rows as of now; files are pinned while the scan runs."""
         self.check_open()
-        view = self.current.view
-        return Scan(
-            view,
-            sequence=self.current.sequence,
-            filter=filter,
-            columns=columns,
-            limit=limit,
-            key_range=key_range,
-            reverse=reverse,
-            check=self.check_open,
-            pin=lambda: self.leases.pinned(view.version),
-        )
+        with self._held_memory() as (view, sequence):
+            # It takes what is in memory when it is made.
+            return Scan(
+                view,
+                sequence=sequence,
+                filter=filter,
+                columns=columns,
+                limit=limit,
+                key_range=key_range,
+                reverse=reverse,
+                check=self.check_open,
+                pin=lambda: self.leases.pinned(view.version),
+            )
 
     def snapshot(self) -> Snapshot:
         """Freeze the table as it is now."""
@@ -232,7 +238,9 @@ class TableEngine:
         context = self.current.view.context
         if version.facts.schema_id != context.schema.schema_id:
             schema = self.definitions.schema(version.facts.schema_id)
-            context = ReadContext(schema, schema_of=self.definitions.schema)
+            context = ReadContext(
+                schema, schema_of=self.definitions.schema, spec_of=self.definitions.spec
+            )
         return TableView((), FileSet(version, self.files), context)
 
     # Writing
@@ -297,7 +305,7 @@ class TableEngine:
 
     def _context(self, snapshot: TableSnapshot) -> ReadContext:
         schema = self.definitions.schema(snapshot.head.schema_id)
-        return ReadContext(schema, schema_of=self.definitions.schema)
+        return ReadContext(schema, schema_of=self.definitions.schema, spec_of=self.definitions.spec)
 
     def _open_writer(self) -> LiveWriter:
         """Take lock and epoch, replay, begin the log; everything is released when one fails."""
@@ -377,6 +385,19 @@ class TableEngine:
             if latest.flushed_sequence == snapshot.head.flushed_sequence:
                 return view, recovered.next_sequence - 1, recovered.report
         return view, recovered.next_sequence - 1, recovered.report
+
+    @contextmanager
+    def _held_memory(self) -> Iterator[tuple[TableView, int]]:
+        """Give the newest view and sequence, with everything in memory that they show."""
+        view, sequence = self.current.view, self.current.sequence
+        while not self._pin_memtables(view, sequence):
+            # Overwritten rows were let go of between the two: a newer sequence is visible.
+            view, sequence = self.current.view, self.current.sequence
+        try:
+            yield view, sequence
+        finally:
+            for memtable in view.memtables:
+                memtable.unpin(sequence)
 
     def _pin_memtables(self, view: TableView, sequence: int) -> bool:
         pinned: list[Memtable] = []

@@ -18,7 +18,9 @@ from neve.memtable.memtable import Memtable
 from neve.memtable.memtable_view import MemtableView
 from neve.model.key_column import KeyArray
 from neve.model.key_range import KeyRange
+from neve.read.read_context import ReadContext
 from neve.read.row_keys import RowKeys, key_place
+from neve.read.schema_mapping import SchemaMapping
 from neve.sstable.key_arrays import as_large, concat_keys, within
 from neve.sstable.search_words import SearchWords
 
@@ -26,10 +28,16 @@ from neve.sstable.search_words import SearchWords
 class MemoryRows:
     """Rows and keys in memory up to a sequence; taken at construction, joined when asked."""
 
-    def __init__(self, memtables: Sequence[Memtable], sequence: int | None) -> None:
+    def __init__(
+        self, memtables: Sequence[Memtable], sequence: int | None, context: ReadContext
+    ) -> None:
         """Take the views; raises InvalidArgument when a memtable no longer has that sequence."""
-        self._views: tuple[MemtableView, ...] = tuple(
-            memtable.view(memtable.last_sequence if sequence is None else sequence)
+        # What was written before the schema changed is in a memtable of its own.
+        self._views: tuple[tuple[MemtableView, SchemaMapping], ...] = tuple(
+            (
+                memtable.view(memtable.last_sequence if sequence is None else sequence),
+                context.mapping_from(memtable.schema.schema_id),
+            )
             for memtable in memtables
             if not memtable.is_empty
         )
@@ -39,7 +47,7 @@ class MemoryRows:
     def hidden(self, key_min: bytes, key_max: bytes) -> list[KeyArray]:
         """Give the keys between two that were written or deleted, each array ascending."""
         found: list[KeyArray] = []
-        for view in self._views:
+        for view, _ in self._views:
             keys = view.keys()
             inside = within(keys, key_min, key_max)
             if inside.start < inside.stop:
@@ -63,8 +71,8 @@ class MemoryRows:
         tables: list[pa.Table] = []
         live_keys: list[KeyArray] = []
         newer: list[KeyArray] = []
-        for view in self._views:
-            rows, keys = view.live(), view.live_keys()
+        for view, mapping in self._views:
+            rows, keys = mapping.table(view.live()), view.live_keys()
             if newer:
                 hidden = np.zeros(len(keys), np.bool_)
                 for each in newer:

@@ -78,7 +78,8 @@ class DataFileReader:
         self._encoder = encoder
         self._words = words
         self._recorder = NoRecorder() if recorder is None else recorder
-        self._key_names = list(encoder.names)
+        # The file's own names: a key column may have been renamed since.
+        self._key_names = [column.name for column in schema.key_columns]
         self._cells = RowCells(schema)
         self._key_cells = RowCells(_key_part(schema))
         # Safe on its own.

@@ -168,7 +168,7 @@ class ParquetGroups:
                 page_checksum_verification=footer.checksums is None,
             )
             decoded = opened.read_row_groups([group], columns=schema.names, use_threads=threads)
-            table = decoded.select(schema.names).cast(schema)
+            table = _fit(decoded, schema)
         except (pa.ArrowException, OSError, ValueError, KeyError) as error:
             raise self._damage(f"row group {group} cannot be read: {error}") from error
         rows = footer.group_starts[group + 1] - footer.group_starts[group]
@@ -214,6 +214,20 @@ class ParquetGroups:
 
     def _damage(self, message: str, *, offset: int | None = None) -> Corruption:
         return Corruption(message, path=self._path, offset=offset, hint=_HINT)
+
+
+def _fit(decoded: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Give columns exactly the fields of a schema; raises ValueError when they cannot have them."""
+    columns = []
+    for field in schema:
+        column = decoded.column(field.name)
+        if not field.nullable and column.null_count:
+            raise ValueError(f"column {field.name!a} has NULL")
+        # Nested types are cast for the sake of the names and ids inside, which costs no copy.
+        if column.type != field.type or pa.types.is_nested(field.type):
+            column = column.cast(field.type)
+        columns.append(column)
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:

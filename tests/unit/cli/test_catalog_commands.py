@@ -150,7 +150,7 @@ def test_dropping_says_that_readers_hold_the_files(catalog: KVCatalog, lake: str
     assert told.exit_code == answered.exit_code == 0
     first, second = told.stdout.splitlines()
     assert first == "dropped shop.told; readers still hold its files"
-    assert "recover()" in second
+    assert "`neve recover`" in second
     assert json.loads(answered.stdout) == {"dropped": "shop.answered", "purged": False}
     assert catalog.list_tables() == []
 

@@ -87,7 +87,10 @@ class TableBench:
         self.memtables: list[Memtable] = []
         self.sequence = 0
         self.opened: list[str] = []
-        self.open_files = OpenFiles(
+        self.open_files = self._open_files()
+
+    def _open_files(self) -> OpenFiles:
+        return OpenFiles(
             self.store,
             PATHS,
             schema_of=lambda number: self.schemas[number],
@@ -108,6 +111,7 @@ class TableBench:
         self.schemas[schema.schema_id] = schema
         self.schema = schema
         self.context = self._context()
+        self.open_files = self._open_files()
 
     def batch(self, rows: Iterable[Row]) -> pa.RecordBatch:
         """Give rows as a batch of the schema, in their order."""

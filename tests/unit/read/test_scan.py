@@ -17,7 +17,14 @@ from neve.model.schema import Column
 from neve.model.single_value import encode_single_value
 from neve.read.scan import Scan
 from neve.storage.memory_store import MemoryStore
-from tests.unit.read.table_bench import FORMATS, PATHS, PLACED, TableBench, numbered
+from tests.unit.read.table_bench import (
+    FORMATS,
+    NUMBERED,
+    PATHS,
+    PLACED,
+    TableBench,
+    numbered,
+)
 
 every_format = pytest.mark.parametrize("file_format", FORMATS.values(), ids=FORMATS)
 
@@ -335,6 +342,45 @@ def test_files_of_an_older_schema_are_given_in_the_present_one(file_format: File
     assert bench.scan(filter="note = 'none'", columns=["note"]).to_arrow().num_rows == 20
     assert bench.rows(filter="title = '3'", columns=["note", "id"]) == [{"note": "none", "id": 3}]
     assert bench.scan(filter="note = 'some'").explain().pruned_by_statistics == 1
+
+
+def test_rows_in_memory_of_an_older_schema_are_given_in_the_present_one() -> None:
+    bench = TableBench()
+    bench.upsert(numbered([1, 2]))
+    kept = tuple(column for column in bench.schema.columns if column.name in ("id", "name"))
+    added = Column(field_id=9, name="note", type=pa.string(), nullable=True, initial_default="no")
+    bench.evolve(replace(bench.schema, schema_id=1, columns=(*kept, added), last_field_id=9))
+    bench.begin_memtable()
+    bench.put({"id": 2, "name": "two", "note": "yes"})
+
+    assert bench.rows(key_range=(None, None)) == [
+        {"id": 1, "name": "1", "note": "no"},
+        {"id": 2, "name": "two", "note": "yes"},
+    ]
+    assert bench.rows(filter="note = 'no'", columns=["name"]) == [{"name": "1"}]
+
+
+@every_format
+@pytest.mark.parametrize("key", ["exact", "hashed"])
+def test_files_from_before_a_key_column_was_renamed_are_read_and_superseded(
+    file_format: FileFormat, key: str
+) -> None:
+    bench = TableBench(NUMBERED if key == "exact" else PLACED)
+    name = bench.schema.key_columns[0].name
+    places = [{"amount": 1.0, "shop": f"s{number:02}", "id": number} for number in range(40)]
+    bench.add(numbered(range(40)) if key == "exact" else places, file_format=file_format)
+    renamed = tuple(
+        replace(column, name="renamed") if column.name == name else column
+        for column in bench.schema.columns
+    )
+    bench.evolve(replace(bench.schema, schema_id=1, columns=renamed))
+    bench.delete({"renamed": 5} if key == "exact" else {"renamed": "s05", "id": 5})
+
+    last = bench.rows(reverse=True, limit=2, columns=["renamed"])
+
+    assert bench.scan().count() == bench.scan().to_arrow().num_rows == 39
+    assert [row["renamed"] for row in last] == ([39, 38] if key == "exact" else ["s39", "s38"])
+    assert bench.scan(key_range=(last[1]["renamed"], None)).count() == 2
 
 
 # Care for files

@@ -416,6 +416,25 @@ def test_a_file_that_others_wrote_is_read_with_its_uneven_groups() -> None:
         files.open(file).read(None, start=0, stop=300)
 
 
+def test_a_null_in_a_column_that_has_none_is_corruption() -> None:
+    schema, rows = plain_rows(3)
+    files = Files(schema)
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"id": [None, 3, 6], "name": ["a"] * 3, "score": [1.0] * 3}), sink)
+    payload = sink.getvalue().to_pybytes()
+    files.store.put(f"{PATHS.root}/data/a.parquet", payload)
+    file = DataFile(
+        path="data/a.parquet",
+        file_bytes=len(payload),
+        row_count=rows.num_rows,
+        level=1,
+        key_min=files.encoder.encode([0]),
+        key_max=files.encoder.encode([6]),
+    )
+    with pytest.raises(Corruption, match="column 'id' has NULL"):
+        files.open(file).read(None, start=0, stop=3)
+
+
 # Verification
 
 

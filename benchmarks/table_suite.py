@@ -1,0 +1,66 @@
+"""The workloads of the table engine, and their sizes.
+
+Tables have a million rows unless NEVE_BENCH_ROWS says otherwise. Growth is looked at up to the same
+size, or up to ten times that when it is asked for.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from benchmarks.harness import Workload
+from benchmarks.table_growth import build_growth
+from benchmarks.table_reads import (
+    build_get,
+    build_get_first,
+    build_get_many,
+    build_scan,
+    build_scan_range,
+    build_scan_updated,
+    build_sum,
+    build_sum_updated,
+)
+from benchmarks.table_session import BATCH_ROWS, TableScale, TableSession
+from benchmarks.table_writes import (
+    build_delete,
+    build_disk,
+    build_put,
+    build_put_synced,
+    build_reopen,
+    build_upsert,
+    build_upsert_settled,
+)
+
+FULL_ROWS: Final = 1_000_000
+QUICK_ROWS: Final = 100_000
+
+TABLE_WORKLOADS: Final[Mapping[str, Callable[[TableSession], Workload]]] = {
+    "table_put": build_put,
+    "table_put_synced": build_put_synced,
+    "table_upsert": build_upsert,
+    "table_upsert_settled": build_upsert_settled,
+    "table_get": build_get,
+    "table_get_first": build_get_first,
+    "table_get_many": build_get_many,
+    "table_scan": build_scan,
+    "table_scan_updated": build_scan_updated,
+    "table_scan_range": build_scan_range,
+    "table_sum": build_sum,
+    "table_sum_updated": build_sum_updated,
+    "table_delete": build_delete,
+    "table_reopen": build_reopen,
+    "table_disk": build_disk,
+    "table_growth": build_growth,
+}
+
+
+def table_scale(rows: int, *, quick: bool, growth: bool) -> TableScale:
+    """Give the sizes for tables of so many rows."""
+    sizes = (rows, 3 * rows, 10 * rows) if growth else (max(rows // 10, BATCH_ROWS), rows)
+    return TableScale(
+        rows=rows,
+        unflushed_rows=min(rows, 100_000),
+        put_seconds=0.2 if quick else 0.5,
+        synced_seconds=0.1 if quick else 0.2,
+        read_seconds=0.1 if quick else 0.3,
+        growth_rows=tuple(dict.fromkeys(sizes)),
+    )

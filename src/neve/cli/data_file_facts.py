@@ -1,0 +1,327 @@
+"""DataFileFacts: what a data file says of itself, and whether its bytes are still the same.
+
+The bytes are drawn in `neve.sstable.data_file_footer`. Of a file alone, the footer can only be
+compared with itself: the checksum of the footer is in the manifest.
+"""
+
+import io
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, cast
+
+import google_crc32c
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from neve.cli.log_file import LogFileOnDisk
+from neve.cli.shown_text import counted
+from neve.errors import Corruption, InvalidArgument
+from neve.model.arrow_types import ArrowField, child_fields, field_id_of
+from neve.model.data_file import DataFile
+from neve.model.shown_value import shown
+from neve.sstable.data_file_footer import MAGIC, TRAILER_BYTES, OpenFooter
+
+_STAMP: Final = "neve."
+_STAMPS: Final = (
+    "neve.format",
+    "neve.table-id",
+    "neve.level",
+    "neve.sequence-min",
+    "neve.sequence-max",
+    "neve.key-min",
+    "neve.key-max",
+)
+_NO_TYPES: Final = frozenset({"none", ""})
+# How Parquet's older names of types came about is of no interest.
+_TYPE_ORIGIN: Final = re.compile(r", is_from_converted_type=\w+|, force_set_converted_type=\w+")
+
+
+class _Statistics(Protocol):
+    """What Parquet says of one chunk."""
+
+    has_min_max: bool
+    has_null_count: bool
+    null_count: int
+    min: Any
+    max: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnFacts:
+    """One leaf column, over all row groups."""
+
+    path: str
+    field_id: int | None
+    physical_type: str
+    logical_type: str | None
+    compression: str
+    encodings: tuple[str, ...]
+    compressed_bytes: int
+    uncompressed_bytes: int
+    null_count: int | None
+    """None where a row group does not say."""
+    lowest: object
+    highest: object
+
+    @property
+    def type_words(self) -> str:
+        """Both types, the logical one only where there is one."""
+        if self.logical_type is None:
+            return self.physical_type
+        return f"{self.physical_type} {self.logical_type}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPlace:
+    """One row group: where it is, and what is wrong with it."""
+
+    row_count: int
+    offset: int
+    byte_count: int
+    damage: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataFileFacts:
+    """Everything about one file."""
+
+    name: str
+    byte_count: int
+    row_count: int
+    created_by: str
+    footer_at: int
+    footer_bytes: int
+    footer_crc: int
+    stamps: dict[str, str]
+    """What only neve writes, without the checksums."""
+    columns: tuple[ColumnFacts, ...]
+    groups: tuple[GroupPlace, ...]
+    is_sealed: bool
+    """Whether it has checksums of its chunks."""
+    other_problems: tuple[str, ...]
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """All that is wrong."""
+        return (*(each for group in self.groups for each in group.damage), *self.other_problems)
+
+    @property
+    def checksum_state(self) -> str:
+        """`whole` or `damaged` by checksums of chunks; without those `decoded` or `damaged`."""
+        if self.problems:
+            return "damaged"
+        return "whole" if self.is_sealed else "decoded"
+
+    @property
+    def checksum_words(self) -> str:
+        """What was compared, where nothing is wrong."""
+        if not self.is_sealed:
+            return "all pages can be read; the file has no checksums of neve"
+        chunks = len(self.groups) * len(self.columns)
+        return f"{counted(chunks, 'chunk')} and the page indexes behind them are whole"
+
+    @classmethod
+    def read(cls, opened: LogFileOnDisk, *, path: str) -> "DataFileFacts":
+        """Read a file whole; raises InvalidArgument for another kind of file, Corruption."""
+        footer, content = _footer_of(opened, path)
+        metadata = footer.metadata
+        field_ids = _field_ids(metadata)
+        columns = tuple(_column(metadata, at, field_ids) for at in range(metadata.num_columns))
+        if footer.checksums is None:
+            damage = _decoded(opened, metadata)
+            other: list[str] = []
+        else:
+            damage, other = _compared(opened, footer, columns)
+        if opened.read_at(0, len(MAGIC)) != MAGIC:
+            other.append("the file does not begin as Parquet does")
+        texts = {
+            name.decode(errors="replace"): text.decode(errors="replace")
+            for name, text in (metadata.metadata or {}).items()
+        }
+        starts, lengths = footer.chunks.starts, footer.chunks.lengths
+        return cls(
+            name=opened.name,
+            byte_count=opened.byte_count,
+            row_count=metadata.num_rows,
+            created_by=metadata.created_by or "somebody",
+            footer_at=footer.offset,
+            footer_bytes=len(content),
+            footer_crc=google_crc32c.value(content),
+            stamps={name.removeprefix(_STAMP): texts[name] for name in _STAMPS if name in texts},
+            columns=columns,
+            groups=tuple(
+                GroupPlace(
+                    row_count=metadata.row_group(at).num_rows,
+                    offset=int(starts[at].min()) if starts.shape[1] else 0,
+                    byte_count=int(lengths[at].sum()),
+                    damage=tuple(damage.get(at, ())),
+                )
+                for at in range(metadata.num_row_groups)
+            ),
+            is_sealed=footer.checksums is not None,
+            other_problems=tuple(other),
+        )
+
+
+def _footer_of(opened: LogFileOnDisk, path: str) -> tuple[OpenFooter, bytes]:
+    size = opened.byte_count
+    tail = opened.read_at(max(0, size - TRAILER_BYTES), TRAILER_BYTES)
+    begins = opened.read_at(0, len(MAGIC)) == MAGIC
+    if not begins and tail[-len(MAGIC) :] != MAGIC:
+        likeness = opened.likeness()
+        looks = "" if likeness is None else f"; it looks like {likeness}"
+        raise InvalidArgument(
+            f"{path} is no Parquet file: it neither begins nor ends with PAR1{looks}",
+            hint="Name a data file, such as one in the directory data of a table",
+        )
+    length = TRAILER_BYTES + int.from_bytes(tail[:4], "little")
+    if tail[-len(MAGIC) :] != MAGIC or length + len(MAGIC) > size:
+        raise Corruption(
+            "the file does not end as Parquet does: it may be cut off",
+            path=path,
+            offset=size,
+            hint="Restore it from a copy",
+        )
+    content = opened.read_at(size - length, length)
+    try:
+        rows = pq.read_metadata(pa.BufferReader(MAGIC + content)).num_rows
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise Corruption(
+            f"the footer cannot be read: {error}", path=path, offset=size - length
+        ) from error
+    # Only size and rows matter: what a Version says of the file is not at hand.
+    file = DataFile(path=path, file_bytes=size, row_count=rows, level=0, key_min=b"", key_max=b"")
+    return OpenFooter(file, path, content), content
+
+
+def _column(metadata: pq.FileMetaData, at: int, field_ids: Mapping[str, int]) -> ColumnFacts:
+    column = metadata.schema.column(at)
+    chunks = [metadata.row_group(group).column(at) for group in range(metadata.num_row_groups)]
+    statistics = [cast("_Statistics", each.statistics) for each in chunks if each.is_stats_set]
+    is_known = len(statistics) == len(chunks)
+    has_nulls = is_known and all(each.has_null_count for each in statistics)
+    lowest, highest = _bounds(statistics) if is_known else (None, None)
+    logical = _TYPE_ORIGIN.sub("", str(column.logical_type))
+    return ColumnFacts(
+        path=column.path,
+        field_id=field_ids.get(column.path),
+        physical_type=column.physical_type,
+        logical_type=None if logical.lower() in _NO_TYPES else logical,
+        compression=chunks[0].compression if chunks else "UNCOMPRESSED",
+        encodings=tuple(sorted({each for chunk in chunks for each in chunk.encodings})),
+        compressed_bytes=sum(chunk.total_compressed_size for chunk in chunks),
+        uncompressed_bytes=sum(chunk.total_uncompressed_size for chunk in chunks),
+        null_count=sum(each.null_count for each in statistics) if has_nulls else None,
+        lowest=lowest,
+        highest=highest,
+    )
+
+
+def _bounds(statistics: Sequence[_Statistics]) -> tuple[object, object]:
+    """Give the lowest and highest value of all groups; None when Python has no value for one."""
+    known = [each for each in statistics if each.has_min_max]
+    try:
+        lowest = min((each.min for each in known), default=None)
+        return lowest, max((each.max for each in known), default=None)
+    except (ValueError, OverflowError, TypeError, ImportError, pa.ArrowException):
+        return None, None
+
+
+def _field_ids(metadata: pq.FileMetaData) -> dict[str, int]:
+    """Give the field ids of leaves, by the path that Parquet gives them."""
+    try:
+        schema = metadata.schema.to_arrow_schema()
+    except pa.ArrowException:
+        return {}
+    leaves = _leaves((each.name, each) for each in schema)
+    found = ((path, field_id_of(field)) for path, field in leaves)
+    return {path: field_id for path, field_id in found if field_id is not None}
+
+
+def _leaves(fields: Iterable[tuple[str, ArrowField]]) -> Iterator[tuple[str, ArrowField]]:
+    for path, field in fields:
+        kind = field.type
+        if pa.types.is_struct(kind):
+            yield from _leaves((f"{path}.{each.name}", each) for each in child_fields(kind))
+        elif pa.types.is_map(kind):
+            yield from _leaves(
+                (f"{path}.key_value.{each.name}", each) for each in child_fields(kind)
+            )
+        elif pa.types.is_list(kind):
+            yield from _leaves((f"{path}.list.{each.name}", each) for each in child_fields(kind))
+        else:
+            yield path, field
+
+
+def _compared(
+    opened: LogFileOnDisk, footer: OpenFooter, columns: tuple[ColumnFacts, ...]
+) -> tuple[dict[int, list[str]], list[str]]:
+    """Compare the checksums of all chunks, one at a time, and of what follows them."""
+    checksums, chunks = footer.checksums, footer.chunks
+    assert checksums is not None
+    damage: dict[int, list[str]] = {}
+    end = len(MAGIC)
+    for place, (start, length) in enumerate(
+        zip(chunks.starts.ravel().tolist(), chunks.lengths.ravel().tolist(), strict=True)
+    ):
+        group, at = divmod(place, len(columns))
+        end = max(end, start + length)
+        if google_crc32c.value(opened.read_at(start, length)) != checksums[place]:
+            damage.setdefault(group, []).append(
+                f"column {shown(columns[at].path)} of row group {group} is damaged, "
+                f"at byte {start:,}"
+            )
+    tail = opened.read_at(end, footer.offset - end)
+    if google_crc32c.value(tail) == checksums[-1]:
+        return damage, []
+    return damage, [f"the page indexes are damaged, at byte {end:,}"]
+
+
+def _decoded(opened: LogFileOnDisk, metadata: pq.FileMetaData) -> dict[int, list[str]]:
+    """Decode all pages, group by group; Arrow compares the checksums of those that have one."""
+    damage: dict[int, list[str]] = {}
+    source = pa.PythonFile(io.BufferedReader(_Window(opened)), mode="r")
+    file = pq.ParquetFile(source, metadata=metadata, page_checksum_verification=True)
+    for group in range(metadata.num_row_groups):
+        try:
+            file.read_row_group(group)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            reason = str(error).partition("\n")[0]
+            damage[group] = [f"row group {group} cannot be read: {reason}"]
+    return damage
+
+
+class _Window(io.RawIOBase):
+    """An open file as one that Arrow reads from."""
+
+    def __init__(self, opened: LogFileOnDisk) -> None:
+        super().__init__()
+        self._opened = opened
+        self._at = 0
+
+    def readable(self) -> bool:
+        """Say yes."""
+        return True
+
+    def seekable(self) -> bool:
+        """Say yes."""
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        """Go to a place."""
+        starts = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._opened.byte_count}
+        self._at = starts[whence] + offset
+        return self._at
+
+    def tell(self) -> int:
+        """Say where the next read begins."""
+        return self._at
+
+    def readinto(self, target: object, /) -> int:
+        """Read some bytes."""
+        view = memoryview(cast("bytearray", target))
+        content = self._opened.read_at(self._at, len(view))
+        view[: len(content)] = content
+        self._at += len(content)
+        return len(content)

@@ -1,0 +1,209 @@
+"""ImportedRows: the rows of a file in batches that fit a table, whatever the file's form.
+
+    form      names                               is read
+    csv       .csv, .tsv                          in blocks of some megabytes
+    jsonl     .jsonl, .ndjson, .json              line by line
+    parquet   .parquet, .pq                       batch by batch
+    arrow     .arrow, .feather, .ipc, .arrows     batch by batch; an IPC file or stream
+
+CSV and JSON lines may be compressed: .gz, .bz2, .zst, .lz4. No more than a few batches are in
+memory, however long the file is.
+"""
+
+import io
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import BinaryIO, Final, Literal, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from neve.cli.csv_rows import CsvRows
+from neve.cli.json_rows import JsonRows
+from neve.errors import InvalidArgument, NeveError, NotFound, Unavailable
+from neve.model.schema import TableSchema
+
+STANDARD_INPUT: Final = "-"
+_ARROW_FILE_MAGIC: Final = b"ARROW1"
+_COMPRESSIONS: Final[dict[str, Literal["gzip", "bz2", "zstd", "lz4"]]] = {
+    ".gz": "gzip",
+    ".bz2": "bz2",
+    ".zst": "zstd",
+    ".lz4": "lz4",
+}
+_TAB: Final = "\t"
+
+
+class ImportForm(StrEnum):
+    """What a file is."""
+
+    CSV = "csv"
+    JSONL = "jsonl"
+    PARQUET = "parquet"
+    ARROW = "arrow"
+
+
+_SUFFIXES: Final = {
+    ".csv": ImportForm.CSV,
+    ".tsv": ImportForm.CSV,
+    ".json": ImportForm.JSONL,
+    ".jsonl": ImportForm.JSONL,
+    ".ndjson": ImportForm.JSONL,
+    ".parquet": ImportForm.PARQUET,
+    ".pq": ImportForm.PARQUET,
+    ".arrow": ImportForm.ARROW,
+    ".arrows": ImportForm.ARROW,
+    ".feather": ImportForm.ARROW,
+    ".ipc": ImportForm.ARROW,
+}
+_TEXTS: Final = frozenset({ImportForm.CSV, ImportForm.JSONL})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedRows:
+    """Batches to come, and how far they are."""
+
+    batches: Iterator[pa.RecordBatch]
+    position: Callable[[], int]
+    """Bytes that were read so far."""
+    byte_count: int | None
+    """Length of the file; None where nobody knows it."""
+
+
+def form_of(path: str) -> ImportForm:
+    """Tell the form of a file by its name; raises InvalidArgument."""
+    name = Path(path)
+    if name.suffix.lower() in _COMPRESSIONS:
+        name = name.with_suffix("")
+    form = _SUFFIXES.get(name.suffix.lower())
+    if form is None:
+        raise InvalidArgument(
+            "standard input does not say in which form it is"
+            if path == STANDARD_INPUT
+            else f"the name {path} does not say in which form the file is",
+            hint=f"Say --format {', '.join(ImportForm)}",
+        )
+    return form
+
+
+@contextmanager
+def open_rows(
+    path: str,
+    form: ImportForm,
+    schema: TableSchema,
+    *,
+    batch_rows: int,
+    delimiter: str | None,
+) -> Iterator[ImportedRows]:
+    """Open a file of rows; raises typed errors, also while batches are taken."""
+    source = "standard input" if path == STANDARD_INPUT else path
+    with ExitStack() as stack, _typed_failures(source):
+        raw = _opened(path, stack)
+        # Before anybody reads ahead.
+        byte_count = _length(raw)
+        stream = raw
+        if form in _TEXTS:
+            stream = _unpacked(raw, path)
+        match form:
+            case ImportForm.CSV:
+                mark = delimiter or (_TAB if ".tsv" in Path(path).suffixes else ",")
+                batches = CsvRows(schema, source=source, delimiter=mark).batches(stream)
+            case ImportForm.JSONL:
+                rows = JsonRows(schema, source=source)
+                batches = rows.batches(stream, batch_rows=batch_rows)
+            case ImportForm.PARQUET:
+                batches = _parquet_batches(raw, batch_rows=batch_rows)
+            case ImportForm.ARROW:
+                batches = _arrow_batches(raw)
+        yield ImportedRows(
+            batches=_cut(batches, batch_rows),
+            position=raw.tell if raw.seekable() else lambda: 0,
+            byte_count=byte_count,
+        )
+
+
+@contextmanager
+def _typed_failures(source: str) -> Iterator[None]:
+    try:
+        yield
+    except NeveError:
+        raise
+    except pa.ArrowException as error:
+        raise InvalidArgument(
+            f"{source} cannot be read: {str(error).partition(chr(10))[0]}",
+            hint="Check that the file is whole, and its form: --format says another one",
+        ) from error
+    except OSError as error:
+        raise _cannot_read(error, source) from error
+
+
+def _opened(path: str, stack: ExitStack) -> BinaryIO:
+    if path != STANDARD_INPUT:
+        return stack.enter_context(Path(path).open("rb"))
+    if sys.stdin is None:
+        raise InvalidArgument("there is no standard input", hint="Name a file")
+    return cast("BinaryIO", sys.stdin.buffer)
+
+
+def _length(raw: BinaryIO) -> int | None:
+    if not raw.seekable():
+        return None
+    here = raw.tell()
+    length = raw.seek(0, io.SEEK_END)
+    raw.seek(here)
+    return length
+
+
+def _unpacked(raw: BinaryIO, path: str) -> BinaryIO:
+    compression = _COMPRESSIONS.get(Path(path).suffix.lower())
+    if compression is None:
+        return raw
+    unpacked = pa.CompressedInputStream(cast("io.IOBase", raw), compression)
+    return cast("BinaryIO", io.BufferedReader(cast("io.RawIOBase", unpacked)))
+
+
+def _parquet_batches(raw: BinaryIO, *, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    if not raw.seekable():
+        raise InvalidArgument(
+            "Parquet cannot be read from a pipe", hint="Write it to a file, and name that file"
+        )
+    opened = pq.ParquetFile(raw, pre_buffer=False, page_checksum_verification=True)
+    return opened.iter_batches(batch_size=batch_rows)
+
+
+def _arrow_batches(raw: BinaryIO) -> Iterator[pa.RecordBatch]:
+    if raw.seekable():
+        magic = raw.read(len(_ARROW_FILE_MAGIC))
+        raw.seek(0)
+        if magic == _ARROW_FILE_MAGIC:
+            opened = pa.ipc.open_file(cast("io.IOBase", raw))
+            return (opened.get_batch(place) for place in range(opened.num_record_batches))
+    return iter(pa.ipc.open_stream(cast("io.IOBase", raw)))
+
+
+def _cut(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    """Cut batches that are too large; rows keep their order."""
+    for batch in batches:
+        for start in range(0, batch.num_rows, rows):
+            yield batch.slice(start, rows)
+
+
+def _cannot_read(error: OSError, source: str) -> NeveError:
+    match error:
+        case FileNotFoundError() | NotADirectoryError():
+            return NotFound(f"there is no file {source}", hint="Check the spelling")
+        case IsADirectoryError():
+            return InvalidArgument(f"{source} is a directory", hint="Name one file in it")
+        case PermissionError():
+            return Unavailable(
+                f"this user may not read {source}", hint="Ask its owner for the right"
+            )
+        case _:
+            return Unavailable(
+                f"could not read {source}: {error.strerror or error}",
+                hint="Find the cause, then try again: rows that are written again stay the same",
+            )

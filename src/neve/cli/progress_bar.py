@@ -1,0 +1,38 @@
+"""A bar on the terminal for work that takes long; nothing where standard error is no terminal."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeAlias
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+TellProgress: TypeAlias = Callable[[int, int | None], None]
+"""Told how much of how much is done; None: nobody knows how much there is."""
+
+
+@contextmanager
+def progress_bar(title: str) -> Iterator[TellProgress]:
+    """Show a bar while the work inside lasts; it goes away with the end of the work."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _say_nothing
+        return
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+    ) as progress:
+        task = progress.add_task(title, total=None)
+
+        def tell(done: int, total: int | None) -> None:
+            progress.update(task, completed=done, total=total)
+
+        yield tell
+
+
+def _say_nothing(_done: int, _total: int | None) -> None:
+    return

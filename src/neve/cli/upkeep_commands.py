@@ -1,0 +1,285 @@
+"""Commands that keep tables in order: flush, compact, expire, gc, verify, recover.
+
+Those that write take the table's lock, so no other process may have it open for writing. They do
+what was asked for and nothing else: nothing works in the background meanwhile.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import click
+from rich.text import Text
+
+from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.settlement import RecoveryReport, Settled
+from neve.catalog.table import Table
+from neve.cli.lake_options import on_a_lake, open_lake
+from neve.cli.output import JsonDocument, Page, write_json
+from neve.cli.progress_bar import progress_bar
+from neve.cli.shown_text import Json, counted, shown_text
+from neve.cli.version_options import moment_of
+from neve.engine.table_options import TableOptions
+from neve.engine.upkeep import GarbageReport
+from neve.engine.verification import VerifyReport
+from neve.errors import Corruption, NeveError
+
+_OUTCOMES: Final = {
+    Settled.NOTHING: "in order",
+    Settled.BEGUN: "begun: whoever made it was cut off",
+    Settled.UPDATED: "brought up to date in the catalog",
+    Settled.REMOVED: "was dropped; its name is gone now",
+    Settled.UNPURGED: "dropped; readers still hold its files",
+    Settled.PURGED: "dropped; its files are deleted now",
+}
+
+
+@click.command()
+@click.argument("name", metavar="TABLE")
+@on_a_lake
+def flush(*, name: str, lake: str, storage_options: tuple[str, ...], as_json: bool) -> None:
+    """Commit the rows that are only in the log as a version."""
+    with _written(lake, storage_options, name) as table:
+        before, number = table.version, table.flush()
+    if as_json:
+        write_json({"table": name, "version": number, "is_new": number != before})
+    else:
+        words = "is" if number != before else "is still"
+        Page().line(f"the current version of {shown_text(name)} {words} {number:,}")
+
+
+@click.command()
+@click.argument("name", metavar="TABLE")
+@click.option("--full", is_flag=True, help="Rewrite everything, also what is in order.")
+@on_a_lake
+def compact(
+    *, name: str, full: bool, lake: str, storage_options: tuple[str, ...], as_json: bool
+) -> None:
+    """Flush, then rewrite small and half deleted files until the table is in order."""
+    with _written(lake, storage_options, name) as table, progress_bar("compacting rows") as tell:
+        before = table.stats()
+        number = table.compact(full=full, progress=tell)
+        after = table.stats()
+    if as_json:
+        write_json(
+            {
+                "table": name,
+                "version": number,
+                "rows": after.row_count,
+                "files_before": before.file_count,
+                "files": after.file_count,
+                "bytes_before": before.file_bytes,
+                "bytes": after.file_bytes,
+            }
+        )
+    else:
+        Page().line(
+            f"version {number:,}: {counted(after.file_count, 'file')}, "
+            f"{counted(after.file_bytes, 'byte')}; there were "
+            f"{counted(before.file_count, 'file')}, {counted(before.file_bytes, 'byte')}"
+        )
+
+
+@click.command()
+@click.argument("name", metavar="TABLE")
+@click.option("--keep-last", type=int, metavar="N", help="Keep the newest N versions.")
+@click.option(
+    "--older-than",
+    metavar="TIME",
+    help="Keep what is younger than this: 2024-01-31T12:00:00+00:00, or an age such as 7d.",
+)
+@on_a_lake
+def expire(
+    *,
+    name: str,
+    keep_last: int | None,
+    older_than: str | None,
+    lake: str,
+    storage_options: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Let old versions go, as the table's retention or the options say; tagged ones stay.
+
+    With both options, what either of them keeps stays. Their files are deleted by `neve gc --run`.
+    """
+    with _written(lake, storage_options, name) as table:
+        moment = None if older_than is None else moment_of(older_than)
+        report = table.expire(keep_last=keep_last, older_than=moment)
+    if as_json:
+        write_json(
+            {
+                "table": name,
+                "expired_versions": report.expired_versions,
+                "kept_versions": report.kept_versions,
+                "oldest_version": report.oldest_version,
+                "unreachable_files": report.unreachable_files,
+            }
+        )
+        return
+    page = Page()
+    page.line(
+        f"{counted(len(report.expired_versions), 'version')} expired; "
+        f"the oldest is {report.oldest_version:,}"
+    )
+    if report.kept_versions:
+        kept = ", ".join(map(str, report.kept_versions))
+        page.line(f"kept for tags or readers: {kept}")
+    if report.unreachable_files:
+        page.line(f"`neve gc` can delete {counted(report.unreachable_files, 'file')}")
+
+
+@click.command()
+@click.argument("name", metavar="TABLE")
+@click.option("--run", "is_run", is_flag=True, help="Delete them.")
+@on_a_lake
+def gc(
+    *, name: str, is_run: bool, lake: str, storage_options: tuple[str, ...], as_json: bool
+) -> None:
+    """List the files that no version needs any more; with --run, delete them.
+
+    Files that a reader has a lease on are listed, and stay until it has ended.
+    """
+    with _written(lake, storage_options, name) as table:
+        report = table.collect_garbage(dry_run=not is_run)
+    if as_json:
+        document = JsonDocument()
+        document.members({"table": name, "deleted": is_run, "bytes": report.byte_count})
+        document.array("files", report.paths)
+        document.end()
+    else:
+        Page().lines(_garbage_lines(report))
+
+
+@click.command()
+@click.argument("name", metavar="TABLE")
+@on_a_lake
+def verify(*, name: str, lake: str, storage_options: tuple[str, ...], as_json: bool) -> None:
+    """Read all files of a table and check them; what is wrong ends with exit code 5.
+
+    Works beside a writer.
+    """
+    with (
+        open_lake(lake, storage_options) as catalog,
+        catalog.table(name, read_only=True) as table,
+        progress_bar("reading bytes") as tell,
+    ):
+        try:
+            report = table.verify(progress=tell)
+        except Corruption as error:
+            problems = _problems(error)
+            failure: Corruption | None = error
+        else:
+            problems, failure = [], None
+    if as_json:
+        facts: dict[str, Json] = {"table": name, "is_sound": failure is None, "problems": problems}
+        write_json(facts | (_verified(report) if failure is None else {}))
+    else:
+        page = Page()
+        for problem in problems:
+            page.line(Text(f"✗ {shown_text(problem)}", "bold red"))
+        if failure is None:
+            page.line(Text(f"✔ {_verified_words(report)}", "green"))
+    if failure is not None:
+        raise failure
+
+
+@click.command()
+@on_a_lake
+def recover(*, lake: str, storage_options: tuple[str, ...], as_json: bool) -> None:
+    """Bring the catalog and all tables together, and finish what was cut off.
+
+    For after a restore from copies, and for tables that were dropped with --purge while readers
+    held their files. Tables that cannot be brought in order are listed; the exit code is that of
+    the first of them.
+    """
+    with open_lake(lake, storage_options) as catalog:
+        report = catalog.recover()
+        names = _names_by_id(catalog)
+    if as_json:
+        document = JsonDocument()
+        document.array("tables", _recovered(report, names))
+        document.end()
+    else:
+        Page().lines(_recovery_lines(report, names))
+    for error in report.failures.values():
+        click.get_current_context().exit(error.exit_code)
+
+
+@contextmanager
+def _written(lake: str, storage_options: tuple[str, ...], name: str) -> Iterator[Table]:
+    with (
+        open_lake(lake, storage_options) as catalog,
+        catalog.table(name, options=TableOptions(background=False)) as table,
+    ):
+        yield table
+
+
+def _garbage_lines(report: GarbageReport) -> Iterator[Text]:
+    for path in report.paths:
+        yield Text(shown_text(path))
+    files = f"{counted(report.file_count, 'file')}, {counted(report.byte_count, 'byte')}"
+    if not report.file_count:
+        yield Text("there is nothing to delete")
+    elif report.is_dry_run:
+        yield Text(f"{files} can be deleted: neve gc --run")
+    else:
+        yield Text(f"deleted {files}")
+
+
+def _problems(error: Corruption) -> list[str]:
+    """Give what a verification found, one text each: its report is attached as a note."""
+    lines = [line for note in getattr(error, "__notes__", []) for line in note.splitlines()]
+    found = [line.removeprefix("- ") for line in lines if line.startswith("- ")]
+    return found or [error.message]
+
+
+def _verified(report: VerifyReport) -> dict[str, Json]:
+    return {
+        "version": report.version,
+        "rows": report.row_count,
+        "files": report.file_count,
+        "bytes": report.byte_count,
+        "vectors": report.vector_count,
+        "versions": report.version_count,
+    }
+
+
+def _verified_words(report: VerifyReport) -> str:
+    return (
+        f"version {report.version:,} is sound: {counted(report.row_count, 'row')} in "
+        f"{counted(report.file_count, 'file')}, {counted(report.byte_count, 'byte')}, "
+        f"{counted(report.vector_count, 'vector')}; "
+        f"{counted(report.version_count, 'version')} have all their files"
+    )
+
+
+def _names_by_id(catalog: KVCatalog) -> dict[str, str]:
+    names = {}
+    for name in catalog.list_tables():
+        try:
+            names[catalog.table_meta(name).table_id] = name
+        except NeveError:
+            continue  # dropped since the names were read, or among the failures by its id
+    return names
+
+
+def _recovered(report: RecoveryReport, names: dict[str, str]) -> Iterator[dict[str, Json]]:
+    for table_id, outcome in report.outcomes.items():
+        yield {"table_id": table_id, "name": names.get(table_id), "outcome": outcome.value}
+    for table_id, error in report.failures.items():
+        yield {"table_id": table_id, "name": names.get(table_id), "error": str(error)}
+
+
+def _recovery_lines(report: RecoveryReport, names: dict[str, str]) -> Iterator[Text]:
+    if not report.outcomes and not report.failures:
+        yield Text("no tables")
+    for table_id, outcome in report.outcomes.items():
+        style = "dim" if outcome is Settled.NOTHING else ""
+        yield Text.assemble(f"{_called(table_id, names)}  ", (_OUTCOMES[outcome], style))
+    for table_id, error in report.failures.items():
+        yield Text(f"{_called(table_id, names)}  ✗ {shown_text(str(error))}", "bold red")
+
+
+def _called(table_id: str, names: dict[str, str]) -> str:
+    name = names.get(table_id)
+    return table_id if name is None else f"{table_id}  {shown_text(name)}"

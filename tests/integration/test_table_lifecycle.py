@@ -1,0 +1,421 @@
+"""How tables are opened and let go of: nothing is left behind, whoever forgets to close."""
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+import pytest
+
+import neve
+from neve.errors import Closed, Fenced, InvalidArgument, NotFound
+from tests.conftest import Record
+from tests.gates import Gate
+
+SCHEMA = pa.schema({"id": pa.int64(), "v": pa.string()})
+WAIT_SECONDS = 60
+TINY = neve.TableOptions(sync="none", memtable_bytes=4_096, level0_files=2)
+
+HOLD = """
+import sys, neve
+with neve.open(sys.argv[1]) as lake, lake.table("a.b") as table:
+    table.put({"id": 7, "v": "held"})
+    print("held", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    place = tmp_path / "lake"
+    with neve.open(place) as catalog:
+        catalog.create_table("a.b", SCHEMA, ["id"])
+    return place
+
+
+@pytest.fixture
+def holder(lake: Path) -> Iterator["subprocess.Popen[str]"]:
+    """Give a process that has the table open for writing."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(lake)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
+
+
+def own_threads() -> list[str]:
+    return sorted(each.name for each in threading.enumerate() if each.name.startswith("neve-"))
+
+
+def has_ended(is_over: "object") -> bool:
+    """Wait for something that another thread does."""
+    assert callable(is_over)
+    ends_at = time.monotonic() + WAIT_SECONDS
+    waiting = threading.Event()
+    while not is_over():
+        if time.monotonic() > ends_at:
+            return False
+        waiting.wait(0.005)
+    return True
+
+
+def temporaries(place: Path) -> list[str]:
+    return [path.name for path in place.rglob(".*") if path.is_file() and path.name != ".lock"]
+
+
+# Leaks
+
+
+def test_opening_writing_and_closing_over_and_over_leaks_nothing(
+    lake: Path, scoreboard: Record
+) -> None:
+    gate = Gate("R25 leaks of descriptors, threads, files after cycles", aim=1_000, full=1_000)
+    process = psutil.Process()
+
+    def cycle(number: int) -> None:
+        with neve.open(lake) as catalog, catalog.table("a.b", options=TINY) as table:
+            table.put({"id": number % 50, "v": "x" * 100})
+            if number % 5 == 0:
+                table.flush()
+            if number % 20 == 0:
+                table.compact()
+                table.expire(keep_last=1)
+                table.collect_garbage(dry_run=False)
+            with table.snapshot() as snapshot:
+                assert snapshot.get(number % 50) is not None
+            with catalog.table("a.b", read_only=True) as reader:
+                assert reader.get(number % 50) is not None
+            table.scan().count()
+
+    for number in range(20):
+        cycle(number)  # what is made once is there now
+    gc.collect()
+    descriptors, threads = process.num_fds(), process.num_threads()
+    for number in gate.seeds():
+        cycle(number)
+        gate.cases += 1
+    with neve.open(lake) as catalog, catalog.table("a.b") as table:
+        table.compact(full=True)
+        table.expire(keep_last=1)
+        table.collect_garbage(dry_run=False)
+        listed = table.files().num_rows
+    gc.collect()
+
+    leaks = {
+        "descriptors": process.num_fds() - descriptors,
+        "threads": process.num_threads() - threads,
+        "own threads": len(own_threads()),
+        "temporary files": len(temporaries(lake)),
+        "data files": len(list(lake.rglob("*.parquet"))) - listed,
+        "logs": max(0, len(list(lake.rglob("wal/*.log"))) - 2),
+        "leases": len(list(lake.rglob("leases/*"))),
+    }
+    gate.violations = sum(max(count, 0) for count in leaks.values())
+    scoreboard(gate.line())
+    assert gate.violations == 0, leaks
+
+
+def test_opening_and_closing_at_once_never_hangs(lake: Path) -> None:
+    with neve.open(lake) as catalog:
+        for _ in range(100):
+            catalog.table("a.b").close()
+    assert own_threads() == []
+
+
+# Handles that are dropped
+
+
+def test_a_table_that_is_forgotten_ends_its_threads_and_frees_the_lock(lake: Path) -> None:
+    table: neve.Table | None = neve.open(lake).table("a.b", options=TINY)
+    assert table is not None
+    table.put({"id": 1, "v": "a"})
+    gone = weakref.ref(table)
+    assert own_threads() != []
+
+    table = None
+    gc.collect()
+
+    assert gone() is None
+    assert has_ended(lambda: own_threads() == [])
+    with neve.open(lake) as catalog, catalog.table("a.b") as again:
+        assert again.get(1) == {"id": 1, "v": "a"}
+
+
+def test_a_table_that_is_forgotten_while_another_one_opens_is_closed(lake: Path) -> None:
+    """Forgotten objects are noticed at any moment, also in the middle of an opening."""
+    with neve.open(lake) as catalog:
+        catalog.create_table("a.c", SCHEMA, ["id"]).close()
+        forgotten = [catalog.table("a.b", options=TINY)]
+        forgotten.append(forgotten)  # type: ignore[arg-type]  # only the collector can free it
+        found = catalog.table_meta("a.c").table_id
+        live = catalog._warehouse.live_tables
+        stored = catalog._warehouse.stored_table(found)
+
+        def parts() -> object:
+            forgotten.clear  # noqa: B018 - still reachable here
+            return None
+
+        del forgotten, parts
+        done = threading.Event()
+
+        def open_and_collect() -> None:
+            def make_parts() -> neve.engine.table_parts.TableParts:  # type: ignore[name-defined]
+                gc.collect()
+                return stored.parts({})
+
+            engine = live.acquire(found, read_only=False, options=None, make_parts=make_parts)
+            live.release(engine)
+            done.set()
+
+        threading.Thread(target=open_and_collect, daemon=True).start()
+
+        assert done.wait(WAIT_SECONDS), "opening waits for itself"
+        assert has_ended(lambda: own_threads() == [])
+
+
+def test_a_snapshot_that_is_forgotten_ends_its_lease(lake: Path) -> None:
+    with neve.open(lake) as catalog, catalog.table("a.b", options=TINY) as table:
+        table.put({"id": 1, "v": "a"})
+        snapshot: neve.Snapshot | None = table.snapshot()
+        assert snapshot is not None
+        assert table.stats().open_snapshots == 1
+
+        snapshot = None
+        gc.collect()
+
+        assert has_ended(lambda: table.stats().open_snapshots == 0)
+
+
+def test_a_process_that_ends_without_closing_keeps_its_rows(lake: Path) -> None:
+    script = "import neve, sys; t = neve.open(sys.argv[1]).table('a.b'); t.put({'id': 3, 'v': 'c'})"
+
+    ended = subprocess.run(
+        [sys.executable, "-c", script, str(lake)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=WAIT_SECONDS,
+    )
+
+    assert ended.stderr == ""
+    with neve.open(lake) as catalog, catalog.table("a.b") as table:
+        assert table.get(3) == {"id": 3, "v": "c"}
+
+
+def test_handles_of_one_table_share_what_is_open_until_the_last_one_ends(lake: Path) -> None:
+    with neve.open(lake) as catalog:
+        first, second = catalog.table("a.b"), catalog.table("a.b")
+        first.put({"id": 1, "v": "a"})
+        assert second.get(1) == {"id": 1, "v": "a"}
+
+        first.close()
+        with pytest.raises(Closed):
+            first.get(1)
+        second.put({"id": 2, "v": "b"})
+        second.close()
+
+        assert own_threads() == []
+        with catalog.table("a.b") as third:
+            assert third.scan().count() == 2
+
+
+def test_other_options_for_a_table_that_is_open_are_refused(lake: Path) -> None:
+    with neve.open(lake) as catalog, catalog.table("a.b", options=TINY) as table:
+        table.put({"id": 1, "v": "a"})
+        with pytest.raises(InvalidArgument, match="other options"):
+            catalog.table("a.b", options=neve.TableOptions(memtable_bytes=1 << 20))
+
+
+def test_a_closed_catalog_closes_its_tables_and_scans(lake: Path) -> None:
+    catalog = neve.open(lake)
+    table = catalog.table("a.b")
+    table.put({"id": 1, "v": "a"})
+    scan, snapshot = table.scan(), table.snapshot()
+
+    catalog.close()
+    catalog.close()
+
+    for call in (
+        lambda: table.get(1),
+        lambda: table.put({"id": 1, "v": "b"}),
+        lambda: table.upsert([{"id": 1, "v": "b"}]),
+        lambda: table.delete(1),
+        lambda: table.get_many([1]),
+        lambda: table.scan(),
+        lambda: table.snapshot(),
+        lambda: table.flush(),
+        lambda: table.compact(),
+        lambda: table.verify(),
+        scan.to_arrow,
+        scan.count,
+        lambda: catalog.table("a.b"),
+    ):
+        with pytest.raises(Closed):
+            call()
+    snapshot.close()
+    assert own_threads() == []
+
+
+def test_a_dropped_table_takes_no_more_calls(lake: Path) -> None:
+    with neve.open(lake) as catalog:
+        table = catalog.table("a.b")
+        table.put({"id": 1, "v": "a"})
+        catalog.drop_table("a.b")
+        with pytest.raises((Closed, NotFound)):
+            table.put({"id": 2, "v": "b"})
+        with pytest.raises(NotFound):
+            catalog.table("a.b")
+
+
+def test_a_table_that_another_process_drops_takes_no_more_writes(lake: Path) -> None:
+    with neve.open(lake) as catalog, neve.open(lake) as other:
+        table = catalog.table("a.b", options=neve.TableOptions(background=False))
+        table.put({"id": 1, "v": "a"})
+        other.drop_table("a.b")
+
+        with pytest.raises(NotFound):
+            table.flush()
+        with pytest.raises(NotFound):
+            table.put({"id": 2, "v": "b"})
+
+
+# One writer
+
+
+def test_a_second_process_cannot_write_and_can_read(
+    lake: Path, holder: "subprocess.Popen[str]"
+) -> None:
+    with neve.open(lake) as catalog:
+        with pytest.raises(Fenced, match="LOCK"):
+            catalog.table("a.b")
+        with catalog.table("a.b", read_only=True) as reader:
+            assert reader.get(7) == {"id": 7, "v": "held"}
+
+        holder.kill()
+        holder.wait(WAIT_SECONDS)
+
+        with catalog.table("a.b") as table:
+            assert table.get(7) == {"id": 7, "v": "held"}
+
+
+def test_a_second_catalog_of_the_same_process_cannot_write_either(lake: Path) -> None:
+    with neve.open(lake) as first, neve.open(lake) as second:
+        with first.table("a.b") as table:
+            table.put({"id": 1, "v": "a"})
+            with pytest.raises(Fenced):
+                second.table("a.b")
+        with second.table("a.b") as table:
+            assert table.get(1) == {"id": 1, "v": "a"}
+
+
+def test_an_open_that_fails_leaves_the_lock_and_the_epoch_to_others(lake: Path) -> None:
+    with neve.open(lake) as catalog:
+        with catalog.table("a.b") as table:
+            table.put({"id": 1, "v": "a" * 50})
+        (log,) = [path for path in lake.rglob("*.log") if b"a" * 50 in path.read_bytes()]
+        content = log.read_bytes()
+        log.write_bytes(content.replace(b"a" * 50, b"a" * 49 + b"b") + bytes(100))
+
+        strict = neve.TableOptions(recovery="absolute")
+        with pytest.raises(neve.Corruption):
+            catalog.table("a.b", options=strict)
+        assert own_threads() == []
+        log.write_bytes(content)
+
+        with catalog.table("a.b") as again:
+            assert again.get(1) == {"id": 1, "v": "a" * 50}
+
+
+@pytest.mark.parametrize("call", ["put", "upsert", "delete", "flush", "compact"])
+def test_a_writer_that_was_taken_over_is_fenced_and_its_rows_are_not_lost(
+    lake: Path, call: str
+) -> None:
+    """A paused process whose lock was lost, as on a network file system, wakes up."""
+    options = neve.TableOptions(background=False)
+    with neve.open(lake) as catalog:
+        table = catalog.table("a.b", options=options)
+        table.put({"id": 1, "v": "a"})
+        table.stored.work.take_over()
+        with pytest.raises(Fenced, match="reopen") as refused:
+            table.flush()
+        assert refused.value.hint
+
+        with pytest.raises(Fenced):
+            match call:
+                case "put":
+                    table.put({"id": 2, "v": "b"})
+                case "upsert":
+                    table.upsert([{"id": 2, "v": "b"}])
+                case "delete":
+                    table.delete(1)
+                case "flush":
+                    table.flush()
+                case _:
+                    table.compact()
+        assert table.get(1) == {"id": 1, "v": "a"}
+        table.close()
+
+        with catalog.table("a.b") as again:
+            assert again.scan().to_arrow().to_pylist() == [{"id": 1, "v": "a"}]
+
+
+def test_a_forked_child_refuses_to_write_and_leaves_the_parents_lock(lake: Path) -> None:
+    script = """
+import os, sys, warnings, neve
+warnings.simplefilter("ignore")
+lake = neve.open(sys.argv[1])
+table = lake.table("a.b", options=neve.TableOptions(background=False))
+table.put({"id": 1, "v": "a"})
+pid = os.fork()
+if pid == 0:
+    try:
+        table.put({"id": 2, "v": "child"})
+        print("child wrote", flush=True)
+    except neve.NeveError as error:
+        print(type(error).__name__, flush=True)
+    os._exit(0)
+os.waitpid(pid, 0)
+table.put({"id": 3, "v": "parent"})
+try:
+    neve.open(sys.argv[1]).table("a.b")
+except neve.Fenced:
+    print("still locked", flush=True)
+table.close()
+"""
+    said = subprocess.run(
+        [sys.executable, "-c", script, str(lake)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=WAIT_SECONDS,
+    )
+
+    assert said.stdout.split("\n")[:2] == ["Closed", "still locked"], said.stderr
+    with neve.open(lake) as catalog, catalog.table("a.b") as table:
+        assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [1, 3]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_directory_that_may_not_be_written_opens_for_reading_only(lake: Path) -> None:
+    with neve.open(lake) as catalog, catalog.table("a.b") as table:
+        table.put({"id": 1, "v": "a"})
+    for path in [lake, *lake.rglob("*")]:
+        path.chmod(path.stat().st_mode & 0o555)
+    try:
+        with neve.open(lake) as catalog, catalog.table("a.b", read_only=True) as reader:
+            assert reader.get(1) == {"id": 1, "v": "a"}
+    finally:
+        for path in [lake, *lake.rglob("*")]:
+            path.chmod(path.stat().st_mode | 0o700)

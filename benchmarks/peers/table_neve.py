@@ -86,10 +86,10 @@ class NeveStore(TableStore):
         self.table.collect_garbage(dry_run=False)
 
     def read_bare(self) -> pa.Table:
-        paths = self.table.files().column("file_path").to_pylist()
-        places = [str(self._directory / path.removeprefix("file://")) for path in paths]
-        tables = [pq.read_table(place, columns=SCHEMA.names) for place in places]
-        return pa.concat_tables(tables)
+        names = {path.name: path for path in self._directory.rglob("*.parquet")}
+        live = self.table.files().column("file_path").to_pylist()
+        places = [names[str(path).rpartition("/")[2]] for path in live]
+        return pa.concat_tables(pq.read_table(place, columns=SCHEMA.names) for place in places)
 
 
 class UncachedNeveStore(NeveStore):

@@ -96,6 +96,7 @@ class StruckLife:
         if not is_struck:
             return
         self.struck[step.__name__] += 1
+        world.forget_files()
         self._check_copy()
         if is_over or not self._reads_right():
             world.abandon()

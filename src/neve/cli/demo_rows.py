@@ -63,7 +63,7 @@ def write(stage: Stage) -> tuple[Finding, ...]:
             "single rows written per second, each durable before its put returned",
         ),
         Finding("syncs", round(syncs)),
-        Finding("rows_per_sync", round(shared, 2), "of these rows shared one sync, on average"),
+        Finding("rows_per_sync", round(shared, 2)),
         Finding("batch_rows", ROWS),
         Finding(
             "batch_rows_per_second",

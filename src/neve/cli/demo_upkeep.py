@@ -39,7 +39,10 @@ def upkeep(stage: Stage) -> tuple[Finding, ...]:
         f"with the tag, {after / 1e6:.1f} MB now; a scan gives the same rows"
     )
     report = orders.verify()
-    narrator.found(f"verified: {report}")
+    narrator.found(
+        f"verified, every byte read: {counted(report.file_count, 'file')}, "
+        f"{report.row_count:,} rows, {counted(report.version_count, 'Version')}"
+    )
     return (
         Finding("bytes_before", before),
         Finding("bytes_after", after, f"bytes on disk after clean-up, {before:,} before"),

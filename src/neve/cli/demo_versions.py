@@ -21,6 +21,8 @@ from neve.cli.demo_table import CHANGED, DELETED, DELETED_FROM, ROWS
 from neve.cli.shown_text import counted
 
 TAG: Final = "first-load"
+# Creating a table is Version 1.
+_FIRST_LOAD: Final = 2
 _ID_BELOW: Final = 1_000
 # A vector is a 64-bit Roaring bitmap behind four bytes of length and four of magic.
 _BITMAP_AT: Final = 8
@@ -32,6 +34,7 @@ def flush(stage: Stage) -> tuple[Finding, ...]:
     with stage.timed() as seconds:
         version = orders.flush()
     stats = orders.stats()
+    check(version == _FIRST_LOAD, f"the first flush made Version {version}")
     check(stats.memtable_rows == 0, "a flush left rows behind")
     check(stats.vector_count == 0, "a first flush needs no vector")
     narrator.say(
@@ -99,7 +102,7 @@ def travel(stage: Stage) -> tuple[Finding, ...]:
     """Read old Versions, freeze a snapshot, name a Version, and go back and forth."""
     narrator, orders = stage.narrator, stage.orders
     history = orders.history()
-    first, newest = 2, orders.version
+    first, newest = _FIRST_LOAD, orders.version
     operations = ", ".join(f"{each['version']} {each['operation']}" for each in history.to_pylist())
     narrator.say(f"history: {operations}")
     with orders.at(first) as old:

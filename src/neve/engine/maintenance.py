@@ -85,6 +85,7 @@ class Maintenance:
         if dry_run:
             return self.upkeep.preview()
         collected = self.upkeep.collect()
+        writer.drop_spare_logs()
         with writer.alone():
             swept = self.upkeep.sweep(dry_run=False)
         return GarbageReport(

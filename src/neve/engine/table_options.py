@@ -24,8 +24,9 @@ class TableOptions:
     the operating system has it."""
     sync_interval_seconds: float = 0.1
     """With `interval`: the first write this long after the last sync makes one."""
-    log_bytes: int = 64 << 20
-    """A log file this long is closed and the next one begun."""
+    log_bytes: int = 16 << 20
+    """A log file this long is closed and the next one begun; its space is reserved ahead, and one
+    that is not needed any more is kept to be written over."""
     recovery: str = RecoveryMode.TOLERATE_TORN_TAIL
     """What opening does about a damaged log; see `neve.wal.recovery_mode`."""
     memtable_bytes: int = 64 << 20
@@ -93,6 +94,7 @@ class TableOptions:
             sync=SyncPolicy(self.sync) if self.sync in set(SyncPolicy) else self.sync,  # type: ignore[arg-type]
             sync_interval_seconds=self.sync_interval_seconds,
             segment_bytes=self.log_bytes,
+            recycle_count=1,
         )
 
     @property

@@ -268,6 +268,21 @@ class WriteAheadLog:
         self._queue.run_alone(truncate)
         return dropped
 
+    def drop_spares(self) -> int:
+        """Delete the logs that are kept to be written over; gives how many."""
+        dropped = 0
+
+        def drop() -> None:
+            nonlocal dropped
+            while self._spare_paths:
+                self._store.delete(self._spare_paths[-1])
+                self._spare_paths.pop()
+                self._recorder.add(WAL_DELETED, 1)
+                dropped += 1
+
+        self._queue.run_alone(drop)
+        return dropped
+
     def close(self) -> None:
         """Sync, write LogEnd and release the log; closing twice is no error."""
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import date
+from threading import enumerate as enumerate_threads
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -184,6 +185,41 @@ def test_a_key_range_begins_with_its_low_key_and_ends_before_its_high_one(
     assert ids_of(bench.scan(key_range=(95, None), reverse=True)) == [99, 98, 97, 96, 95]
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [(9, None, [9]), (None, 0, []), (None, 9, list(range(9))), (0, 9, list(range(9)))],
+    ids=["from the last", "up to the first", "up to the last", "all but the last"],
+)
+def test_a_range_may_end_at_the_bounds_of_a_file(
+    low: int | None, high: int | None, expected: list[object]
+) -> None:
+    bench = TableBench()
+    bench.add(numbered(range(10)))
+    scan = bench.scan(key_range=(low, high))
+
+    assert ids_of(scan) == expected
+    assert scan.count() == len(expected)
+    assert scan.explain().files_read == (1 if expected else 0)
+
+
+@pytest.mark.parametrize("reverse", [False, True], ids=["ascending", "descending"])
+def test_many_rows_in_memory_come_in_order_too(
+    *, monkeypatch: pytest.MonkeyPatch, reverse: bool
+) -> None:
+    monkeypatch.setattr("neve.read.scan._BATCH_ROWS", 4)
+    bench = TableBench()
+    bench.add(numbered(range(1, 30, 3)))
+    bench.upsert(numbered(range(0, 30, 3)))
+    bench.upsert(numbered(range(2, 30, 3)))
+
+    assert ids_of(bench.scan(reverse=reverse, key_range=(None, None))) == sorted(
+        range(30), reverse=reverse
+    )
+    assert [row["id"] for row in bench.rows(limit=2, reverse=reverse, key_range=(4, 20))] == (
+        [19, 18] if reverse else [4, 5]
+    )
+
+
 def test_a_range_of_a_composite_key_may_be_by_its_first_column() -> None:
     bench = TableBench(PLACED)
     places = [("a", 1), ("a", 2), ("ab", 1), ("b", 1), ("b", 2), ("c", 1)]
@@ -287,6 +323,8 @@ def test_only_partitions_that_can_match_are_read() -> None:
     assert (january.count(), january.explain().pruned_by_partition) == (5, 2)
     assert (unknown.count(), unknown.explain().pruned_by_partition) == (5, 2)
     assert ids_of(january) == [0, 1, 2, 3, 4]
+    # A partition cannot tell what is asked of another column.
+    assert bench.scan(filter="day < '2024-01-31' or id = 12").count() == 6
 
 
 def test_one_column_is_read_when_one_is_asked_for(two_levels: TableBench) -> None:
@@ -331,17 +369,19 @@ def test_files_of_an_older_schema_are_given_in_the_present_one(file_format: File
         if column.name != "day"
     )
     added = Column(field_id=9, name="note", type=pa.string(), nullable=True, initial_default="none")
-    bench.evolve(replace(old, schema_id=1, columns=(*renamed, added), last_field_id=9))
-    bench.put({"id": 50, "title": "t", "amount": 1.0, "note": "some"})
+    later = Column(field_id=10, name="later", type=pa.int32(), nullable=True)
+    bench.evolve(replace(old, schema_id=1, columns=(*renamed, added, later), last_field_id=10))
+    bench.put({"id": 50, "title": "t", "amount": 1.0, "note": "some", "later": 3})
 
     assert bench.rows(filter="id in (1, 50)", key_range=(None, None)) == [
-        {"id": 1, "title": "1", "amount": 0.25, "note": "none"},
-        {"id": 50, "title": "t", "amount": 1.0, "note": "some"},
+        {"id": 1, "title": "1", "amount": 0.25, "note": "none", "later": None},
+        {"id": 50, "title": "t", "amount": 1.0, "note": "some", "later": 3},
     ]
     assert bench.scan(filter="note = 'none'").count() == 20
     assert bench.scan(filter="note = 'none'", columns=["note"]).to_arrow().num_rows == 20
     assert bench.rows(filter="title = '3'", columns=["note", "id"]) == [{"note": "none", "id": 3}]
     assert bench.scan(filter="note = 'some'").explain().pruned_by_statistics == 1
+    assert bench.scan(filter="later is not null").explain().pruned_by_statistics == 1
 
 
 def test_rows_in_memory_of_an_older_schema_are_given_in_the_present_one() -> None:
@@ -414,6 +454,7 @@ def test_files_are_pinned_while_a_run_lasts_and_not_longer(two_levels: TableBenc
     assert checks > 0
     batches.close()  # type: ignore[attr-defined]  # it is a generator
     assert pins == 0
+    assert not [each for each in enumerate_threads() if each.name.startswith("neve-scan")]
 
     assert scan.count() == 300
     assert scan.to_arrow().num_rows == 300

@@ -3,6 +3,7 @@
 import os
 import struct
 import threading
+from typing import NoReturn
 
 import pyarrow as pa
 import pytest
@@ -191,6 +192,39 @@ def test_a_log_below_the_floor_is_written_over_by_the_next_one() -> None:
     batches, replaying = replay(store)
     assert [logged.sequence for logged in batches] == [201, 202]
     assert replaying.report.next_sequence == 203
+
+
+def test_a_log_kept_to_be_written_over_is_deleted_when_its_space_is_wanted() -> None:
+    store = MemoryStore()
+    log, counters = counted_log(store, LogOptions(sync=SyncPolicy.ALWAYS, recycle_count=1))
+    log.append(put("a"))
+    log.rotate()
+    log.truncate_below(2)
+
+    assert log.drop_spares() == 1
+    assert [found.number for found in logs_in(store)] == [2]
+    assert counters.total(WAL_DELETED) == 1
+    log.rotate()
+    assert counters.total(WAL_RECYCLED) == 0
+
+
+def test_a_batch_can_be_decided_on_while_no_other_comes_between() -> None:
+    store = MemoryStore()
+    log = open_log(store)
+    applied: list[int] = []
+
+    assert log.append_decided(lambda: None) is None
+    assert log.append_decided(lambda: (put("a"), applied.append)) == 1
+    with pytest.raises(LimitExceeded):
+        log.append_decided(lambda: _raise(LimitExceeded("too much")))
+
+    assert applied == [1]
+    batches, _ = replay(store)
+    assert [logged.sequence for logged in batches] == [1]
+
+
+def _raise(error: Exception) -> NoReturn:
+    raise error
 
 
 def test_logs_replayed_at_open_are_kept_until_they_are_truncated() -> None:

@@ -139,7 +139,9 @@ def of_keys(rows: pa.Table, keys: Sequence[int]) -> pa.Table:
 def between(rows: pa.Table, first: int, end: int) -> pa.Table:
     """Give the rows with ids from the first to the end without it."""
     ids = rows.column("id")
-    return rows.filter(pc.and_(pc.greater_equal(ids, first), pc.less(ids, end)))
+    return rows.filter(
+        pc.and_(pc.greater_equal(ids, pa.scalar(first)), pc.less(ids, pa.scalar(end)))
+    )
 
 
 def score_sum(rows: pa.Table) -> str:

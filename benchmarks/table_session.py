@@ -49,9 +49,7 @@ NEVE: Final = TablePeer(name="neve", module="table_neve")
 ROCKSDB: Final = TablePeer(name="RocksDB", module="table_rocksdb")
 LMDB: Final = TablePeer(name="LMDB", module="table_lmdb")
 SQLITE: Final = TablePeer(name="SQLite", module="table_sqlite", load_share=5)
-DUCKDB: Final = TablePeer(
-    name="DuckDB", module="table_duckdb", gets=500, first_gets=100
-)
+DUCKDB: Final = TablePeer(name="DuckDB", module="table_duckdb", gets=500, first_gets=100)
 SLATEDB: Final = TablePeer(
     name="SlateDB",
     module="table_slatedb",

@@ -18,11 +18,8 @@ import pyarrow as pa
 
 import neve
 
-columns: dict[str, pa.DataType] = {
-    "id": pa.int64(),
-    "customer": pa.string(),
-    "ts": pa.timestamp("us", tz="UTC"),
-}
+ts = pa.timestamp("us", tz="UTC")
+columns: dict[str, pa.DataType] = {"id": pa.int64(), "customer": pa.string(), "ts": ts}
 
 with tempfile.TemporaryDirectory() as directory, neve.open(directory) as lake:
     orders = lake.create_table(
@@ -41,13 +38,14 @@ with tempfile.TemporaryDirectory() as directory, neve.open(directory) as lake:
     orders.update_partition_spec(["bucket(16, id)"])
 
     print("versions:", ", ".join(map(str, orders.history()["operation"])))
-    for title, view in {"today": orders.current(), "version 1": orders.at(version=1)}.items():
+    listed = lake.load_table("shop.orders")
+    for title, view in {"today": listed.current(), "version 1": listed.at(version=1)}.items():
         names = ", ".join(view.schema.arrow_schema.names)
         print(f"{title}: {names} by {view.spec.fields[0].name}")
 
     location = orders.location
     lake.rename_table("shop.orders", "eu.sales")
-    sales = lake.table("eu.sales")
+    sales = lake.load_table("eu.sales")  # without opening its rows
     snapshots = lake.system_table("__snapshots")
     print(f"{sales.name} has {snapshots.num_rows} snapshots,", end=" ")
     print("in the same directory:", sales.location == location)

@@ -218,7 +218,7 @@ class TableCalls:
         method = getattr(store, what)
         if is_first:
             method(*arguments)
-        latencies = []
+        latencies: list[int] = []
         with PartTimer() as timer:
             ends_at = time.perf_counter_ns() + int(seconds * 1e9)
             while not latencies or (

@@ -13,7 +13,7 @@ from deltalake import (  # type: ignore[import-not-found]
 )
 
 from benchmarks.peers.table_calls import serve_store
-from benchmarks.peers.table_rows import SCHEMA
+from benchmarks.peers.table_rows import SCHEMA, Keys
 from benchmarks.peers.table_store import TableStore
 
 
@@ -45,7 +45,7 @@ class DeltaStore(TableStore):
         self._merge(rows).when_matched_update_all().when_not_matched_insert_all().execute()
         self._changed()
 
-    def delete(self, keys: pa.Array) -> None:
+    def delete(self, keys: Keys) -> None:
         self._merge(pa.table({"id": keys})).when_matched_delete().execute()
         self._changed()
 

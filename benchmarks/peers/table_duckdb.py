@@ -9,6 +9,7 @@ import duckdb
 import pyarrow as pa
 
 from benchmarks.peers.table_calls import serve_store
+from benchmarks.peers.table_rows import Keys
 from benchmarks.peers.table_store import TableStore
 
 
@@ -41,7 +42,7 @@ class DuckStore(TableStore):
     def settle(self) -> None:
         self._connection.execute("checkpoint")
 
-    def delete(self, keys: pa.Array) -> None:
+    def delete(self, keys: Keys) -> None:
         self._connection.register("gone", pa.table({"key": keys}))
         self._connection.execute("delete from t using gone where id = key")
 

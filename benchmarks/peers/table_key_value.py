@@ -14,7 +14,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from operator import itemgetter
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -72,7 +72,9 @@ def decode_pairs(keys: Sequence[bytes], values: Sequence[bytes]) -> pa.Table:
     )
 
 
-def _fixed_column(values: pa.BinaryArray, kind: pa.DataType, start: int, stop: int) -> pa.Array:
+def _fixed_column(
+    values: pa.BinaryArray, kind: pa.DataType, start: int, stop: int
+) -> "pa.Array[Any]":
     content = pc.binary_slice(values, start, stop).buffers()[2]
     return pa.Array.from_buffers(kind, len(values), [None, content])
 
@@ -87,10 +89,6 @@ class KeyValueStore(TableStore):
     @abstractmethod
     def values_of(self, keys: Sequence[bytes]) -> Sequence[bytes]:
         """Give the values of keys, in their order."""
-
-    def as_tuple(self, key: int, found: object) -> Row:
-        name, score, visits, payload = found  # type: ignore[misc]
-        return key, name, score, visits, payload
 
     def get_many(self, keys: Sequence[int]) -> pa.Table:
         encoded = [*map(encode_key, keys)]
@@ -110,7 +108,7 @@ class KeyValueStore(TableStore):
 
     def sum_score(self) -> float:
         unpack = _SCORE.unpack_from
-        return sum(unpack(value)[0] for _, value in self.pairs())
+        return float(sum(unpack(value)[0] for _, value in self.pairs()))
 
 
 def _decoded(pairs: Sequence[Pair]) -> pa.Table:

@@ -7,7 +7,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Final, cast
 
-import lmdb  # type: ignore[import-not-found]
+import lmdb
 import pyarrow as pa
 
 from benchmarks.peers.table_calls import serve_store
@@ -19,7 +19,7 @@ from benchmarks.peers.table_key_value import (
     encode_row,
     encode_rows,
 )
-from benchmarks.peers.table_rows import Row
+from benchmarks.peers.table_rows import Keys, Row
 
 _MAP_BYTES: Final = 8 << 30
 
@@ -41,13 +41,13 @@ class LmdbStore(KeyValueStore):
 
     def get(self, key: int) -> object:
         with self._environment.begin() as transaction:
-            return decode_value(transaction.get(encode_key(key)))
+            return decode_value(cast("bytes", transaction.get(encode_key(key))))
 
     def upsert(self, rows: pa.Table) -> None:
         with self._environment.begin(write=True) as transaction, transaction.cursor() as cursor:
             cursor.putmulti(encode_rows(rows))
 
-    def delete(self, keys: pa.Array) -> None:
+    def delete(self, keys: Keys) -> None:
         with self._environment.begin(write=True) as transaction:
             for key in keys.to_numpy().tolist():
                 transaction.delete(encode_key(key))

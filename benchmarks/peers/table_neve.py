@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 import neve
 from benchmarks.peers.table_calls import serve_store
-from benchmarks.peers.table_rows import SCHEMA, Row
+from benchmarks.peers.table_rows import SCHEMA, Keys, Row
 from benchmarks.peers.table_store import TableStore
 
 _NAME: Final = "bench.rows"
@@ -64,7 +64,7 @@ class NeveStore(TableStore):
     def settle(self) -> None:
         self.table.flush()
 
-    def delete(self, keys: pa.Array) -> None:
+    def delete(self, keys: Keys) -> None:
         self.table.delete_many(keys)
 
     def get_many(self, keys: Sequence[int]) -> pa.Table:

@@ -17,7 +17,7 @@ from benchmarks.peers.table_key_value import (
     encode_row,
     encode_rows,
 )
-from benchmarks.peers.table_rows import Row
+from benchmarks.peers.table_rows import Keys, Row
 
 _CACHE_BYTES: Final = 512 << 20
 _FILTER_BITS: Final = 10
@@ -61,7 +61,7 @@ class RocksStore(KeyValueStore):
         self._database.flush()
         self._database.compact_range(None, None)
 
-    def delete(self, keys: pa.Array) -> None:
+    def delete(self, keys: Keys) -> None:
         batch = WriteBatch(raw_mode=True)
         for key in keys.to_numpy().tolist():
             batch.delete(encode_key(key))

@@ -30,6 +30,8 @@ UPDATES: Final = "updates.arrow"
 KEYS: Final = "keys.arrow"
 
 Row = tuple[int, str, float, int, bytes]
+Keys = pa.Array[pa.Scalar[pa.Int64Type]]
+"""Ids in a row."""
 
 
 def read_rows(path: Path) -> pa.Table:

@@ -22,7 +22,7 @@ from benchmarks.peers.table_key_value import (
     encode_row,
     encode_rows,
 )
-from benchmarks.peers.table_rows import Row
+from benchmarks.peers.table_rows import Keys, Row
 
 Answer = TypeVar("Answer")
 _BATCH_ROWS: Final = 4_096
@@ -61,7 +61,7 @@ class SlateStore(KeyValueStore):
             batch.put(key, value)
         self._run(self._write(batch))
 
-    def delete(self, keys: pa.Array) -> None:
+    def delete(self, keys: Keys) -> None:
         batch = slate.WriteBatch()
         for key in keys.to_numpy().tolist():
             batch.delete(encode_key(key))

@@ -8,7 +8,7 @@ from typing import Final, cast
 import pyarrow as pa
 
 from benchmarks.peers.table_calls import serve_store
-from benchmarks.peers.table_rows import Row, row_tuples, rows_of_tuples
+from benchmarks.peers.table_rows import Keys, Row, row_tuples, rows_of_tuples
 from benchmarks.peers.table_store import TableStore
 
 _PRAGMAS: Final = (
@@ -56,7 +56,7 @@ class SqliteStore(TableStore):
         self._connection.execute("vacuum")
         self.settle()
 
-    def delete(self, keys: pa.Array) -> None:
+    def delete(self, keys: Keys) -> None:
         self._connection.execute("begin")
         self._connection.executemany(
             "delete from t where id = ?", ((key,) for key in keys.to_numpy().tolist())

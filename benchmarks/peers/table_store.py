@@ -8,10 +8,11 @@ rows are made ready in that form before the clock runs, batches and keys come as
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import pyarrow as pa
 
-from benchmarks.peers.table_rows import Row, row_tuples
+from benchmarks.peers.table_rows import Keys, Row, row_tuples
 
 
 class TableStore(ABC):
@@ -41,8 +42,7 @@ class TableStore(ABC):
 
     def as_tuple(self, key: int, found: object) -> Row:
         """Give what `get` gave for a key as a tuple."""
-        name, score, visits, payload = found  # type: ignore[misc]
-        return key, name, score, visits, payload
+        return key, *cast("tuple[str, float, int, bytes]", found)
 
     # Many rows
 
@@ -66,7 +66,7 @@ class TableStore(ABC):
     def settle(self) -> None:
         """Bring everything written into its lasting form."""
 
-    def delete(self, keys: pa.Array) -> None:
+    def delete(self, keys: Keys) -> None:
         """Delete the rows of keys, all or none."""
         raise NotImplementedError
 

@@ -311,10 +311,8 @@ class World:
 
 def forget(table: Table) -> None:
     """Keep a table that nobody closes from closing itself when it is collected."""
-    release = table._release
-    if release is not None:
-        release.detach()  # type: ignore[attr-defined]  # a finalizer, as `Table` makes it
-    table._release = None
+    if table._forgotten is not None:
+        table._forgotten.detach()
 
 
 def rows_by_key(rows: pa.Table, shape: Shape) -> Rows:
@@ -411,6 +409,7 @@ def compact_full(world: World, _rng: Random) -> None:
 def tag(world: World, rng: Random) -> None:
     world.check_versions()
     number = rng.choice(sorted(world.model.versions))
+    world.model.tags.clear()  # while it is moved, nobody knows where it is
     world.table.tag("kept", number)
     world.model.tag("kept", number)
 

@@ -7,6 +7,7 @@ after one that does not know, the table is opened again and looked at, as a call
 import errno
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count, cycle
 from random import Random
@@ -28,6 +29,7 @@ from tests.crash.engine_world import (
     expect,
     flush,
     put,
+    reopen,
     rows_by_key,
     upsert,
 )
@@ -86,9 +88,11 @@ class StruckLife:
         try:
             step(world, self._rng)
         except NeveError as error:
-            if not isinstance(error, OutcomeUnknown):
+            is_unknown = isinstance(error, OutcomeUnknown)
+            if not is_unknown:
                 world.pending = None
-            is_over = error.next_move is NextMove.REOPEN or world.pending is not None
+            changes_something = world.pending is not None or world.is_expiring
+            is_over = error.next_move is NextMove.REOPEN or (is_unknown and changes_something)
         else:
             is_over = False
         is_struck = disk.faults > 0
@@ -203,3 +207,26 @@ def test_a_disk_that_is_full_stops_writes_until_there_is_space_again() -> None:
         flush(world, Random(0))
         world.check_rows()
         world.close()
+
+
+def test_a_sweep_keeps_the_files_of_a_flush_whose_outcome_is_not_known() -> None:
+    unknown = 0
+    for at in range(40, 110):
+        disk = FaultyDisk(SimulatedDisk())
+        with left_to_die(new_world(disk, 0)) as world:
+            world.open()
+            upsert(world, Random(1))
+            disk.plan(Failure(at=at, is_lasting=True))
+            with suppress(NeveError):
+                world.table.flush()
+            unknown += disk.faults > 0
+            disk.plan()
+
+            world.table.collect_garbage(dry_run=False)
+
+            world.table.refresh()
+            world.check_rows()
+            reopen(world, Random(2))
+            world.check_rows()
+            world.check_versions()
+    assert unknown > 20

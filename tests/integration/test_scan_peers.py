@@ -14,9 +14,18 @@ import pyarrow as pa
 import pytest
 
 import neve
+from neve.model.arrow_types import ArrowField
 
 FIRST = datetime(2024, 1, 1, tzinfo=UTC)
 WORDS = ["", "a", "ab", "abc", "b", "it's", "é", "z%"]
+FIELDS: list[ArrowField] = [
+    pa.field("id", pa.int64(), nullable=False),
+    pa.field("word", pa.string()),
+    pa.field("amount", pa.float64()),
+    pa.field("pieces", pa.int32()),
+    pa.field("ts", pa.timestamp("us", tz="UTC")),
+]
+SCHEMA = pa.schema(FIELDS)
 
 Row = dict[str, object]
 
@@ -44,17 +53,9 @@ def orders(
     with neve.open(str(root)) as lake:
         table = lake.create_table(
             "shop.orders",
-            schema=pa.schema(
-                [
-                    pa.field("id", pa.int64(), nullable=False),
-                    pa.field("word", pa.string()),
-                    pa.field("amount", pa.float64()),
-                    pa.field("pieces", pa.int32()),
-                    pa.field("ts", pa.timestamp("us", tz="UTC")),
-                ]
-            ),
+            schema=SCHEMA,
             primary_key=["id"],
-            partition_by=["day(ts)"] if request.param == "by day" else None,
+            partition_by=["day(ts)"] if request.param == "by day" else [],
         )
         table.upsert(rows_of(random, list(range(500))))
         table.flush()
@@ -107,12 +108,12 @@ def test_a_filter_chooses_what_duckdb_chooses(orders: neve.Table, seed: int) -> 
         peer.register("orders", everything)
         for _ in range(25):
             text = random_filter(random)
-            asked = f"select id from orders where {text} order by id"
+            asked = f"select id from orders where {text} order by id"  # noqa: S608 - made above
             expected = [row[0] for row in peer.execute(asked).fetchall()]
 
             scan = orders.scan(filter=text, columns=["id"])
 
-            assert sorted(scan.to_arrow().column("id").to_pylist()) == expected, text
+            assert sorted(scan.to_arrow().column("id").to_numpy().tolist()) == expected, text
             assert scan.count() == len(expected), text
             last = orders.scan(filter=text, reverse=True, limit=3).to_arrow()
             assert last.column("id").to_pylist() == expected[::-1][:3], text

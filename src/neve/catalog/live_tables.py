@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import NamedTuple
 
+from neve.engine.forgotten import end_forgotten
 from neve.engine.table_engine import TableEngine
 from neve.engine.table_options import TableOptions
 from neve.engine.table_parts import TableParts
@@ -75,6 +76,10 @@ class LiveTables:
                 return
             del self._engines[held[0]]
         engine.close()
+
+    def forget(self, engine: TableEngine) -> None:
+        """End one handle of an engine that nobody closed; for the collector."""
+        end_forgotten(lambda: self.release(engine))
 
     def close_table(self, table_id: str) -> None:
         """Close a table's engines, whoever holds them."""

@@ -9,6 +9,7 @@ U4  A field that may be NULL stays so: rows with NULL may exist.
 U5  A new field may be NULL, or is a column with an initial default. The initial default of a field
     that stays never changes.
 U6  Format version 2 has no nanoseconds and no initial defaults.
+U7  The keys of a map stay as they are: which entries are one would change with them.
 """
 
 from typing import Final
@@ -29,11 +30,12 @@ from neve.model.schema import Column, TableSchema
 
 FORMAT_WITH_DEFAULTS: Final = 3
 
+WIDENINGS: Final = "int widens to long, float to double, a decimal to more digits of the same scale"
 _NANOSECOND_KINDS: Final = frozenset({TypeKind.TIMESTAMP_NS, TypeKind.TIMESTAMPTZ_NS})
 
 
 def check_evolution(before: TableSchema, after: TableSchema) -> None:
-    """Check U1 to U5; raises SchemaMismatch, InvalidArgument."""
+    """Check U1 to U5, and U7; raises SchemaMismatch, InvalidArgument."""
     _check_key(before, after)
     if after.last_field_id < before.last_field_id:
         raise InvalidArgument(
@@ -66,7 +68,12 @@ def check_format(schema: TableSchema, format_version: int) -> None:
             raise _not_in_format(path, f"is {type_name(field.type)}", format_version)
     for column in schema.columns:
         if column.initial_default is not None:
-            raise _not_in_format(column.name, "has an initial default", format_version)
+            raise _not_in_format(
+                column.name,
+                "has an initial default",
+                format_version,
+                otherwise=", or add it without a default and set one for rows to come",
+            )
 
 
 def _check_key(before: TableSchema, after: TableSchema) -> None:
@@ -96,8 +103,16 @@ def _check_kept(path: str, old: ArrowField, new: ArrowField) -> None:
         raise SchemaMismatch(
             f"U3: field {path!a} cannot change from {old.type} to {new.type}",
             column=path,
-            hint="int widens to long, float to double, a decimal to more digits of the same scale",
+            hint=WIDENINGS,
         )
+    if old_kind is TypeKind.MAP:
+        old_key, new_key = child_fields(old.type)[0], child_fields(new.type)[0]
+        if old_key.type != new_key.type:
+            raise SchemaMismatch(
+                f"U7: the keys of map {path!a} cannot change from {old_key.type} to {new_key.type}",
+                column=path,
+                hint="Add a column with the map you want",
+            )
     if old.nullable and not new.nullable:
         raise SchemaMismatch(
             f"U4: field {path!a} may be NULL and cannot be required now",
@@ -138,11 +153,13 @@ def _required_without_default(path: str) -> SchemaMismatch:
     )
 
 
-def _not_in_format(path: str, what: str, format_version: int) -> SchemaMismatch:
+def _not_in_format(
+    path: str, what: str, format_version: int, *, otherwise: str = ""
+) -> SchemaMismatch:
     return SchemaMismatch(
         f"U6: column {path!a} {what}, which format version {format_version} cannot say",
         column=path,
-        hint=f"Set the property format-version to {FORMAT_WITH_DEFAULTS}",
+        hint=f"Set the property format-version to {FORMAT_WITH_DEFAULTS}{otherwise}",
     )
 
 

@@ -11,6 +11,7 @@ engine that the handle holds. Handles of one table from one catalog share an eng
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from threading import Lock
 from types import TracebackType
 from typing import Self
 
@@ -53,9 +54,10 @@ class Table(CatalogTable):
         self._options = options
         self._read_only = read_only
         self._live: LiveTables = warehouse.live_tables
-        # Safe on their own: an engine is acquired once, and released once.
+        # Changed with _opening held, read without: an engine is acquired once, and released once.
+        self._opening = Lock()
         self._engine: TableEngine | None = None
-        self._release: Callable[[], None] | None = None
+        self._forgotten: weakref.finalize[[TableEngine], Table] | None = None
         self._is_closed = False
 
     def __repr__(self) -> str:
@@ -254,10 +256,10 @@ class Table(CatalogTable):
     def close(self) -> None:
         """End this handle; twice is no error. Unflushed rows stay in the log for the next open."""
         self._is_closed = True
-        self._engine = None
-        release, self._release = self._release, None
-        if release is not None:
-            release()
+        with self._opening:
+            engine, self._engine = self._engine, None
+        if engine is not None and self._forgotten is not None and self._forgotten.detach():
+            self._live.release(engine)
 
     @property
     def engine(self) -> TableEngine:
@@ -265,19 +267,20 @@ class Table(CatalogTable):
         if self._is_closed:
             raise Closed(f"the handle of {self.name!a} was closed", hint="open the table again")
         self._warehouse.check_open()
-        if self._engine is None:
-            engine = self._live.acquire(
-                self.table_id,
-                read_only=self._read_only,
-                options=self._options,
-                make_parts=lambda: self.stored.parts(
-                    self.properties,
-                    recorder=self._warehouse.recorder,
-                    listener=self._warehouse.listener,
-                ),
-            )
-            self._release = weakref.finalize(self, self._live.release, engine)
-            self._engine = engine
+        with self._opening:
+            if self._engine is None:
+                engine = self._live.acquire(
+                    self.table_id,
+                    read_only=self._read_only,
+                    options=self._options,
+                    make_parts=lambda: self.stored.parts(
+                        self.properties,
+                        recorder=self._warehouse.recorder,
+                        listener=self._warehouse.listener,
+                    ),
+                )
+                self._forgotten = weakref.finalize(self, self._live.forget, engine)
+                self._engine = engine
         return self._engine
 
     @property

@@ -6,9 +6,6 @@ NULL:
     neve create shop.orders id:long customer:string 'amount:decimal(9,2)!' --key id --lake ./lake
 """
 
-import difflib
-from typing import Final
-
 import click
 import pyarrow as pa
 from rich.text import Text
@@ -18,21 +15,9 @@ from neve.cli.lake_options import on_a_lake, open_lake, pairs_of
 from neve.cli.output import JsonDocument, Page, write_json
 from neve.cli.shown_text import Json, counted, shown_text
 from neve.cli.table_words import history_lines, history_rows, table_json, table_lines
-from neve.errors import Corruption, InvalidArgument, NeveError
-from neve.model.arrow_types import NESTED_KINDS, ArrowField, TypeKind
-from neve.model.schema_json import type_from_json
-
-_ALIASES: Final = {
-    "bool": "boolean",
-    "int32": "int",
-    "int64": "long",
-    "float32": "float",
-    "float64": "double",
-    "text": "string",
-    "bytes": "binary",
-}
-_REQUIRED: Final = "!"
-_WITH_NUMBERS: Final = {TypeKind.DECIMAL: "decimal(9,2)", TypeKind.FIXED: "fixed(16)"}
+from neve.errors import InvalidArgument, NeveError
+from neve.model.arrow_types import ArrowField
+from neve.model.type_words import REQUIRED, parse_type
 
 
 @click.command()
@@ -235,19 +220,5 @@ def _field_of(text: str) -> ArrowField:
         raise InvalidArgument(f"the column {text!a} has no type", hint=f"Write {text}:string")
     if not name:
         raise InvalidArgument(f"the column {text!a} has no name", hint=f"Write id{text}")
-    required = type_text.endswith(_REQUIRED)
-    return pa.field(name, _type_of(type_text.removesuffix(_REQUIRED)), nullable=not required)
-
-
-def _type_of(text: str) -> pa.DataType:
-    spelled = _ALIASES.get(text.strip().lower(), text.strip().lower())
-    try:
-        return type_from_json(spelled, where="column")
-    except Corruption as error:
-        kinds = [kind for kind in TypeKind if kind not in NESTED_KINDS]
-        names = [_WITH_NUMBERS.get(kind, kind.value) for kind in kinds]
-        similar = difflib.get_close_matches(spelled, [*names, *_ALIASES], n=1)
-        raise InvalidArgument(
-            f"there is no type {text!a}",
-            hint=f"Did you mean {similar[0]}?" if similar else f"There are {', '.join(names)}",
-        ) from error
+    required = type_text.endswith(REQUIRED)
+    return pa.field(name, parse_type(type_text.removesuffix(REQUIRED)), nullable=not required)

@@ -55,13 +55,19 @@ def title_of(content: Content) -> str:
             )
         case Lease():
             return (
-                f"lease {shown_text(content.lease_id)} on version {content.version} until "
+                f"lease {shown_text(content.lease_id)} on {_leased(content)} until "
                 f"{shown_moment(content.expires_ms)}"
             )
         case mrub_pb2.Manifest():
             return _manifest_title(content)
         case _:
             assert_never(content)
+
+
+def _leased(lease: Lease) -> str:
+    if lease.last_version is None:
+        return f"version {lease.version}"
+    return f"versions {lease.version} to {lease.last_version}"
 
 
 def lines_of(content: Content, *, columns: int) -> Iterator[Text]:
@@ -121,6 +127,7 @@ def content_json(content: Content) -> dict[str, Json]:
                 "kind": "lease",
                 "id": content.lease_id,
                 "version": content.version,
+                "last_version": content.last_version,
                 "expires_ms": content.expires_ms,
             }
         case mrub_pb2.Manifest():

@@ -24,8 +24,10 @@ as a list; an object that is taken has keys in their text form.
 F1  What is given as JSON for a value is taken for the same value.
 """
 
+import datetime as dt
 import json
 import math
+import re
 from collections.abc import Callable, Iterable
 from decimal import Decimal, InvalidOperation
 from typing import Final, NoReturn, TypeAlias, cast
@@ -58,6 +60,7 @@ _LIKE: Final = {
 # Python has no dates and times of their far years: rows take the numbers that are stored.
 _COUNTED: Final = frozenset({TypeKind.DATE, TypeKind.TIMESTAMP, TypeKind.TIMESTAMPTZ})
 _NO_NUMBERS: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_NANOSECONDS: Final = re.compile(r"[.,][0-9]{7}")
 _FLAGS: Final = {"true": True, "false": False}
 # Whole numbers of columns have fewer digits; a decimal with an exponent may have a billion.
 _DIGITS_MAX: Final = 40
@@ -66,12 +69,7 @@ _DIGITS_MAX: Final = 40
 def parse_json(text: str) -> object:
     """Read one JSON value, numbers with all their digits; raises ValueError with what is wrong."""
     try:
-        return json.loads(
-            text,
-            parse_float=Decimal,
-            parse_constant=_refuse_constant,
-            object_pairs_hook=_distinct_members,
-        )
+        return _DECODER.decode(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     except InvalidOperation:
@@ -167,6 +165,12 @@ def _distinct_members(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return members
 
 
+# Made once: making one takes longer than reading a row.
+_DECODER: Final = json.JSONDecoder(
+    parse_float=Decimal, parse_constant=_refuse_constant, object_pairs_hook=_distinct_members
+)
+
+
 def _expected(wanted: str, value: object) -> NoReturn:
     raise Unfit(f"expected {wanted}, got {_json_kind(value)}")
 
@@ -229,10 +233,16 @@ def _spelled_reader(arrow_type: pa.DataType) -> ReadJson:
     from_raw = scalar_form(arrow_type).from_raw
     is_decimal = kind is TypeKind.DECIMAL
     is_counted = kind in _COUNTED
+    is_zoned = kind is TypeKind.TIMESTAMPTZ
+    is_moment = is_zoned or kind is TypeKind.TIMESTAMP
 
     def read(value: object) -> object:
         if is_counted and isinstance(value, int):
             return value  # of all numbers only those that have no other form are taken
+        if is_moment and isinstance(value, str):
+            moment = _moment_of(value)
+            if moment is not None and (moment.tzinfo is not None) == is_zoned:
+                return moment
         is_number = isinstance(value, int | Decimal) and not isinstance(value, bool)
         if not isinstance(value, str) and not (is_number and is_decimal):
             _expected(_LIKE[kind], value)
@@ -243,6 +253,16 @@ def _spelled_reader(arrow_type: pa.DataType) -> ReadJson:
         return plain if is_decimal or from_raw is None else _python_value(from_raw, plain)
 
     return read
+
+
+def _moment_of(text: str) -> dt.datetime | None:
+    """Read a time the quick way; None when it needs more than Python gives at once."""
+    if _NANOSECONDS.search(text):
+        return None
+    try:
+        return dt.datetime.fromisoformat(text)
+    except ValueError:
+        return None
 
 
 def _python_value(from_raw: FromRaw, plain: object) -> object:

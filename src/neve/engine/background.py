@@ -15,6 +15,7 @@ from threading import Event, Thread, current_thread
 from types import MethodType
 from typing import Final, cast
 
+from neve.engine.forgotten import end_forgotten
 from neve.errors import Closed, Fenced, NeveError
 
 logger = logging.getLogger(__name__)
@@ -53,7 +54,8 @@ class BackgroundWork:
         self._idle_seconds = idle_seconds
         self._on_failure = on_failure
         # An owner that goes away wakes the thread, so that it ends.
-        weakref.finalize(cast("MethodType", steps[0]).__self__, self._wake.set)
+        owner = cast("MethodType", steps[0]).__self__
+        weakref.finalize(owner, end_forgotten, self._wake.set)
         # Safe on its own: replaced whole.
         self.failure: NeveError | None = None
         self._thread = Thread(target=self._run, name=name, daemon=True)

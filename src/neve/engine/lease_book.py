@@ -2,7 +2,8 @@
 
 A reader pins the Version it reads. The first pin of a Version takes a lease, which keeps its files
 from every collector, in this process and in others; the lease of the newest pinned Version is kept
-for the next reader, the others end with their last pin.
+for the next reader, the others end with their last pin. A reader of history holds a lease of its
+own, on all Versions it goes through.
 """
 
 from collections.abc import Iterator
@@ -37,12 +38,14 @@ class LeaseBook:
         # Guarded by _lock.
         self._lock = Lock()
         self._entries: dict[int, _Entry] = {}
+        self._histories: set[HeldLease] = set()
 
     @property
     def pinned_count(self) -> int:
-        """Versions that are being read."""
+        """Versions, and stretches of history, that are being read."""
         with self._lock:
-            return sum(1 for entry in self._entries.values() if entry.pins)
+            pinned = sum(1 for entry in self._entries.values() if entry.pins)
+            return pinned + len(self._histories)
 
     @contextmanager
     def pinned(self, number: int) -> Iterator[HeldLease | None]:
@@ -88,10 +91,32 @@ class LeaseBook:
                     ended.append(self._entries.pop(version).lease)
         _release(ended)
 
+    def hold_history(self, first: int, last: int) -> HeldLease | None:
+        """Begin to read a stretch of history; the caller then looks whether it is retained.
+
+        `let_go_of_history` ends it. None where the handle goes without leases.
+        """
+        try:
+            lease = self._leases.take(first, last=last, seconds=self._seconds)
+        except (Unavailable, OutcomeUnknown):
+            if self._may_write:
+                raise
+            return None
+        with self._lock:
+            self._histories.add(lease)
+        return lease
+
+    def let_go_of_history(self, lease: HeldLease) -> None:
+        """End a reader of history; twice is no error."""
+        with self._lock:
+            self._histories.discard(lease)
+        _release([lease])
+
     def renew_once(self) -> bool:
         """Renew what is past half its time; never finds more to do."""
         with self._lock:
             held = [entry.lease for entry in self._entries.values() if entry.pins]
+            held += self._histories
         for lease in held:
             if lease is not None:
                 with suppress(NeveError):
@@ -102,7 +127,9 @@ class LeaseBook:
         """Give every lease up."""
         with self._lock:
             ended = [entry.lease for entry in self._entries.values()]
+            ended += self._histories
             self._entries.clear()
+            self._histories.clear()
         _release(ended)
 
     def _take(self, number: int) -> HeldLease | None:

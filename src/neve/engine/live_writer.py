@@ -388,8 +388,10 @@ class LiveWriter:
                 self._log.begin_schema(
                     context, lambda: self._show_schema(snapshot, context, flushed)
                 )
-        self._judge_pressure()
-        self._wake()
+        # Whoever looks for news every second must not wake itself when there are none.
+        if is_newer or flushed is not None:
+            self._judge_pressure()
+            self._wake()
 
     def _show_schema(
         self, snapshot: TableSnapshot, context: ReadContext, flushed: Memtable | None

@@ -13,6 +13,7 @@ from typing import Self, cast
 import numpy as np
 import pyarrow as pa
 
+from neve.engine.forgotten import end_forgotten
 from neve.engine.write_path import key_batch
 from neve.errors import Closed
 from neve.manifest.leases import HeldLease
@@ -34,12 +35,15 @@ class Snapshot:
         sequence: int,
         *,
         lease: HeldLease | None,
+        check_open: Callable[[], None],
         release: Callable[[], None],
     ) -> None:
         self._view = view
         self._sequence = sequence
         self._lease = lease
-        self._end = weakref.finalize(self, release)
+        self._check_open = check_open
+        self._release = release
+        self._end = weakref.finalize(self, end_forgotten, release)
 
     def __repr__(self) -> str:
         return f"Snapshot(version={self.version}, sequence={self.sequence})"
@@ -107,11 +111,13 @@ class Snapshot:
 
     def close(self) -> None:
         """Let go of what it reads; twice is no error."""
-        self._end()
+        if self._end.detach():
+            self._release()
 
     def _check(self) -> None:
         if not self._end.alive:
             raise Closed("the snapshot was closed", hint="take a new one")
+        self._check_open()
         if self._lease is not None:
             self._lease.check()
 

@@ -205,6 +205,7 @@ class TableEngine:
             view,
             sequence,
             lease=self.leases.lease_of(view.version),
+            check_open=self.check_open,
             release=lambda: self.unpin_view(view, sequence),
         )
 
@@ -216,6 +217,7 @@ class TableEngine:
             self.view_of(version),
             0,
             lease=lease,
+            check_open=self.check_open,
             release=lambda: self.leases.unpin(version.number),
         )
 

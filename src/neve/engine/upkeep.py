@@ -190,7 +190,8 @@ class Upkeep:
 
     def _orphans(self, sizes: Iterable[str]) -> list[str]:
         """Find what nobody reaches among files that were listed before (U1)."""
-        session = self._parts.versions.store.read()
+        # A commit that is decided, but not yet in HEAD, reaches files as well: finish it first.
+        session = self._parts.versions.store.open()
         reached: set[str] = set()
         for version in self._parts.versions.each_version_in(session):
             reached |= paths_of(version)

@@ -49,11 +49,19 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """A reader's claim on a version until `expires_ms`."""
+    """A reader's claim on a version, or on several in a row, until `expires_ms`."""
 
     lease_id: str
     version: int
     expires_ms: int
+    last_version: int | None = None
+    """Of a reader of history, which needs every edit from `version` on; None: `version` alone."""
+
+    @property
+    def versions(self) -> range:
+        """Versions it is on."""
+        last = self.version if self.last_version is None else self.last_version
+        return range(self.version, max(self.version, last) + 1)
 
 
 class StorePaths:
@@ -184,7 +192,10 @@ def encode_lease(lease: Lease) -> bytes:
     return encode_frame(
         FrameKind.LEASE,
         store_pb2.Lease(
-            id=lease.lease_id.encode(), version=lease.version, expires_ms=lease.expires_ms
+            id=lease.lease_id.encode(),
+            version=lease.version,
+            expires_ms=lease.expires_ms,
+            last_version=lease.last_version or 0,
         ),
     )
 
@@ -196,6 +207,7 @@ def decode_lease(payload: bytes, *, path: str) -> Lease:
         lease_id=found.id.decode(errors="replace"),
         version=found.version,
         expires_ms=found.expires_ms,
+        last_version=found.last_version or None,
     )
 
 

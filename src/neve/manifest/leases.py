@@ -16,6 +16,8 @@ G2  A reader that did not renew in time stops with Fenced before it touches a fi
 G3  Only objects named as `take` names them are leases; others belong to somebody else.
 G4  A lease that ends later than any may was taken by a clock that is wrong by more than clocks may
     differ. It is not honoured: it could hold files back for years.
+G5  A reader of history leases several Versions in a row at once. No Version from its first on
+    expires meanwhile, so that the edits between them stay too.
 """
 
 import re
@@ -49,10 +51,12 @@ _NAME: Final = re.compile(r"[0-9a-f]{32}")
 class HeldLease:
     """A lease this process holds; safe for many threads."""
 
-    def __init__(self, leases: "Leases", lease_id: str, version: int, seconds: float) -> None:
+    def __init__(
+        self, leases: "Leases", lease_id: str, versions: tuple[int, int | None], seconds: float
+    ) -> None:
         # fixed at construction
         self.lease_id = lease_id
-        self.version = version
+        self.version, self.last_version = versions
         self._leases = leases
         self._seconds = seconds
         self._path = leases.paths.lease(lease_id)
@@ -97,6 +101,7 @@ class HeldLease:
             lease_id=self.lease_id,
             version=self.version,
             expires_ms=started_ms + int(self._seconds * 1_000),
+            last_version=self.last_version,
         )
         with self._lock:
             tag, self._tag = self._tag, None
@@ -165,13 +170,16 @@ class Leases:
         self.clock = clock
         self._ids = ids
 
-    def take(self, version: int, *, seconds: float) -> HeldLease:
-        """Create a lease on a Version; the caller then checks that the Version is retained."""
+    def take(self, version: int, *, seconds: float, last: int | None = None) -> HeldLease:
+        """Create a lease on a Version; the caller then checks that the Version is retained.
+
+        With `last` it is on all Versions from the first to that one, and on the history since.
+        """
         if not 0 < seconds <= LEASE_SECONDS_MAX:
             raise InvalidArgument(
                 f"a lease of {seconds:g} s", hint=f"ask for at most {LEASE_SECONDS_MAX:,} s"
             )
-        return HeldLease(self, self._ids.uuid().hex, version, seconds)
+        return HeldLease(self, self._ids.uuid().hex, (version, last), seconds)
 
     def unexpired(self, *, known_ms: int = 0) -> Iterator[Lease]:
         """Give the leases that are in force; damaged ones count as in force for any Version.

@@ -88,16 +88,19 @@ class Checkpoint(_message.Message):
     ) -> None: ...
 
 class Lease(_message.Message):
-    __slots__ = ("id", "version", "expires_ms")
+    __slots__ = ("id", "version", "expires_ms", "last_version")
     ID_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_MS_FIELD_NUMBER: _ClassVar[int]
+    LAST_VERSION_FIELD_NUMBER: _ClassVar[int]
     id: bytes
     version: int
     expires_ms: int
+    last_version: int
     def __init__(
         self,
         id: _Optional[bytes] = ...,
         version: _Optional[int] = ...,
         expires_ms: _Optional[int] = ...,
+        last_version: _Optional[int] = ...,
     ) -> None: ...

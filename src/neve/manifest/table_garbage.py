@@ -10,7 +10,7 @@ repeated.
 E1  Kept are the last `retention.versions` Versions, all that were current within
     `retention.milliseconds`, the current one, tagged ones and leased ones. Times of Versions never
     run back: those committed after a clock far ahead all have its time. Their age is counted from
-    when a collector saw them.
+    when a collector saw them. A reader of history keeps all from its first Version on.
 E2  A file is deleted only if no kept Version reaches it, no live intent announced it, and no
     unexpired lease is on a Version that this plan or one before it let go: Versions share files. A
     rollback brings old files back, so the Versions after the oldest kept one count too, and so do
@@ -28,6 +28,7 @@ from itertools import pairwise
 from typing import Final
 
 from neve.errors import Conflict, Corruption, InvalidArgument, NotFound
+from neve.manifest.documents import Lease
 from neve.manifest.invariants import check_head
 from neve.manifest.json_document import Document, write_document
 from neve.manifest.leases import Leases
@@ -108,12 +109,14 @@ class TableGarbage:
         """Find out what retention lets go now; the arguments override the table's own."""
         session = self._store.read()
         head = self._versions.head_in(session)
+        leases = self._leased(head.last_transaction_ms)
         oldest = self._oldest_kept(session, head, keep_last, older_than_ms)
-        pinned = self._pinned(session)
+        oldest = _oldest_of_history(leases, head, oldest)
+        tagged = set(self._work.tags_in(session).values())
         alone = self._versions.kept_alone_in(session, head)
         older = (*alone, *range(head.oldest_version, oldest))
-        kept = tuple(number for number in older if number in pinned)
-        expired = tuple(number for number in older if number not in pinned)
+        kept = tuple(number for number in older if number in tagged or _is_leased(number, leases))
+        expired = tuple(sorted(set(older).difference(kept)))
         return GcPlan(
             base_version=head.current_version,
             oldest_before=head.oldest_version,
@@ -229,7 +232,7 @@ class TableGarbage:
         leased = self._leased(known_ms)
         count = 0
         for record in records:
-            if _ANY_VERSION in leased or any(number in record for number in leased):
+            if _is_leased(_ANY_VERSION, leased) or any(map(record.concerns, leased)):
                 continue
             # What was committed again since, under a name of old, leaves the record and stays.
             gone = [path for path in record.paths if path not in reachable]
@@ -330,12 +333,8 @@ class TableGarbage:
 
         self._store.transact(run)
 
-    def _pinned(self, session: Session) -> set[int]:
-        known_ms = self._versions.head_in(session).last_transaction_ms
-        return self._leased(known_ms) | set(self._work.tags_in(session).values())
-
-    def _leased(self, known_ms: int) -> set[int]:
-        return {lease.version for lease in self._leases.unexpired(known_ms=known_ms)}
+    def _leased(self, known_ms: int) -> list[Lease]:
+        return list(self._leases.unexpired(known_ms=known_ms))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -378,8 +377,10 @@ class _GarbageRecord:
     paths: tuple[str, ...]
     let_go: tuple[tuple[int, int], ...]
 
-    def __contains__(self, number: int) -> bool:
-        return any(first <= number <= last for first, last in self.let_go)
+    def concerns(self, lease: Lease) -> bool:
+        """Whether a lease is on one of those Versions."""
+        leased = lease.versions
+        return any(first <= leased[-1] and leased[0] <= last for first, last in self.let_go)
 
 
 def _encode_record(paths: Sequence[str], let_go: Sequence[tuple[int, int]]) -> bytes:
@@ -406,6 +407,18 @@ def _decode_record(key: str, payload: bytes) -> _GarbageRecord:
             raise Corruption(f"a garbage record is about versions {text[:80]!a}", path=key)
         let_go.append((int(found[1]), int(found[2])))
     return _GarbageRecord(key=key, paths=paths, let_go=tuple(let_go))
+
+
+def _is_leased(number: int, leases: Iterable[Lease]) -> bool:
+    return any(number in lease.versions for lease in leases)
+
+
+def _oldest_of_history(leases: Iterable[Lease], head: TableHead, oldest: int) -> int:
+    """First Version that stays because a reader of history needs the edits since it."""
+    for lease in leases:
+        if lease.last_version is not None and lease.last_version >= head.oldest_version:
+            oldest = min(oldest, max(lease.version, head.oldest_version))
+    return oldest
 
 
 def _plan_is_stale() -> Conflict:

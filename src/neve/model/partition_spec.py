@@ -170,6 +170,10 @@ class PartitionSpec:
         """Whether all rows are in one partition."""
         return not self.fields
 
+    def texts(self, schema: SchemaView) -> list[str]:
+        """Give the fields as `parse` reads them, under the names that columns have now."""
+        return [_text(field, schema.column_by_id(field.source_id).name) for field in self.fields]
+
     def values(self, batch: pa.RecordBatch, schema: SchemaView) -> tuple[ArrowArray, ...]:
         """Partition values of every row, one array per field; raises SchemaMismatch."""
         arrays = []
@@ -237,6 +241,18 @@ def _parse_field(text: str) -> tuple[Transform, str]:
         f"unknown partition transform {name[:64]!r}",
         hint=f"Did you mean {close[0]}?" if close else f"neve knows {', '.join(_NAMES)}",
     )
+
+
+def _text(field: PartitionField, column: str) -> str:
+    match field.transform:
+        case Identity():
+            return column if _CALL.fullmatch(column) is None else f"identity({column})"
+        case Bucket(parameter):
+            return f"bucket({parameter}, {column})"
+        case Truncate(parameter):
+            return f"truncate({parameter}, {column})"
+        case other:
+            return f"{other}({column})"
 
 
 def _default_name(transform: Transform, column: str) -> str:

@@ -19,7 +19,7 @@ from neve.memtable.memtable_view import MemtableView
 from neve.model.key_column import KeyArray
 from neve.model.key_range import KeyRange
 from neve.read.read_context import ReadContext
-from neve.read.row_keys import RowKeys, key_place
+from neve.read.row_keys import Flags, RowKeys, key_place
 from neve.read.schema_mapping import SchemaMapping
 from neve.sstable.key_arrays import as_large, concat_keys, within
 from neve.sstable.search_words import SearchWords
@@ -42,6 +42,7 @@ class MemoryRows:
             if not memtable.is_empty
         )
         # Made when first asked; two threads that make it at once make the same.
+        self._live_keys: list[tuple[KeyArray, Flags | None]] | None = None
         self._joined: tuple[pa.Table, KeyArray] | None = None
 
     def hidden(self, key_min: bytes, key_max: bytes) -> list[KeyArray]:
@@ -54,33 +55,44 @@ class MemoryRows:
                 found.append(keys.slice(inside.start, inside.stop - inside.start))
         return found
 
+    def live_count(self, wanted: KeyRange) -> int:
+        """Count the live rows with keys in a range; no row is decoded for it."""
+        spans = (_span(keys, wanted) for keys, _ in self._unhidden_keys())
+        return sum(stop - start for start, stop in spans)
+
     def live(self, wanted: KeyRange) -> tuple[pa.Table, KeyArray] | None:
         """Give the live rows with keys in a range, ascending, and their keys; None without any."""
-        if not self._views:
+        if not self.live_count(wanted):
             return None
         if self._joined is None:
             self._joined = self._join()
         rows, keys = self._joined
-        start = 0 if wanted.start is None else key_place(keys, wanted.start)
-        stop = len(keys) if wanted.end is None else key_place(keys, wanted.end)
-        if start >= stop:
-            return None
+        start, stop = _span(keys, wanted)
         return rows.slice(start, stop - start), keys.slice(start, stop - start)
+
+    def _unhidden_keys(self) -> list[tuple[KeyArray, Flags | None]]:
+        """Give for each view the keys of its live rows that no newer one hides, and which rows."""
+        if self._live_keys is not None:
+            return self._live_keys
+        found: list[tuple[KeyArray, Flags | None]] = []
+        newer: list[KeyArray] = []
+        for view, _ in self._views:
+            keys = view.live_keys()
+            hidden = np.zeros(len(keys), np.bool_)
+            for each in newer:
+                hidden |= _members(keys, each)
+            kept = ~hidden if hidden.any() else None
+            found.append((keys if kept is None else keys.filter(pa.array(kept)), kept))
+            newer.append(view.keys())
+        self._live_keys = found
+        return found
 
     def _join(self) -> tuple[pa.Table, KeyArray]:
         tables: list[pa.Table] = []
         live_keys: list[KeyArray] = []
-        newer: list[KeyArray] = []
-        for view, mapping in self._views:
-            rows, keys = mapping.table(view.live()), view.live_keys()
-            if newer:
-                hidden = np.zeros(len(keys), np.bool_)
-                for each in newer:
-                    hidden |= _members(keys, each)
-                if hidden.any():
-                    rows, keys = rows.filter(pa.array(~hidden)), _filtered(keys, ~hidden)
-            newer.append(view.keys())
-            tables.append(rows)
+        for (view, mapping), (keys, kept) in zip(self._views, self._unhidden_keys(), strict=True):
+            rows = mapping.table(view.live())
+            tables.append(rows if kept is None else rows.filter(pa.array(kept)))
             live_keys.append(keys)
         if len(tables) == 1:
             return tables[0], live_keys[0]
@@ -89,14 +101,17 @@ class MemoryRows:
         return pa.concat_tables(tables).take(order), keys.take(order)
 
 
-def _members(keys: KeyArray, others: KeyArray) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+def _span(keys: KeyArray, wanted: KeyRange) -> tuple[int, int]:
+    """Give where the keys of a range begin and end among ascending ones."""
+    start = 0 if wanted.start is None else key_place(keys, wanted.start)
+    stop = len(keys) if wanted.end is None else key_place(keys, wanted.end)
+    return start, max(start, stop)
+
+
+def _members(keys: KeyArray, others: KeyArray) -> Flags:
     if keys.type != others.type:
         keys, others = as_large(keys), as_large(others)
     return pc.is_in(keys, value_set=others).to_numpy(zero_copy_only=False)
-
-
-def _filtered(keys: KeyArray, kept: "np.ndarray[tuple[int], np.dtype[np.bool_]]") -> KeyArray:
-    return keys.filter(pa.array(kept))
 
 
 def keys_of(keys: KeyArray, words: SearchWords) -> RowKeys:

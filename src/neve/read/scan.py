@@ -196,7 +196,6 @@ class Scan:
         order = "none"
         if self._is_ordered:
             order = "descending" if self._is_descending else "ascending"
-        in_memory = self._memory.live(plan.key_range)
         return ScanExplanation(
             version=self._view.version,
             columns=self._names,
@@ -211,7 +210,7 @@ class Scan:
             pruned_by_partition=plan.pruned_by_partition,
             pruned_by_statistics=plan.pruned_by_statistics,
             needs_filter={each.file.path: each.needs_filter for each in plan.files},
-            rows_memtable=0 if in_memory is None else len(in_memory[1]),
+            rows_memtable=self._memory.live_count(plan.key_range),
             byte_count=sum(self._stored_bytes(each) for each in plan.files),
             groups_read=None if self._last_counts is None else self._last_counts.read,
             groups_pruned=None if self._last_counts is None else self._last_counts.pruned,
@@ -230,6 +229,7 @@ class Scan:
             return
         counts = GroupCounts()
         with self._pin() as lease:
+            self._check_before_read(lease)
             run = self._ordered if self._is_ordered else self._unordered
             # Closed before the pin ends: threads may still read.
             with closing(run(counts, lease)) as tables:
@@ -369,8 +369,7 @@ class Scan:
 
     def _count_in_memory(self) -> int:
         if self._plan.filter.is_trivial:
-            found = self._memory.live(self._plan.key_range)
-            return 0 if found is None else len(found[1])
+            return self._memory.live_count(self._plan.key_range)
         chosen = (self._chosen_in_memory(*part) for part in self._memory_parts())
         return sum(len(block[1]) for block in chosen if block is not None)
 

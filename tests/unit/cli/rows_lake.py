@@ -1,7 +1,7 @@
 """A warehouse in memory with a table of orders, and commands on it, for tests of commands."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -10,15 +10,17 @@ from click.testing import CliRunner, Result
 
 import neve
 from neve.cli.main import cli
+from neve.engine.table_options import TableOptions
+from neve.model.arrow_types import ArrowField
+from tests.unit.sstable.data_files import arrow_schema
 
-ORDERS = pa.schema(
-    [
-        pa.field("id", pa.int64(), nullable=False),
-        pa.field("customer", pa.string()),
-        pa.field("amount", pa.decimal128(9, 2)),
-    ]
-)
-VISITS = pa.schema({"name": pa.string(), "day": pa.date32(), "pages": pa.int32()})
+_FIELDS: list[ArrowField] = [
+    pa.field("id", pa.int64(), nullable=False),
+    pa.field("customer", pa.string()),
+    pa.field("amount", pa.decimal128(9, 2)),
+]
+ORDERS = pa.schema(_FIELDS)
+VISITS = arrow_schema(name=pa.string(), day=pa.date32(), pages=pa.int32())
 
 
 class RowsLake:
@@ -41,6 +43,16 @@ class RowsLake:
         if lines:
             self.ok("put", "shop.orders", "-", stdin="\n".join(lines))
         return self
+
+    def flushes(self, batches: Sequence[Sequence[Mapping[str, object]]]) -> None:
+        """Flush batches of orders one after the other; nothing is compacted meanwhile."""
+        with (
+            neve.open(self.location) as lake,
+            lake.table("shop.orders", options=TableOptions(background=False)) as table,
+        ):
+            for batch in batches:
+                table.upsert(batch)
+                table.flush()
 
     def run(self, *arguments: str, stdin: str | bytes | None = None) -> Result:
         return CliRunner().invoke(cli, [*arguments, "--lake", self.location], input=stdin)

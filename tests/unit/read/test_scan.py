@@ -346,6 +346,19 @@ def test_counting_without_a_filter_reads_the_manifest_alone() -> None:
     assert bench.opened == []
 
 
+def test_counting_and_explaining_decode_no_row_in_memory(
+    two_levels: TableBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: object) -> pa.Table:
+        pytest.fail("rows were decoded")
+
+    monkeypatch.setattr("neve.memtable.memtable_view.MemtableView.live", refuse)
+
+    assert two_levels.scan().count() == 300
+    assert two_levels.scan(key_range=(5, 7)).count() == 1
+    assert two_levels.scan(filter="id < 10").explain().rows_memtable == 1
+
+
 def test_counting_a_key_range_reads_no_rows(two_levels: TableBench) -> None:
     for file in two_levels.files.values():
         assert two_levels.open_files.reader(file).key_index.is_exact

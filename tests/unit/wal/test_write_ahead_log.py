@@ -215,8 +215,8 @@ def test_a_batch_can_be_decided_on_while_no_other_comes_between() -> None:
 
     assert log.append_decided(lambda: None) is None
     assert log.append_decided(lambda: (put("a"), applied.append)) == 1
-    with pytest.raises(LimitExceeded):
-        log.append_decided(lambda: _raise(LimitExceeded("too much")))
+    with pytest.raises(InvalidArgument):
+        log.append_decided(lambda: _raise(InvalidArgument("no")))
 
     assert applied == [1]
     batches, _ = replay(store)

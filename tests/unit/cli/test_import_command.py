@@ -1,0 +1,265 @@
+"""`neve import`: rows out of CSV, JSON lines, Parquet and Arrow files."""
+
+import gzip
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import neve
+from neve.cli.imported_rows import ImportForm, open_rows
+from neve.cli.json_rows import JsonRows
+from neve.model.schema import TableSchema
+from tests.unit.cli.rows_lake import ORDERS, RowsLake
+from tests.unit.sstable.data_files import ALL_TYPES, rows_of_all_types
+
+FOREIGN = pa.table(
+    {
+        "amount": pa.array([None, "1.50", "2"]).cast(pa.decimal128(5, 2)),
+        "id": pa.array([1, 2, 3], pa.uint8()),
+        "customer": pa.array(["ada", None, "ada"]).dictionary_encode(),
+    }
+)
+CSV = "amount,id,customer\n,1,ada\n1.50,2,\n2,3,ada\n"
+LINES = "".join(json.dumps(row, default=str) + "\n" for row in FOREIGN.to_pylist())
+WANTED = [
+    {"id": 1, "customer": "ada", "amount": None},
+    {"id": 2, "customer": None, "amount": "1.50"},
+    {"id": 3, "customer": "ada", "amount": "2.00"},
+]
+
+
+@pytest.fixture
+def lake() -> RowsLake:
+    """Give a table without rows."""
+    return RowsLake().orders()
+
+
+def write_ipc(path: Path, *, as_stream: bool) -> None:
+    new = pa.ipc.new_stream if as_stream else pa.ipc.new_file
+    with new(str(path), FOREIGN.schema) as writer:
+        writer.write_table(FOREIGN, max_chunksize=2)
+
+
+def write(path: Path) -> Path:
+    match path.suffixes[0]:
+        case ".csv":
+            path.write_text(CSV)
+        case ".tsv":
+            path.write_text(CSV.replace(",", "\t"))
+        case ".parquet" | ".pq":
+            pq.write_table(FOREIGN, path)
+        case ".arrow" | ".feather":
+            write_ipc(path, as_stream=False)
+        case ".arrows":
+            write_ipc(path, as_stream=True)
+        case _:
+            path.write_text(LINES)
+    if path.suffix == ".gz":
+        path.write_bytes(gzip.compress(path.read_bytes()))
+    return path
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "x.csv", "x.CSV", "x.tsv", "x.jsonl", "x.ndjson", "x.json", "x.parquet", "x.pq", "x.arrow",
+        "x.feather", "x.arrows", "x.csv.gz", "x.jsonl.gz",
+    ],
+)  # fmt: skip
+def test_a_file_is_what_its_name_says(lake: RowsLake, tmp_path: Path, name: str) -> None:
+    path = write(tmp_path / name.lower()).rename(tmp_path / name)
+
+    said = lake.ok("import", "shop.orders", str(path))
+
+    assert said == "imported 3 rows into shop.orders\n"
+    assert lake.rows() == WANTED
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet", "arrow"])
+def test_the_form_can_be_said(lake: RowsLake, tmp_path: Path, form: str) -> None:
+    path = write(tmp_path / f"x.{form}").rename(tmp_path / "x.dat")
+
+    imported = lake.json("import", "shop.orders", str(path), "--format", form)
+
+    assert imported == {"table": "shop.orders", "rows": 3, "sequence": 3}
+    assert lake.rows() == WANTED
+
+
+@pytest.mark.parametrize(("form", "text"), [("csv", CSV), ("jsonl", LINES)], ids=["csv", "jsonl"])
+def test_standard_input_is_a_file_too(lake: RowsLake, form: str, text: str) -> None:
+    lake.ok("import", "shop.orders", "-", "--format", form, stdin=text)
+
+    assert lake.rows() == WANTED
+
+
+def test_another_delimiter_can_be_said(lake: RowsLake, tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text(CSV.replace(",", ";"))
+
+    lake.ok("import", "shop.orders", str(tmp_path / "x.csv"), "--delimiter", ";")
+
+    assert lake.rows() == WANTED
+
+
+def test_an_import_can_be_repeated(lake: RowsLake, tmp_path: Path) -> None:
+    path = write(tmp_path / "x.parquet")
+
+    for _ in range(2):
+        lake.ok("import", "shop.orders", str(path), "--batch-rows", "2")
+
+    assert lake.rows() == WANTED
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
+def test_rows_of_every_type_go_round_through_files(tmp_path: Path, form: str) -> None:
+    _, rows = rows_of_all_types(40)
+    lake = RowsLake()
+    for name in ("a.one", "a.two"):
+        lake.create(name, ALL_TYPES, ["id"])
+    with neve.open(lake.location).table("a.one") as table:
+        table.upsert(rows)
+    path = str(tmp_path / f"rows.{form}")
+
+    lake.ok("scan", "a.one", path)
+    lake.ok("import", "a.two", path)
+
+    assert lake.ok("scan", "a.two", "--output", "jsonl") == lake.ok(
+        "scan", "a.one", "--output", "jsonl"
+    )
+
+
+def test_cells_of_csv_take_more_forms_than_columns_of_them(lake: RowsLake) -> None:
+    text = 'id,customer,amount\n7.0,"two\nlines, and ""more""",1e2\n'
+
+    lake.ok("import", "shop.orders", "-", "--format", "csv", stdin=text)
+
+    assert lake.rows() == [{"id": 7, "customer": 'two\nlines, and "more"', "amount": "100.00"}]
+
+
+# Wrong input
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "said"),
+    [
+        ("csv", "", "cannot be read as CSV: Empty CSV file"),
+        ("csv", "id,custmer\n1,x\n", "column 'custmer' of standard input is not in the table"),
+        ("csv", "id,id\n1,1\n", "column 'id' is in standard input twice"),
+        ("csv", "id,customer\n1\n", "cannot be read as CSV: CSV parse error"),
+        ("csv", "id\n1\nx\n", "row 2 of standard input: column 'id': expected a number"),
+        ("csv", "id,amount\n1,1.239\n", "row 1 of standard input: column 'amount'"),
+        ("csv", "customer\nx\n", "column 'id' is missing"),
+        ("csv", "id\n1\n\n", None),
+        ("jsonl", '{"id": 1}\n{"id": 1.5}\n', "line 2 of standard input: column 'id'"),
+        ("jsonl", "[]\n", "line 1 of standard input is no JSON object"),
+        ("arrow", "text", "standard input cannot be read"),
+        ("parquet", "text", "standard input cannot be read"),
+    ],
+    ids=range(12),
+)
+def test_wrong_rows_are_named(lake: RowsLake, form: str, text: str, said: str | None) -> None:
+    done = lake.run("import", "shop.orders", "-", "--format", form, stdin=text)
+
+    if said is None:
+        assert done.exit_code == 0, done.stderr
+        return
+    assert done.exit_code == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert lake.rows() == []
+
+
+def test_rows_before_a_wrong_batch_are_told(lake: RowsLake, tmp_path: Path) -> None:
+    rows = pa.table({"id": [1, 2, 3, None], "customer": ["a", "b", "c", "d"]})
+    pq.write_table(rows, tmp_path / "x.parquet")
+
+    refused = lake.run("import", "shop.orders", str(tmp_path / "x.parquet"), "--batch-rows", "2")
+
+    assert refused.exit_code == 2
+    assert "column 'id', row 1" in refused.stderr
+    assert "2 rows before it are written" in refused.stderr
+    assert "counted from row 2 of the file" in refused.stderr
+    assert [row["id"] for row in lake.rows()] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["none.csv"], "there is no file none.csv"),
+        (["x.doc"], "does not say in which form the file is"),
+        (["-"], "standard input does not say in which form it is"),
+        ([".", "--format", "csv"], ". is a directory"),
+        (["x.jsonl", "--delimiter", ";"], "a delimiter is given for jsonl"),
+        (["x.csv", "--delimiter", ";;"], "is not one ASCII character"),
+        (["x.csv", "--batch-rows", "0"], "0 is not in the range"),
+    ],
+    ids=range(7),
+)
+def test_a_wrong_call_is_refused(lake: RowsLake, arguments: list[str], said: str) -> None:
+    refused = lake.run("import", "shop.orders", *arguments)
+
+    assert refused.exit_code == 2
+    assert said in refused.stderr
+
+
+def test_a_table_is_never_made(lake: RowsLake, tmp_path: Path) -> None:
+    refused = lake.run("import", "shop.none", str(write(tmp_path / "x.csv")))
+
+    assert refused.exit_code == 2
+    assert "shop.none" in refused.stderr
+    assert [each["name"] for each in lake.json("tables")["tables"]] == ["shop.orders"]
+
+
+# Memory and progress
+
+
+class CountedLines(io.RawIOBase):
+    """An endless file of rows that counts how many were taken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.taken = 0
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        del size
+        self.taken += 1
+        return b'{"id": %d}\n' % self.taken
+
+
+def test_no_more_lines_are_read_than_a_batch_needs() -> None:
+    lines = CountedLines()
+    rows = JsonRows(TableSchema.from_arrow(ORDERS, primary_key=["id"]), source="lines")
+
+    batches: Iterator[pa.RecordBatch] = rows.batches(cast("BinaryIO", lines), batch_rows=10)
+
+    assert next(batches).num_rows == 10
+    assert lines.taken == 10
+    assert next(batches).column("id").to_pylist() == [*range(11, 21)]
+
+
+def test_batches_of_a_file_are_no_larger_than_asked_for(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.arrow")
+    schema = TableSchema.from_arrow(ORDERS, primary_key=["id"])
+
+    with open_rows(str(path), ImportForm.ARROW, schema, batch_rows=1, delimiter=None) as opened:
+        assert [batch.num_rows for batch in opened.batches] == [1, 1, 1]
+        assert opened.byte_count == path.stat().st_size
+
+
+def test_a_terminal_sees_how_far_an_import_is(
+    lake: RowsLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    path = str(write(tmp_path / "x.csv"))
+
+    shown = lake.run("import", "shop.orders", path)
+    monkeypatch.delenv("FORCE_COLOR")
+    silent = lake.run("import", "shop.orders", path)
+
+    assert "importing" in shown.stderr
+    assert silent.stderr == ""

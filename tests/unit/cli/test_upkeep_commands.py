@@ -1,0 +1,216 @@
+"""Commands that keep tables in order: flush, compact, expire, gc, verify, recover."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import neve
+from neve.engine.table_options import TableOptions
+from tests.unit.cli.rows_lake import RowsLake
+
+
+def with_versions(lake: RowsLake, count: int) -> RowsLake:
+    """Give a table with so many flushes, each of the same key and one more."""
+    lake.orders()
+    lake.flushes([[{"id": 0}, {"id": number + 1}] for number in range(count)])
+    return lake
+
+
+def files_below(directory: Path) -> set[Path]:
+    return {path for path in directory.rglob("*") if path.is_file() and path.name != "LOCK"}
+
+
+# flush
+
+
+def test_a_flush_makes_a_version_of_what_is_in_the_log() -> None:
+    lake = RowsLake().orders((1, "ada", None))
+
+    assert lake.ok("flush", "shop.orders") == "the current version of shop.orders is 2\n"
+    assert lake.ok("flush", "shop.orders") == "the current version of shop.orders is still 2\n"
+    assert lake.json("flush", "shop.orders") == {
+        "table": "shop.orders",
+        "version": 2,
+        "is_new": False,
+    }
+
+
+@pytest.mark.parametrize("command", ["flush", "compact", "expire", "gc", "rollback"])
+def test_what_writes_needs_the_lock(command: str) -> None:
+    lake = RowsLake().orders((1, "ada", None))
+
+    with neve.open(lake.location).table("shop.orders"):
+        refused = lake.run(command, "shop.orders", *(["1"] if command == "rollback" else []))
+
+    assert refused.exit_code == 4
+    assert "the lock is held" in refused.stderr
+
+
+# compact
+
+
+def test_a_full_compaction_leaves_one_file_without_deleted_rows() -> None:
+    lake = with_versions(RowsLake(), 3)
+
+    compacted = lake.json("compact", "shop.orders", "--full")
+
+    assert (compacted["files_before"], compacted["files"], compacted["rows"]) == (3, 1, 4)
+    assert lake.json("describe", "shop.orders")["deleted_rows"] == 0
+    assert len(lake.rows()) == 4
+
+
+def test_a_compaction_tells_what_became_of_the_files() -> None:
+    lake = with_versions(RowsLake(), 2)
+
+    said = lake.ok("compact", "shop.orders", "--full")
+
+    assert said.startswith("version 4: 1 file, ")
+    assert "; there were 2 files, " in said
+
+
+# expire and gc
+
+
+def test_old_versions_expire_and_their_files_can_be_deleted(tmp_path: Path) -> None:
+    lake = with_versions(RowsLake(str(tmp_path)), 3)
+    lake.ok("compact", "shop.orders", "--full")
+    before = files_below(tmp_path / "tables")
+
+    expired = lake.json("expire", "shop.orders", "--keep-last", "1")
+    dry = lake.json("gc", "shop.orders")
+    untouched = files_below(tmp_path / "tables")
+    told = lake.ok("gc", "shop.orders")
+    run = lake.json("gc", "shop.orders", "--run")
+
+    assert expired["expired_versions"] == [1, 2, 3, 4]
+    assert expired["oldest_version"] == 5
+    assert not dry["deleted"]
+    assert dry["bytes"] > 0
+    assert len([path for path in dry["files"] if path.startswith("data/")]) == 3
+    assert {path.name for path in before} <= {path.name for path in untouched}
+    assert told.splitlines()[-1].endswith("can be deleted: neve gc --run")
+    assert run["deleted"]
+    gone = {Path(path).name for path in dry["files"]}
+    assert not gone & {path.name for path in files_below(tmp_path / "tables")}
+    assert lake.ok("gc", "shop.orders", "--run") == "there is nothing to delete\n"
+    assert len(lake.rows()) == 4
+
+
+def test_tags_and_young_versions_stay() -> None:
+    lake = with_versions(RowsLake(), 3)
+    lake.ok("tag", "shop.orders", "kept", "--version", "2")
+
+    assert lake.json("expire", "shop.orders", "--older-than", "1h")["expired_versions"] == []
+    told = lake.ok("expire", "shop.orders", "--keep-last", "1")
+
+    assert told.splitlines()[:2] == [
+        "2 versions expired; the oldest is 4",
+        "kept for tags or readers: 2",
+    ]
+    assert len(lake.json("scan", "shop.orders", "--tag", "kept")["rows"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [(["--keep-last", "0"], "keep_last=0"), (["--older-than", "soon"], "'soon' is no time")],
+    ids=["count", "time"],
+)
+def test_what_cannot_expire_is_refused(arguments: list[str], said: str) -> None:
+    refused = RowsLake().orders().run("expire", "shop.orders", *arguments)
+
+    assert refused.exit_code == 2
+    assert said in refused.stderr
+
+
+# verify
+
+
+def test_a_sound_table_is_said_to_be_sound_beside_its_writer() -> None:
+    lake = with_versions(RowsLake(), 2)
+
+    quiet = TableOptions(background=False)
+    with neve.open(lake.location).table("shop.orders", options=quiet):
+        told = lake.ok("verify", "shop.orders")
+        document = lake.json("verify", "shop.orders")
+
+    assert told.startswith("✔ version 3 is sound: 3 rows in 2 files, ")
+    assert (document["is_sound"], document["problems"]) == (True, [])
+    assert (document["rows"], document["files"], document["vectors"]) == (3, 2, 1)
+
+
+def test_damage_is_told_and_ends_with_exit_code_five(tmp_path: Path) -> None:
+    lake = with_versions(RowsLake(str(tmp_path)), 1)
+    (path,) = tmp_path.rglob("*.parquet")
+    content = bytearray(path.read_bytes())
+    content[20] ^= 1
+    path.write_bytes(content)
+
+    told = lake.run("verify", "shop.orders")
+    document = lake.run("verify", "shop.orders", "--json")
+
+    assert told.exit_code == document.exit_code == 5
+    assert told.stdout.startswith("✗ ")
+    assert "1 things are wrong with the table" in told.stderr
+    assert '"is_sound": false' in document.stdout
+    assert path.name in document.stdout
+
+
+def test_a_terminal_sees_how_far_long_work_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = with_versions(RowsLake(), 1)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+
+    assert "reading bytes" in lake.run("verify", "shop.orders").stderr
+    assert "compacting rows" in lake.run("compact", "shop.orders", "--full").stderr
+
+
+# recover
+
+
+def test_recovery_lists_tables_and_what_was_done() -> None:
+    lake = RowsLake().orders()
+
+    (table,) = lake.json("recover")["tables"]
+    told = lake.ok("recover")
+
+    assert (table["name"], table["outcome"]) == ("shop.orders", "nothing")
+    assert told == f"{table['table_id']}  shop.orders  in order\n"
+
+
+def test_recovery_deletes_files_that_a_reader_held_back() -> None:
+    lake = with_versions(RowsLake(), 1)
+    with neve.open(lake.location).table("shop.orders") as table, table.snapshot():
+        held = lake.ok("drop", "shop.orders", "--purge")
+        waiting = lake.json("recover")["tables"]
+
+    done = lake.json("recover")["tables"]
+
+    assert "`neve recover` deletes them" in held
+    assert [each["outcome"] for each in waiting] == ["unpurged"]
+    assert [each["outcome"] for each in done] == ["purged"]
+
+
+def test_recovery_of_an_empty_warehouse_is_nothing() -> None:
+    lake = RowsLake()
+    neve.open(lake.location).close()
+
+    assert lake.ok("recover") == "no tables\n"
+    assert lake.json("recover") == {"tables": []}
+
+
+def test_tables_that_cannot_be_settled_are_listed_beside_the_others(tmp_path: Path) -> None:
+    lake = RowsLake(str(tmp_path)).orders()
+    lake.ok("create", "shop.other", "id:long", "--key", "id")
+    one, other = sorted((tmp_path / "manifest" / "version").iterdir())
+    # The version store of one table in the place of another's: restored from the wrong copy.
+    shutil.rmtree(one)
+    shutil.copytree(other, one)
+
+    told = lake.run("recover")
+    document = lake.run("recover", "--json")
+
+    assert told.exit_code == document.exit_code == 5
+    assert "✗ " in told.stdout
+    assert "belongs to another table" in told.stdout
+    assert "in order" in told.stdout
+    assert '"error"' in document.stdout

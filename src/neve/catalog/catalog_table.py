@@ -17,6 +17,7 @@ from typing import Final
 import pyarrow as pa
 
 from neve.catalog.definition_change import DefinitionChange, PlannedChange, plan_change
+from neve.catalog.evolution import Evolution
 from neve.catalog.known_properties import changed_properties, retention_of
 from neve.catalog.listing_column import optional, required
 from neve.catalog.moment import Moment, moment_ms, shown_moment
@@ -260,6 +261,20 @@ class CatalogTable:
             ),
         )
         self._refresh_after_commit()
+
+    def evolve(self) -> Evolution:
+        """Begin a block whose changes of columns, partitions and sort order are one Version.
+
+        `with table.evolve() as e: e.add_column("note", "string")`; see `Evolution`.
+        """
+        self.refresh()
+        return Evolution(
+            self.schema,
+            specs=self.specs,
+            commit=lambda asked, requirements: self.update_definition(
+                asked, requirements=requirements
+            ),
+        )
 
     def update_schema(
         self, schema: TableSchema, *, requirements: Requirements | None = None

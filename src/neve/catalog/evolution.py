@@ -6,10 +6,10 @@
         e.widen_column("count", "long")
         e.set_partition_by(["day(ts)"])
 
-1. `table.evolve()` reads the newest definition. Each call changes a draft of it, so that later calls
-   see what earlier ones did; what cannot be is refused by the call itself.
-2. The end of the block commits the draft as one Version. A block that ends with an exception changes
-   nothing, and neither does one that comes to nothing.
+1. `table.evolve()` reads the newest definition. Each call changes a draft of it, so that later
+   calls see what earlier ones did; what cannot be is refused by the call itself.
+2. The end of the block commits the draft as one Version. A block that ends with an exception
+   changes nothing, and neither does one that comes to nothing.
 3. When the schema was changed by somebody else meanwhile, the commit raises CatalogConflict, and
    nothing is changed.
 
@@ -125,9 +125,10 @@ class Evolution:
         self._schema = move_field(self._schema, name, Position(after=after, before=before))
 
     def widen_column(self, name: str, type: pa.DataType | str) -> None:  # noqa: A002 - as above
-        """Give a column or field a wider type: int to long, float to double, decimal to more digits.
+        """Give a column or field a wider type, which holds every value that it can have.
 
-        Raises SchemaMismatch for any other type, and for key columns and keys of maps.
+        int widens to long, float to double, a decimal to more digits of the same scale. Raises
+        SchemaMismatch for any other type, and for key columns and keys of maps.
         """
         self._check_open()
         self._schema = widen_field(self._schema, name, type)

@@ -46,7 +46,7 @@ class _Found:
     steps: tuple[int, ...]
     """Places from the columns down, each among its siblings."""
     field: ArrowField
-    parent: ArrowField | None
+    parent: "ArrowField | None"
     """The field it is inside of; None for a column."""
 
     @property
@@ -251,7 +251,10 @@ def _all_fields(schema: TableSchema) -> dict[str, _Found]:
     found: dict[str, _Found] = {}
 
     def visit(
-        fields: Sequence[ArrowField], below: str, steps: tuple[int, ...], parent: ArrowField | None
+        fields: Sequence[ArrowField],
+        below: str,
+        steps: tuple[int, ...],
+        parent: "ArrowField | None",
     ) -> None:
         for at, field in enumerate(fields):
             path = f"{below}{field.name}"

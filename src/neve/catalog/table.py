@@ -18,6 +18,7 @@ from typing import Self
 import pyarrow as pa
 
 from neve.catalog.catalog_table import CatalogTable
+from neve.catalog.evolution import Evolution
 from neve.catalog.live_tables import LiveTables
 from neve.catalog.moment import Moment, moment_ms
 from neve.catalog.settlement import Settlement
@@ -32,7 +33,7 @@ from neve.engine.table_engine import TableEngine
 from neve.engine.table_options import TableOptions
 from neve.engine.upkeep import ExpireReport, GarbageReport
 from neve.engine.verification import VerifyReport
-from neve.errors import Closed
+from neve.errors import Closed, InvalidArgument
 from neve.read.scan import Scan
 
 
@@ -202,6 +203,21 @@ class Table(CatalogTable):
         number = self._maintenance.rollback(version)
         self._see()
         return number
+
+    def evolve(self) -> Evolution:
+        """Begin a block whose changes of columns, partitions and sort order are one Version.
+
+        `with table.evolve() as e: e.add_column("note", "string")`; see `Evolution`. Rows that are
+        not flushed stay, and read like all others under the new schema.
+        """
+        if self._is_closed:
+            raise Closed(f"the handle of {self.name!a} was closed", hint="open the table again")
+        if self._read_only:
+            raise InvalidArgument(
+                f"the table {self.name!a} was opened for reading only",
+                hint="Open it without read_only, or use `neve evolve` beside its writer",
+            )
+        return super().evolve()
 
     # Maintenance
 

@@ -42,7 +42,7 @@ def table_stats(version: VersionStats, engine: TableEngine) -> TableStats:
     """Add what an open table holds to the sums of its current Version; waits for nothing."""
     view = engine.current.view
     writer = None if engine.is_read_only else engine.writer
-    failure = None if writer is None else writer.failure
+    failure = None if writer is None else writer.backlog.failure
     return TableStats(
         **{field.name: getattr(version, field.name) for field in fields(VersionStats)},
         sequence=engine.current.sequence,
@@ -51,8 +51,8 @@ def table_stats(version: VersionStats, engine: TableEngine) -> TableStats:
         memtable_count=len(view.memtables),
         open_snapshots=engine.leases.pinned_count,
         cache_bytes=engine.files.groups.byte_count + engine.files.vectors.byte_count,
-        pressure="" if writer is None else writer.pressure.reason,
-        stall_seconds=0.0 if writer is None else writer.stall_seconds,
+        pressure="" if writer is None else writer.backlog.pressure.reason,
+        stall_seconds=0.0 if writer is None else writer.backlog.stall_seconds,
         failure="" if failure is None else str(failure),
         is_read_only=engine.is_read_only,
     )

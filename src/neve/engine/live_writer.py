@@ -15,23 +15,24 @@ T3  What could not be flushed stays in memory and in the log, and is tried again
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from threading import Condition, Lock
+from threading import Lock
 from typing import Final
 
 from neve.compaction.plan import CompactionPlan
 from neve.compaction.policy import full_plan, pick
 from neve.engine.background import BackgroundWork
+from neve.engine.backlog import Backlog
 from neve.engine.current_view import CurrentView
 from neve.engine.file_making import FileMaking
 from neve.engine.flush import Flush, FlushTarget
 from neve.engine.live_log import LiveLog
 from neve.engine.open_files import OpenFiles
-from neve.engine.pressure import CALM, Pressure, pressure_of
+from neve.engine.pressure import CALM
 from neve.engine.rewrite import PlanExecutor, Progress, Rewrite
 from neve.engine.table_options import TableOptions
 from neve.engine.table_parts import Definitions, TableParts
 from neve.engine.write_path import PreparedWrite, WritePath
-from neve.errors import Closed, Conflict, Fenced, NeveError, NotFound, Unavailable
+from neve.errors import Closed, Conflict, Fenced, NeveError, NotFound
 from neve.manifest.table_commit import TableCommitter
 from neve.manifest.table_head import HeadChange
 from neve.manifest.table_versions import Committed
@@ -46,15 +47,12 @@ from neve.observability.metrics import (
     FLUSH_SECONDS,
     FLUSHED_ROWS,
     FLUSHES,
-    STALL_SECONDS,
 )
 from neve.read.read_context import ReadContext
 from neve.storage.append_file import LockHandle
 
 logger = logging.getLogger(__name__)
 
-# How long a held-back writer sleeps before it looks again whether the work it waits for failed.
-_LOOK_AGAIN_SECONDS: Final = 0.05
 _UPKEEP_SECONDS: Final = 1.0
 
 
@@ -88,18 +86,14 @@ class LiveWriter:
         committer = TableCommitter(parts.versions, parts.work, clock=parts.clock, ids=parts.ids)
         self._flush = Flush(making, files, versions=parts.versions, committer=committer)
         self._rewrite = Rewrite(making, files, definitions, committer)
+        self.backlog = Backlog(options, current, clock=parts.clock, recorder=parts.recorder)
         self._flushing = Lock()
         self._compacting = Lock()
         self._showing = Lock()
         # Safe on their own: each is replaced whole.
         self._path = WritePath(context, definitions.spec(spec_id))
-        self._pressure = CALM
         self._is_roll_due = False  # a full memtable could not be rolled: writes wait for that
         self._ended: NeveError | None = None
-        self._workers: tuple[BackgroundWork, ...] = ()
-        # Writers that are held back wait here.
-        self._relief = Condition()
-        self.stall_seconds = 0.0
 
     # Writing
 
@@ -110,7 +104,7 @@ class LiveWriter:
 
     def put(self, row: Mapping[str, object]) -> int:
         """Write one row; gives its sequence number."""
-        if self._pressure is not CALM or self._ended is not None or self._is_roll_due:
+        if self.backlog.pressure is not CALM or self._ended is not None or self._is_roll_due:
             self._admit()
         changes, key, value = self._path.put(row)
         sequence = self._log.put(changes, key, value)
@@ -161,8 +155,8 @@ class LiveWriter:
                 return False
             with self._fenced_ends():
                 self._flush_memtable(memtables[-1])
-        self._judge_pressure()
-        self._wake()
+        self.backlog.judge()
+        self.backlog.wake()
         return True
 
     def _flush_memtable(self, memtable: Memtable) -> None:
@@ -228,7 +222,7 @@ class LiveWriter:
             if plan is None:
                 return False
             self._run_plan(plan, version.facts, progress or _unheard, executor)
-        self._judge_pressure()
+        self.backlog.judge()
         return True
 
     def compact_full(
@@ -240,7 +234,7 @@ class LiveWriter:
             version = self._current.view.files.version
             for plan in full_plan(version, self._options.level_options):
                 self._run_plan(plan, version.facts, progress or _unheard, executor)
-        self._judge_pressure()
+        self.backlog.judge()
 
     def _run_plan(
         self,
@@ -333,33 +327,19 @@ class LiveWriter:
             idle_seconds=_UPKEEP_SECONDS,
             on_failure=told.failed,
         )
-        self._workers = (flushing, compacting, tending)
-        for worker in self._workers:
-            worker.start()
-        self._wake()
-
-    @property
-    def pressure(self) -> Pressure:
-        """How far writers are held back."""
-        return self._pressure
-
-    @property
-    def failure(self) -> NeveError | None:
-        """Why background work does not get on; None while it does."""
-        return next((worker.failure for worker in self._workers if worker.failure), None)
+        self.backlog.start(flushing, compacting, tending)
 
     def close(self, *, flush: bool) -> None:
         """End: stop the threads, flush if asked to, close the log, release the lock."""
         if self._ended is not None and isinstance(self._ended, Closed):
             return
-        for worker in self._workers:
-            worker.close()
+        self.backlog.stop()
         try:
             if flush and self._ended is None:
                 self.flush()
         finally:
             self._ended = self._ended or Closed("the table was closed", path=self._parts.paths.root)
-            self._calm_down()
+            self.backlog.let_go()
             try:
                 self._log.log.close()
             finally:
@@ -390,8 +370,8 @@ class LiveWriter:
                 )
         # Whoever looks for news every second must not wake itself when there are none.
         if is_newer or flushed is not None:
-            self._judge_pressure()
-            self._wake()
+            self.backlog.judge()
+            self.backlog.wake()
 
     def _show_schema(
         self, snapshot: TableSnapshot, context: ReadContext, flushed: Memtable | None
@@ -419,7 +399,7 @@ class LiveWriter:
             yield
         except (Fenced, NotFound) as error:
             self._ended = error
-            self._calm_down()
+            self.backlog.let_go()
             raise
 
     def _roll_full(self) -> None:
@@ -432,8 +412,8 @@ class LiveWriter:
 
     def _roll_due(self) -> None:
         if self._log.roll_if_full():
-            self._judge_pressure()
-            self._wake()
+            self.backlog.judge()
+            self.backlog.wake()
         self._is_roll_due = False
 
     def _admit(self) -> None:
@@ -441,60 +421,10 @@ class LiveWriter:
         self._check_open()
         if self._is_roll_due:
             self._roll_due()
-        pressure = self._pressure
-        if pressure is CALM:
-            return
-        began = self._parts.clock.monotonic()
-        if not self._workers:
-            self._work_off()
-        elif pressure.must_wait:
-            self._wait_for_relief()
-        else:
-            self._parts.clock.sleep(pressure.delay_seconds)
-        seconds = self._parts.clock.monotonic() - began
-        self._parts.recorder.add(STALL_SECONDS, seconds)
-        with self._relief:
-            self.stall_seconds += seconds
-
-    def _work_off(self) -> None:
-        """Without threads of its own the table does what is due in the thread that writes."""
-        while self._pressure.must_wait:
-            if not self.flush_once() and not self.compact_once():
-                return
-
-    def _wait_for_relief(self) -> None:
-        self._wake()
-        while self._pressure.must_wait:
-            self._check_open()
-            failure = self.failure
-            if failure is not None:
-                raise Unavailable(
-                    f"writes wait because {self._pressure.reason}, and that fails: "
-                    f"{failure.message}",
-                    path=failure.path,
-                    hint="everything acknowledged is safe in the log; make room or repair the "
-                    "storage, and write again",
-                ) from failure
-            with self._relief:
-                self._relief.wait(_LOOK_AGAIN_SECONDS)
-
-    def _judge_pressure(self) -> None:
-        view = self._current.view
-        level0_files = view.files.level0_count
-        pressure = pressure_of(
-            self._options, frozen=len(view.memtables) - 1, level0_files=level0_files
-        )
-        self._pressure = pressure if pressure.is_felt else CALM
-        if not self._pressure.must_wait:
-            self._calm_down()
-
-    def _calm_down(self) -> None:
-        with self._relief:
-            self._relief.notify_all()
-
-    def _wake(self) -> None:
-        for worker in self._workers:
-            worker.wake()
+        if self.backlog.pressure is not CALM:
+            self.backlog.hold_back(
+                check=self._check_open, work_off=lambda: self.flush_once() or self.compact_once()
+            )
 
     def _check_open(self) -> None:
         ended = self._ended

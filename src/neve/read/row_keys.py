@@ -96,3 +96,30 @@ def merged_order(parts: Sequence[RowKeys]) -> Positions:
             hint="Run verify, and write the rows of this key again: one of the two is stale",
         )
     return order
+
+
+def paired_order(left: RowKeys, right: RowKeys) -> tuple[Positions, Flags]:
+    """Give the order by key of rows on the left and behind them those on the right.
+
+    Each side has a key once. Of a key on both sides the left row comes first; the flags, one for
+    each place in the order, say whether its key is on both.
+    """
+    one, other = left._keys, right._keys  # noqa: SLF001 - of the same kind
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        joined = np.concatenate([one, other])
+        # Stable: what is equal stays in the order of the sides.
+        order = np.argsort(joined, kind="stable")
+        ordered = joined[order]
+        is_same = ordered[:-1] == ordered[1:]
+    else:
+        assert not isinstance(one, np.ndarray)
+        assert not isinstance(other, np.ndarray)
+        keys = concat_keys([one, other])
+        order = pc.sort_indices(keys).to_numpy().astype(np.int64)
+        by_key = keys.take(order)
+        equal = pc.equal(by_key.slice(0, len(by_key) - 1), by_key.slice(1))
+        is_same = equal.to_numpy(zero_copy_only=False)
+    paired = np.zeros(len(order), np.bool_)
+    paired[:-1] |= is_same
+    paired[1:] |= is_same
+    return order, paired

@@ -115,8 +115,9 @@ def test_rows_of_every_type_go_round_through_json_lines() -> None:
     lines = lake.ok("scan", "a.one", "--output", "jsonl")
     lake.ok("put", "a.two", "-", stdin=lines)
 
-    opened = neve.open(lake.location)
-    one, two = (opened.table(name, read_only=True).scan().to_arrow() for name in ("a.one", "a.two"))
+    with neve.open(lake.location) as opened:
+        tables = [opened.table(name, read_only=True) for name in ("a.one", "a.two")]
+        one, two = (table.scan().to_arrow() for table in tables)
     assert len(lines.splitlines()) == one.num_rows == 40
     # NaN equals nothing, but has one spelling.
     assert two.sort_by("id").to_string(preview_cols=999) == one.sort_by("id").to_string(

@@ -25,7 +25,11 @@ def table(tmp_path: Path) -> Iterator[Table]:
 def woken(table: Table, monkeypatch: pytest.MonkeyPatch) -> list[BackgroundWork]:
     _ = table.engine
     woken: list[BackgroundWork] = []
-    monkeypatch.setattr(BackgroundWork, "wake", lambda work: woken.append(work))
+
+    def wake(work: BackgroundWork) -> None:
+        woken.append(work)
+
+    monkeypatch.setattr(BackgroundWork, "wake", wake)
     return woken
 
 

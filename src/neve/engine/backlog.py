@@ -1,0 +1,122 @@
+"""Backlog: how far flushes and compactions are behind, the threads at it, and who waits for them.
+
+The pressure is judged anew whenever a memtable is frozen or a Version is shown. Writers that must
+wait are woken by the next judgement that lets them go on; they look again on their own every now
+and then, whether the work they wait for has failed: then waiting would have no end.
+"""
+
+from collections.abc import Callable
+from threading import Condition
+from typing import Final
+
+from neve.engine.background import BackgroundWork
+from neve.engine.current_view import CurrentView
+from neve.engine.pressure import CALM, Pressure, pressure_of
+from neve.engine.table_options import TableOptions
+from neve.errors import NeveError, Unavailable
+from neve.observability.metrics import STALL_SECONDS, Recorder
+from neve.storage.clock import Clock
+
+_LOOK_AGAIN_SECONDS: Final = 0.05
+
+
+class Backlog:
+    """What background work has still to do; safe for many threads."""
+
+    def __init__(
+        self, options: TableOptions, current: CurrentView, *, clock: Clock, recorder: Recorder
+    ) -> None:
+        # Fixed at construction.
+        self._options = options
+        self._current = current
+        self._clock = clock
+        self._recorder = recorder
+        # Safe on their own: each is replaced whole.
+        self.pressure = CALM
+        self._workers: tuple[BackgroundWork, ...] = ()
+        # Writers that are held back wait here; it guards `stall_seconds`.
+        self._relief = Condition()
+        self.stall_seconds = 0.0
+
+    @property
+    def has_workers(self) -> bool:
+        """Whether threads work it off; otherwise whoever writes does."""
+        return bool(self._workers)
+
+    @property
+    def failure(self) -> NeveError | None:
+        """Why background work does not get on; None while it does."""
+        return next((worker.failure for worker in self._workers if worker.failure), None)
+
+    def start(self, *workers: BackgroundWork) -> None:
+        """Let threads work from now on."""
+        self._workers = workers
+        for worker in workers:
+            worker.start()
+        self.wake()
+
+    def stop(self) -> None:
+        """End the threads, each after the step it is in."""
+        for worker in self._workers:
+            worker.close()
+
+    def wake(self) -> None:
+        """Have the threads look for work."""
+        for worker in self._workers:
+            worker.wake()
+
+    def judge(self) -> None:
+        """Judge how far work is behind, and let writers go on that need not wait any more."""
+        view = self._current.view
+        pressure = pressure_of(
+            self._options,
+            frozen=len(view.memtables) - 1,
+            level0_files=view.files.level0_count,
+        )
+        self.pressure = pressure if pressure.is_felt else CALM
+        if not self.pressure.must_wait:
+            self.let_go()
+
+    def let_go(self) -> None:
+        """Have waiting writers look again at once."""
+        with self._relief:
+            self._relief.notify_all()
+
+    def hold_back(self, *, check: Callable[[], None], work_off: Callable[[], bool]) -> None:
+        """Hold a writer back for as long as the pressure asks.
+
+        `check` raises when the table has ended meanwhile. Without threads, `work_off` does the work
+        that is due; it says whether there was any.
+        """
+        pressure = self.pressure
+        began = self._clock.monotonic()
+        if not self.has_workers:
+            while self.pressure.must_wait and work_off():
+                pass
+        elif pressure.must_wait:
+            self._wait(check)
+        else:
+            self._clock.sleep(pressure.delay_seconds)
+        seconds = self._clock.monotonic() - began
+        self._recorder.add(STALL_SECONDS, seconds)
+        with self._relief:
+            self.stall_seconds += seconds
+
+    def _wait(self, check: Callable[[], None]) -> None:
+        self.wake()
+        while self.pressure.must_wait:
+            check()
+            failure = self.failure
+            if failure is not None:
+                raise _stopped(self.pressure, failure) from failure
+            with self._relief:
+                self._relief.wait(_LOOK_AGAIN_SECONDS)
+
+
+def _stopped(pressure: Pressure, failure: NeveError) -> Unavailable:
+    return Unavailable(
+        f"writes wait because {pressure.reason}, and that fails: {failure.message}",
+        path=failure.path,
+        hint="everything acknowledged is safe in the log; make room or repair the storage, and "
+        "write again",
+    )

@@ -11,6 +11,10 @@ from benchmarks.table_sample import grown_total
 from benchmarks.table_session import BATCH_ROWS, TableSession, outcome
 
 _ANSWER_SECONDS: Final = 1_800.0
+_MEMORY_NOTE: Final = (
+    "MB are how far memory without files behind it rose above where the step began: while loading, "
+    "flushing, scanning batch by batch, and compacting everything."
+)
 
 
 def build_growth(session: TableSession) -> Workload:
@@ -31,8 +35,7 @@ def build_growth(session: TableSession) -> Workload:
         ],
         parameters={"batch_rows": BATCH_ROWS},
         notes=(
-            "MB are how far memory without files behind it rose above where the step began: "
-            "while loading, flushing, scanning batch by batch, and compacting everything.",
+            _MEMORY_NOTE,
             "`commit ms` is the flush of one row.",
             "Default options: 64 MiB of memtable, two of them waiting, and a cache of 256 MiB.",
         ),

@@ -38,14 +38,15 @@ from benchmarks.table_session import (
 
 _MANY: Final = 1_000
 _UNCACHED: Final = "uncached"
-_NO_CACHE: Final = "no cache"
+_OLD: Final = "old files, no cache"
 _BARE: Final = "bare Parquet read"
 _COLUMNAR: Final = (DUCKDB, DELTA, PYICEBERG)
 
-_CACHE_NOTE: Final = (
-    "`neve` keeps decoded rows in memory, 256 MiB by default, and was asked the same before; "
-    "`no cache` decodes its Parquet anew each time."
+_AGE_NOTE: Final = (
+    "`neve` is the table as loading leaves it: young files, whose rows are also kept ready to read "
+    "in a file beside them. `old files` is after `compact(full=True)`: compressed Parquet only."
 )
+_CACHE_NOTE: Final = "`no cache` decodes its Parquet anew each time, as a first read does."
 _SMALL_NOTE: Final = "SlateDB holds a tenth of the rows."
 
 FindTable = Callable[[TablePeer, str], Path]
@@ -61,7 +62,7 @@ def build_get(session: TableSession) -> Workload:
         unit="rows",
         candidates=[
             candidate(NEVE, _getting(session, NEVE)),
-            candidate(NEVE, _getting(session, NEVE, kind="compacted"), detail="fully compacted"),
+            candidate(NEVE, _getting(session, NEVE, kind="old"), detail="old files"),
             *(candidate(peer, _getting(session, peer)) for peer in peers),
         ],
         ratios=[
@@ -72,7 +73,7 @@ def build_get(session: TableSession) -> Workload:
         parameters={"rows": session.scale.rows},
         notes=(
             "The target beside LMDB is for a compiled kernel, which there is not.",
-            "`fully compacted` is after `compact(full=True)`.",
+            _AGE_NOTE,
             _SMALL_NOTE,
             *left_out(session),
         ),
@@ -134,8 +135,7 @@ def build_get_many(session: TableSession) -> Workload:
         ratios=[Ratio(of="neve", to=BEST_PEER, target=2.0, by=Pace.MEDIAN_CALL)] if peers else [],
         parameters={"rows": session.scale.rows, "keys": _MANY},
         notes=(
-            "Stores that know rows take part twice: with Arrow, and with tuples, which they are "
-            "quicker at.",
+            "Stores that know rows take part twice: with Arrow and with tuples.",
             _SMALL_NOTE,
             *left_out(session),
         ),
@@ -154,16 +154,17 @@ def build_scan(session: TableSession) -> Workload:
         unit="rows",
         candidates=[
             candidate(NEVE, trial(NEVE, "scan")),
-            candidate(NEVE, trial(NEVE, "scan", kind=_UNCACHED), detail=_NO_CACHE),
+            candidate(NEVE, trial(NEVE, "scan", kind=_UNCACHED), detail=_OLD),
             Candidate(name=_BARE, kind=Kind.LIMIT, trial=trial(NEVE, "read_bare", kind=_UNCACHED)),
             *(candidate(peer, trial(peer, "scan")) for peer in peers),
         ],
         ratios=[
             *_both(peers, target=1.1),
-            Ratio(of=f"neve, {_NO_CACHE}", to=_BARE, target=1 / 1.2, by=Pace.MEDIAN_CALL),
+            Ratio(of=f"neve, {_OLD}", to=_BARE, target=1 / 1.2, by=Pace.MEDIAN_CALL),
         ],
         parameters={"rows": session.scale.rows},
         notes=(
+            _AGE_NOTE,
             _CACHE_NOTE,
             f"`{_BARE}` is `pq.read_table` of each of neve's files.",
             _SMALL_NOTE,
@@ -188,24 +189,22 @@ def build_scan_updated(session: TableSession) -> Workload:
         unit="rows",
         candidates=[
             candidate(NEVE, after(NEVE, "scan")),
-            candidate(NEVE, after(NEVE, "scan", kind=_UNCACHED), detail=_NO_CACHE),
+            candidate(NEVE, after(NEVE, "scan", kind=_UNCACHED), detail=_OLD),
             candidate(NEVE, after(NEVE, "scan", kind="unflushed"), detail="updates in memory"),
-            candidate(
-                NEVE, before(NEVE, "scan", kind=_UNCACHED), detail=f"{_NO_CACHE}, before updates"
-            ),
+            candidate(NEVE, before(NEVE, "scan", kind=_UNCACHED), detail=f"{_OLD}, before updates"),
             *(candidate(peer, after(peer, "scan")) for peer in peers),
         ],
         ratios=[
             *_both(peers, target=1.0),
             Ratio(
-                of=f"neve, {_NO_CACHE}",
-                to=f"neve, {_NO_CACHE}, before updates",
+                of=f"neve, {_OLD}",
+                to=f"neve, {_OLD}, before updates",
                 target=1 / 1.3,
                 by=Pace.MEDIAN_CALL,
             ),
         ],
         parameters={"rows": session.scale.rows},
-        notes=(_CACHE_NOTE, _UPDATED_NOTE, *left_out(session)),
+        notes=(_AGE_NOTE, _CACHE_NOTE, _UPDATED_NOTE, *left_out(session)),
         uses_disk=False,
     )
 
@@ -232,12 +231,12 @@ def build_scan_range(session: TableSession) -> Workload:
         unit="rows",
         candidates=[
             candidate(NEVE, trial(NEVE, "scan_range")),
-            candidate(NEVE, trial(NEVE, "scan_range", kind=_UNCACHED), detail=_NO_CACHE),
+            candidate(NEVE, trial(NEVE, "scan_range", kind=_UNCACHED), detail=_OLD),
             *(candidate(peer, trial(peer, "scan_range")) for peer in peers),
         ],
         ratios=_both(peers, target=1.0),
         parameters={"rows": session.scale.rows},
-        notes=(_CACHE_NOTE, _SMALL_NOTE, *left_out(session)),
+        notes=(_AGE_NOTE, _CACHE_NOTE, _SMALL_NOTE, *left_out(session)),
         uses_disk=False,
     )
 
@@ -250,7 +249,10 @@ def build_sum(session: TableSession) -> Workload:
         sentence="One column added up.",
         find=session.loaded,
         expect=_expect_loaded(session, score_sum),
-        notes=(_CACHE_NOTE,),
+        notes=(
+            _AGE_NOTE,
+            _CACHE_NOTE,
+        ),
     )
 
 
@@ -262,7 +264,7 @@ def build_sum_updated(session: TableSession) -> Workload:
         sentence="One column added up, after a tenth of the rows was replaced in no order.",
         find=session.updated,
         expect=_expect_updated(session, score_sum),
-        notes=(_CACHE_NOTE, _UPDATED_NOTE),
+        notes=(_AGE_NOTE, _CACHE_NOTE, _UPDATED_NOTE),
     )
 
 
@@ -288,7 +290,7 @@ def _sums(
         unit="sums",
         candidates=[
             candidate(NEVE, trial(NEVE, "sum_score")),
-            candidate(NEVE, trial(NEVE, "sum_score", kind=_UNCACHED), detail=_NO_CACHE),
+            candidate(NEVE, trial(NEVE, "sum_score", kind=_UNCACHED), detail=_OLD),
             *(candidate(peer, trial(peer, "sum_score")) for peer in peers),
         ],
         ratios=_both(peers, target=1 / 1.2),
@@ -300,13 +302,13 @@ def _sums(
 
 
 def _both(peers: Sequence[TablePeer], *, target: float) -> list[Ratio]:
-    """Compare neve with the best peer, with rows kept in memory and without."""
+    """Compare neve with the best peer, with young files and with old ones."""
     if not peers:
         return []
     among = [peer.name for peer in peers if not peer.small]
     return [
         Ratio(of=name, to=BEST_PEER, target=target, by=Pace.MEDIAN_CALL, among=among)
-        for name in ("neve", f"neve, {_NO_CACHE}")
+        for name in ("neve", f"neve, {_OLD}")
     ]
 
 

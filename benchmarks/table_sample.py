@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -49,7 +49,7 @@ def make_rows(ids: npt.NDArray[np.int64], generator: np.random.Generator) -> pa.
     ends = np.zeros(count + 1, np.int32)
     np.cumsum(generator.integers(*_NAME_LENGTHS, count), out=ends[1:])
     names = _DIGITS[generator.integers(0, 16, ends[-1], dtype=np.uint8)]
-    payload_ends = np.arange(0, (count + 1) * _PAYLOAD_BYTES, _PAYLOAD_BYTES, np.int32)
+    payload_ends = np.arange(count + 1, dtype=np.int32) * np.int32(_PAYLOAD_BYTES)
     payloads = _DIGITS[generator.integers(0, 16, count * _PAYLOAD_BYTES, dtype=np.uint8)]
     return pa.table(
         [
@@ -65,8 +65,8 @@ def make_rows(ids: npt.NDArray[np.int64], generator: np.random.Generator) -> pa.
 
 def _texts(
     kind: pa.DataType, ends: npt.NDArray[np.int32], content: npt.NDArray[np.uint8]
-) -> pa.Array:
-    buffers = [None, pa.py_buffer(ends), pa.py_buffer(content)]
+) -> "pa.Array[Any]":
+    buffers = [None, pa.py_buffer(ends.data), pa.py_buffer(content.data)]
     return pa.Array.from_buffers(kind, len(ends) - 1, buffers)
 
 
@@ -82,7 +82,7 @@ class TableSample:
         generator = np.random.default_rng(SEED)
         ids = generator.permutation(rows).astype(np.int64) * 2
         updated = generator.choice(ids, max(rows // _UPDATED, 1), replace=False)
-        # From the first rows, which stores that hold only some of them have too; ids are in no order.
+        # From the first rows, in no order too: stores that hold only some have those.
         first = ids[: max(rows // SMALL_SHARE, 1)]
         keys = generator.choice(first, min(KEY_COUNT, len(first)), replace=False)
         directory.mkdir()
@@ -104,8 +104,7 @@ class TableSample:
     @cached_property
     def keys(self) -> list[int]:
         """Keys to ask for, none twice."""
-        keys: list[int] = read_rows(self.directory / KEYS).column("id").to_pylist()
-        return keys
+        return cast("list[int]", read_rows(self.directory / KEYS).column("id").to_pylist())
 
     def loaded(self, rows: int) -> pa.Table:
         """Give the rows of a table that was loaded with the first of them."""
@@ -125,7 +124,7 @@ class TableSample:
         return digest(self.loaded(rows).take(pa.array(places)))
 
 
-def without(rows: pa.Table, ids: pa.ChunkedArray) -> pa.Table:
+def without(rows: pa.Table, ids: "pa.ChunkedArray[Any]") -> pa.Table:
     """Give the rows that have none of these ids."""
     return rows.filter(pc.invert(pc.is_in(rows.column("id"), value_set=ids.combine_chunks())))
 

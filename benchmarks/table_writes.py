@@ -117,8 +117,7 @@ def build_put_synced(session: TableSession) -> Workload:
         ],
         parameters={"seconds_per_trial": seconds, "seed": SEED},
         notes=(
-            "`bare fdatasync` is one pwrite of as many bytes and one fdatasync per row, on a "
-            "preallocated file.",
+            "`bare fdatasync` is one pwrite and one fdatasync per row, on a preallocated file.",
             "SQLite has one connection, so it takes part with one thread only.",
         ),
         rounds_factor=_SYNCED_ROUNDS,
@@ -227,8 +226,8 @@ def build_disk(session: TableSession) -> Workload:
         ratios=ratios if PYICEBERG in peers else [],
         parameters={"rows": session.scale.rows},
         notes=(
-            "neve: `compact(full=True)`, `expire(keep_last=1)`, `collect_garbage`; RocksDB a full "
-            "compaction, SQLite `vacuum`, DuckDB a checkpoint; nothing for the others.",
+            "neve: `compact(full=True)`, `expire(keep_last=1)`, `collect_garbage`.",
+            "RocksDB: a full compaction; SQLite: `vacuum`; DuckDB: a checkpoint; others: nothing.",
             *left_out(session),
         ),
         rounds_max=1,

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
-from typing import Final, TypedDict
+from typing import Final, TypedDict, cast
 
 import pyarrow as pa
 
@@ -91,7 +91,7 @@ class TableCalls:
         store.close()
 
     def leave_unclosed(
-        self, directory: str, image: str, kind: str, sample: str, rows: int, batch_rows: int
+        self, *, directory: str, image: str, kind: str, sample: str, rows: int, batch_rows: int
     ) -> None:
         """Write rows durably, and copy what the disk has while the store is open."""
         store = self._kinds[kind](Path(directory))
@@ -111,6 +111,7 @@ class TableCalls:
 
     def put(
         self,
+        *,
         directory: str,
         kind: str,
         sample: str,
@@ -268,8 +269,8 @@ def _batches(rows: pa.Table, batch_rows: int) -> list[pa.Table]:
 
 
 def _keys(sample: str, count: int) -> list[int]:
-    keys: list[int] = read_rows(Path(sample, KEYS)).column("id").slice(0, count).to_pylist()
-    return keys
+    found = read_rows(Path(sample, KEYS)).column("id").slice(0, count)
+    return cast("list[int]", found.to_pylist())
 
 
 def _put_for(seconds: float, rows: Sequence[object], put: Callable[[object], None]) -> list[int]:

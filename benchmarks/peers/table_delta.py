@@ -1,4 +1,4 @@
-"""delta-rs's part in the table benchmarks: files sorted by id, read through its own query engine."""
+"""delta-rs's part in the table benchmarks: files sorted by id, read by its own queries."""
 
 from collections.abc import Sequence
 from importlib import metadata

@@ -40,7 +40,7 @@ class NeveStore(TableStore):
         # A table is opened when it is first used.
         self.table.get(_NO_KEY)
         self.put = self.table.put  # type: ignore[assignment,method-assign]
-        self.get = self.table.get  # type: ignore[assignment,method-assign]
+        self.get = self.table.get  # type: ignore[method-assign]
 
     def close(self) -> None:
         self.table.close()
@@ -92,18 +92,18 @@ class NeveStore(TableStore):
         return pa.concat_tables(pq.read_table(place, columns=SCHEMA.names) for place in places)
 
 
-class UncachedNeveStore(NeveStore):
-    """The same, and no decoded rows are kept in memory: every scan decodes its Parquet anew."""
-
-    cache_bytes = _NO_CACHE
-
-
-class FullyCompactedNeveStore(NeveStore):
-    """The same after `compact(full=True)`: old files, without rows that are ready to read."""
+class OldNeveStore(NeveStore):
+    """The same after `compact(full=True)`: old files, all rows in compressed Parquet only."""
 
     def load(self, rows: pa.Table, batch_rows: int) -> None:
         super().load(rows, batch_rows)
         self.table.compact(full=True)
+
+
+class UncachedNeveStore(OldNeveStore):
+    """Old files, and no decoded rows are kept in memory: every scan decodes its Parquet anew."""
+
+    cache_bytes = _NO_CACHE
 
 
 class UnflushedNeveStore(NeveStore):
@@ -122,8 +122,8 @@ if __name__ == "__main__":
         f"neve {metadata.version('neve')}",
         {
             "plain": NeveStore,
+            "old": OldNeveStore,
             "uncached": UncachedNeveStore,
-            "compacted": FullyCompactedNeveStore,
             "unflushed": UnflushedNeveStore,
         },
     )

@@ -1,4 +1,4 @@
-"""RocksDB's part in the table benchmarks, through rocksdict: raw bytes, bloom filter, block cache."""
+"""RocksDB's part in the table benchmarks, by rocksdict: raw bytes, bloom filter, block cache."""
 
 from collections.abc import Iterator, Sequence
 from importlib import metadata

@@ -9,28 +9,29 @@ are cut into chunks and whatever they are backed by.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+_TYPES: Final[Mapping[str, pa.DataType]] = {
+    "id": pa.int64(),
+    "name": pa.string(),
+    "score": pa.float64(),
+    "visits": pa.int32(),
+    "payload": pa.binary(),
+}
 SCHEMA: Final = pa.schema(
-    [
-        pa.field("id", pa.int64(), nullable=False),
-        pa.field("name", pa.string()),
-        pa.field("score", pa.float64()),
-        pa.field("visits", pa.int32()),
-        pa.field("payload", pa.binary()),
-    ]
+    [pa.field(name, kind, nullable=name != "id") for name, kind in _TYPES.items()]
 )
 BASE: Final = "base.arrow"
 UPDATES: Final = "updates.arrow"
 KEYS: Final = "keys.arrow"
 
 Row = tuple[int, str, float, int, bytes]
-Keys = pa.Array[pa.Scalar[pa.Int64Type]]
+Keys: TypeAlias = "pa.Array[Any]"
 """Ids in a row."""
 
 
@@ -84,18 +85,18 @@ def _has_lengths(kind: pa.DataType) -> bool:
     return pa.types.is_string(kind) or pa.types.is_binary(kind)
 
 
-def _add_values(found: "hashlib._Hash", values: pa.ChunkedArray) -> None:
+def _add_values(found: "hashlib._Hash", values: "pa.ChunkedArray[Any]") -> None:
     for chunk in values.chunks:
         if len(chunk):
             found.update(_content(chunk))
 
 
-def _content(values: pa.Array) -> memoryview:
+def _content(values: "pa.Array[Any]") -> memoryview:
     """Give the bytes of all values, one after the other."""
     start, stop = values.offset, values.offset + len(values)
-    buffers = values.buffers()
-    if _has_lengths(values.type):
-        places = memoryview(buffers[1]).cast("i")
-        return memoryview(buffers[2])[places[start] : places[stop]]
+    _, first, *rest = (memoryview(buffer or b"") for buffer in values.buffers())
+    if rest:
+        places = first.cast("i")
+        return rest[0][places[start] : places[stop]]
     width = values.type.bit_width // 8
-    return memoryview(buffers[1])[start * width : stop * width]
+    return first[start * width : stop * width]

@@ -35,6 +35,7 @@ class SlateStore(KeyValueStore):
 
     def __init__(self, directory: Path, *, synced: bool = True) -> None:
         self._synced = synced
+        directory.joinpath("slatedb").mkdir(exist_ok=True)
         self._loop = asyncio.new_event_loop()
         asyncio.set_event_loop(self._loop)
         self._database = self._run(_open(directory / "slatedb"))
@@ -96,7 +97,6 @@ class SlateStore(KeyValueStore):
 
 
 async def _open(directory: Path) -> Any:  # noqa: ANN401
-    directory.mkdir(exist_ok=True)
     builder = slate.DbBuilder(str(directory)[1:], slate.ObjectStore.resolve("file:///"))
     return await builder.build()
 

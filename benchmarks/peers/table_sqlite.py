@@ -1,4 +1,4 @@
-"""SQLite's part in the table benchmarks: write-ahead log, `synchronous=full`, mapped into memory."""
+"""SQLite's part in the table benchmarks: write-ahead log, `synchronous=full`, mapped."""
 
 import sqlite3
 from collections.abc import Sequence

@@ -63,7 +63,7 @@ class TableStore(ABC):
             self.upsert(rows.slice(start, batch_rows))
         self.settle()
 
-    def settle(self) -> None:
+    def settle(self) -> None:  # noqa: B027 - some stores have nothing to do
         """Bring everything written into its lasting form."""
 
     def delete(self, keys: Keys) -> None:

@@ -2,7 +2,6 @@
 
 from neve.catalog.lazy_names import find_lazily as __getattr__  # noqa: F401 - Python calls it
 from neve.catalog.open_catalog import open  # noqa: A004 - it is called neve.open
-from neve.engine.table_options import TableOptions
 from neve.errors import (
     AlreadyExists,
     CatalogConflict,

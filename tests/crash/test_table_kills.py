@@ -28,9 +28,8 @@ from tests.gates import Gate
 
 WAIT_SECONDS = 60
 WRITER = "from tests.crash.killed_writer import nursery; nursery()"
-SCHEMA = pa.schema(
-    {"thread": pa.int32(), "id": pa.string(), "stamp": pa.int64(), "text": pa.string()}
-)
+COLUMNS: dict[str, pa.DataType] = {"thread": pa.int32(), "id": pa.string(), "stamp": pa.int64(), "text": pa.string()}
+SCHEMA = pa.schema(COLUMNS)
 
 
 class Nursery:

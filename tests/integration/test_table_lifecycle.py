@@ -20,7 +20,8 @@ from neve.errors import Closed, Fenced, InvalidArgument, NotFound
 from tests.conftest import Record
 from tests.gates import Gate
 
-SCHEMA = pa.schema({"id": pa.int64(), "v": pa.string()})
+COLUMNS: dict[str, pa.DataType] = {"id": pa.int64(), "v": pa.string()}
+SCHEMA = pa.schema(COLUMNS)
 WAIT_SECONDS = 20
 TINY = neve.TableOptions(sync="none", memtable_bytes=4_096, level0_files=2)
 
@@ -426,4 +427,16 @@ table.close()
 
     assert said.stdout.split("\n")[:2] == ["Closed", "still locked"], said.stderr
     with neve.open(lake) as catalog, catalog.table("a.b") as table:
-        assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [1, 3]
+        assert set(table.scan().to_arrow()["id"].to_pylist()) == {1, 3}
+
+
+def test_what_reads_keeps_the_handle_it_was_made_from(tmp_path: Path) -> None:
+    with neve.open(tmp_path) as lake:
+        with lake.create_table("shop.orders", SCHEMA, ["id"]) as orders:
+            orders.put({"id": 1, "v": "a"})
+            orders.flush()
+
+        assert lake.table("shop.orders").scan().to_arrow().num_rows == 1
+        assert lake.table("shop.orders").snapshot().get(1) is not None
+        assert lake.table("shop.orders").at(2).get(1) is not None
+        assert sum(batch.num_rows for batch in lake.table("shop.orders").scan()) == 1

@@ -7,6 +7,7 @@ and by scan, and every retained Version is read by a reader that knows only Parq
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from random import Random
 from typing import Final
 
@@ -15,12 +16,17 @@ import pytest
 
 from neve.catalog.kv_catalog import KVCatalog
 from neve.catalog.table import Table
+from neve.engine.rollback import rollback_edit
 from neve.engine.snapshot import Snapshot
-from neve.errors import NotFound
+from neve.errors import NeveError, NotFound
+from neve.manifest.leases import Leases
+from neve.memtable.memtable import Memtable
+from neve.read.memory_rows import MemoryRows
 from neve.storage.local_store import LocalStore
 from neve.testing.model_table import Key, Row, Rows, scan_rows
 from neve.testing.simulated_clock import SeededIds, SimulatedClock
 from neve.testing.simulated_disk import SimulatedDisk
+from neve.wal.write_ahead_log import WriteAheadLog
 from tests.conftest import Record
 from tests.crash import engine_world
 from tests.crash.engine_world import (
@@ -323,3 +329,78 @@ def test_a_table_shows_what_its_model_shows_after_any_history(scoreboard: Record
         gate.cases += machine.operations
 
     scoreboard(gate.line())
+
+
+# The checks themselves: bugs that are planted must be found.
+
+LIVES_TO_FIND_A_BUG: Final = 30
+
+
+def flushes_without_marking(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("neve.engine.flush.superseded_rows", lambda *_args, **_named: {})
+
+
+def compacts_over_marks_that_came_meanwhile(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("neve.manifest.rebase._carry_marks_to_outputs", lambda *_args, **_named: None)
+
+
+def lets_go_of_logs_too_soon(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(WriteAheadLog, "floor_for", lambda log, _flushed: log.active_log_number)
+
+
+def forgets_what_snapshots_see(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Memtable, "pin", lambda _memtable, _sequence: True)
+    patch.setattr(Memtable, "unpin", lambda _memtable, _sequence: None)
+
+
+def shows_rows_that_memory_replaced(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(MemoryRows, "hidden", lambda _rows, _key_min, _key_max: [])
+
+
+def collects_under_readers(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Leases, "unexpired", lambda _leases, **_named: iter(()))
+
+
+def sweeps_what_versions_reach(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("neve.engine.upkeep.paths_of", lambda _version: set())
+
+
+def forgets_the_vectors_of_a_rollback(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        "neve.engine.maintenance.rollback_edit",
+        lambda current, wanted: replace(
+            rollback_edit(current, wanted),
+            added=tuple(
+                replace(file, vector=None) for file in rollback_edit(current, wanted).added
+            ),
+        ),
+    )
+
+
+BUGS: Final = (
+    flushes_without_marking,
+    compacts_over_marks_that_came_meanwhile,
+    lets_go_of_logs_too_soon,
+    forgets_what_snapshots_see,
+    shows_rows_that_memory_replaced,
+    collects_under_readers,
+    sweeps_what_versions_reach,
+    forgets_the_vectors_of_a_rollback,
+)
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=[bug.__name__ for bug in BUGS])
+def test_a_table_with_a_planted_bug_does_not_agree_with_its_model(
+    bug: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bug(monkeypatch)
+
+    for seed in range(LIVES_TO_FIND_A_BUG):
+        machine = Machine(seed)
+        try:
+            live(machine, Random(seed), OPERATIONS_PER_LIFE)
+        except (AssertionError, NeveError):
+            return
+        finally:
+            machine.abandon()
+    pytest.fail("nothing was noticed")

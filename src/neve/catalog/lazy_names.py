@@ -1,6 +1,6 @@
-"""Names of `neve` that need Arrow, which are loaded when somebody asks for them.
+"""Names of `neve` that need the engine, which are loaded when somebody asks for them.
 
-Loading Arrow takes ten times as long as loading the rest, and commands such as `neve --help` need
+Loading it, and Arrow with it, takes ten times as long as loading the rest, and commands such as `neve --help` need
 none of it. `neve/__init__.pyi` has the types of what these are.
 """
 
@@ -12,6 +12,7 @@ _HOMES: Final = {
     "Scan": ("neve.read.scan", "Scan"),
     "Snapshot": ("neve.engine.snapshot", "Snapshot"),
     "Table": ("neve.catalog.table", "Table"),
+    "TableOptions": ("neve.engine.table_options", "TableOptions"),
     "col": ("neve.model.predicate", "col"),
 }
 

@@ -10,8 +10,8 @@ engine that the handle holds. Handles of one table from one catalog share an eng
 """
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from threading import Lock
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from threading import Event, Lock
 from types import TracebackType
 from typing import Self
 
@@ -26,6 +26,7 @@ from neve.catalog.stored_table import TableState
 from neve.catalog.table_meta import TableMeta
 from neve.catalog.table_stats import TableStats, table_stats
 from neve.catalog.warehouse import Warehouse
+from neve.engine.change_feed import ChangeFeed
 from neve.engine.maintenance import Maintenance
 from neve.engine.rewrite import PlanExecutor
 from neve.engine.snapshot import Snapshot, rows_in_order
@@ -148,12 +149,17 @@ class Table(CatalogTable):
         `reverse`, rows come in the order of their keys.
         """
         return self.engine.scan(
-            filter=filter, columns=columns, limit=limit, key_range=key_range, reverse=reverse
+            filter=filter,
+            columns=columns,
+            limit=limit,
+            key_range=key_range,
+            reverse=reverse,
+            check=self._check_open,
         )
 
     def snapshot(self) -> Snapshot:
         """Freeze the table as it is now, unflushed rows included; close it when done."""
-        return self.engine.snapshot()
+        return self.engine.snapshot(check=self._check_open)
 
     def at(  # type: ignore[override]  # rows too, not only what is known of them
         self,
@@ -168,7 +174,31 @@ class Table(CatalogTable):
         """
         self.refresh()
         found = super().at(version, timestamp=timestamp, tag=tag)
-        return self.engine.snapshot_of(found.version)
+        return self.engine.snapshot_of(found.version, check=self._check_open)
+
+    # Changes
+
+    def changes(self, since: int, until: int | None = None) -> pa.RecordBatchReader:
+        """Read what happened to rows after Version `since`, 0 for all, up to `until` or now.
+
+        Columns are the table's, as of `until`, and `_change_type` (insert, update_preimage,
+        update_postimage, delete), `_commit_version` and `_commit_timestamp`. Commits come in their
+        order, rows of one by key. Rows that are not flushed are not told of. History stays until
+        the reader is read to its end or forgotten. Raises NotFound when a part of it has expired,
+        and says from where on it is kept.
+        """
+        return ChangeFeed(self.engine).changes(since, until)
+
+    def follow(
+        self, since: int, *, poll_seconds: float = 1.0, stop: Event | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Read what happened after Version `since`, batch by batch, and wait for more.
+
+        Rows of two commits are never in one batch. Commits of this process are seen at once, those
+        of others every `poll_seconds`. Ends when the table is closed or `stop` is set; Closed is
+        raised when that cuts a commit in two. History from where the follower is stays meanwhile.
+        """
+        return ChangeFeed(self.engine).follow(since, poll_seconds=poll_seconds, stop=stop)
 
     # History and names
 
@@ -298,6 +328,10 @@ class Table(CatalogTable):
                 self._forgotten = weakref.finalize(self, self._live.forget, engine)
                 self._engine = engine
         return self._engine
+
+    def _check_open(self) -> None:
+        """Raise when this handle was closed; who holds the check keeps the handle."""
+        self.engine.check_open()
 
     @property
     def _maintenance(self) -> Maintenance:

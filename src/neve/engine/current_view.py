@@ -6,7 +6,7 @@ X2  A memtable leaves in the same replacement that brings the Version with its r
 X3  The sequence moves only after a whole batch was applied. Readers take the view first.
 """
 
-from threading import Lock
+from threading import Condition, Lock
 
 from neve.memtable.memtable import Memtable
 from neve.model.version import Version
@@ -22,8 +22,14 @@ class CurrentView:
         # Safe on their own: read without the lock, each replaced whole.
         self.view = view
         self.sequence = sequence
-        # Held while the view is replaced.
+        # Held while the view is replaced; whoever waits for a newer Version is told then.
         self._lock = Lock()
+        self._moved = Condition(self._lock)
+
+    def wait_beyond(self, version: int, seconds: float) -> bool:
+        """Wait for a newer Version than this one, so long at most; False when there is none."""
+        with self._moved:
+            return self._moved.wait_for(lambda: self.view.version > version, seconds)
 
     def push_memtable(self, memtable: Memtable) -> None:
         """Let a memtable take what is written from now on."""
@@ -47,6 +53,7 @@ class CurrentView:
             )
             memtables = tuple(each for each in view.memtables if each is not flushed)
             self.view = TableView(memtables, files, context or view.context)
+            self._moved.notify_all()
             return is_newer
 
     def replace(self, view: TableView, sequence: int) -> None:
@@ -55,3 +62,4 @@ class CurrentView:
             if view.version >= self.view.version:
                 self.view = view
                 self.sequence = sequence
+                self._moved.notify_all()

@@ -181,6 +181,7 @@ class TableEngine:
         limit: int | None = None,
         key_range: tuple[object, object] | None = None,
         reverse: bool = False,
+        check: Callable[[], None] | None = None,
     ) -> Scan:
         """Read many rows as of now; files are pinned while the scan runs."""
         self.check_open()
@@ -194,22 +195,22 @@ class TableEngine:
                 limit=limit,
                 key_range=key_range,
                 reverse=reverse,
-                check=self.check_open,
+                check=check or self.check_open,
                 pin=lambda: self.leases.pinned(view.version),
             )
 
-    def snapshot(self) -> Snapshot:
-        """Freeze the table as it is now."""
+    def snapshot(self, *, check: Callable[[], None] | None = None) -> Snapshot:
+        """Freeze the table as it is now; `check` raises when the reader's handle was closed."""
         view, sequence = self.pin_view()
         return Snapshot(
             view,
             sequence,
             lease=self.leases.lease_of(view.version),
-            check_open=self.check_open,
+            check_open=check or self.check_open,
             release=lambda: self.unpin_view(view, sequence),
         )
 
-    def snapshot_of(self, version: Version) -> Snapshot:
+    def snapshot_of(self, version: Version, *, check: Callable[[], None] | None = None) -> Snapshot:
         """Show an old Version, under the schema it was committed with."""
         self.check_open()
         lease = self.leases.pin(version.number)
@@ -217,7 +218,7 @@ class TableEngine:
             self.view_of(version),
             0,
             lease=lease,
-            check_open=self.check_open,
+            check_open=check or self.check_open,
             release=lambda: self.leases.unpin(version.number),
         )
 

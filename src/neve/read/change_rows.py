@@ -10,6 +10,7 @@ Rows come in the schema of the feed, whatever schema their file was written with
 
 from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -71,7 +72,7 @@ class ChangeRows:
         reader = self._access.reader(changed.file)
         starts = reader.group_starts
         # As many turns as the file has groups.
-        for start, stop in zip(starts[:-1], starts[1:], strict=True):
+        for start, stop in pairwise(starts):
             chosen = None if flags is None else flags[start:stop]
             if chosen is None or chosen.any():
                 whole = chosen is None or bool(chosen.all())

@@ -16,7 +16,7 @@ C2  No window holds more than one block of rows of each side, whatever the commi
 C3  Rows of two commits are never in one batch.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from typing import Final
 
@@ -25,6 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from neve.errors import SchemaMismatch
+from neve.model.arrow_types import ArrowField
 from neve.model.row_codec import RowCodec
 from neve.model.schema import TableSchema
 from neve.read.change_plan import CommitChanges
@@ -47,7 +48,7 @@ def feed_schema(schema: TableSchema) -> pa.Schema:
 
     Raises SchemaMismatch when the table has a column of such a name.
     """
-    added: list["pa.Field[pa.DataType]"] = [
+    added: list[ArrowField] = [
         pa.field(CHANGE_TYPE, pa.string(), nullable=False),
         pa.field(COMMIT_VERSION, pa.int64(), nullable=False),
         pa.field(COMMIT_TIMESTAMP, pa.timestamp("ms", tz="UTC"), nullable=False),
@@ -160,11 +161,11 @@ def _windows(taken: _Side, brought: _Side) -> Iterator[_Window]:
         if not held:
             return
         # Up to the smaller of both last keys nothing more can come on either side.
-        last = min(keys.at(-1) for keys in held)  # type: ignore[type-var]  # all of one kind
+        last = min(keys.at(-1) for keys in held)
         yield _Window(taken.cut(last), brought.cut(last))
 
 
-def _encoded(rows: pa.Table, codec: RowCodec) -> Iterable[bytes]:
+def _encoded(rows: pa.Table, codec: RowCodec) -> list[bytes]:
     encoded: list[bytes] = []
     for batch in rows.to_batches():
         encoded += codec.encode_batch(batch)
@@ -176,7 +177,7 @@ def _labelled(
 ) -> Iterator[pa.RecordBatch]:
     count = table.num_rows
     labels = [
-        _WORDS.take(pa.array(codes)),
+        _WORDS.take(codes),
         pa.repeat(pa.scalar(commit.version, pa.int64()), count),
         pa.repeat(pa.scalar(commit.timestamp_ms, pa.timestamp("ms", tz="UTC")), count),
     ]

@@ -9,7 +9,8 @@ import pytest
 import neve
 from neve.engine.current_view import CurrentView
 
-SCHEMA = pa.schema({"id": pa.int64(), "v": pa.int64()})
+COLUMNS: dict[str, pa.DataType] = {"id": pa.int64(), "v": pa.int64()}
+SCHEMA = pa.schema(COLUMNS)
 WAIT_SECONDS = 30
 
 

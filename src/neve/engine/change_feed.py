@@ -1,0 +1,200 @@
+"""The change feed of a table: what happened to rows between Versions, and what happens next.
+
+    changes    lease on the stretch ──► is it retained? ──► commit after commit ──► lease given up
+    follow     the same, and then: wait for a newer Version, lease from there on, go on
+
+F1  Only committed Versions are told of: a row that is not flushed is in none.
+F2  A feed is complete or fails. Edits, files and vectors of its stretch stay as long as the lease
+    does; a stretch that has expired in part is refused before its first row.
+F3  A follower leases history from where it is, also while it waits: nothing expires before it.
+F4  Whoever forgets a feed gives up its lease.
+"""
+
+import weakref
+from collections.abc import Iterator
+from threading import Event
+from typing import Final
+
+import pyarrow as pa
+
+from neve.engine.table_engine import TableEngine
+from neve.errors import Closed, InvalidArgument, NotFound
+from neve.manifest.sessions import ReadSession
+from neve.model.version import Version, apply_edit
+from neve.read.change_plan import CommitChanges, plan_changes
+from neve.read.change_rows import ChangeRows
+from neve.read.changes import change_batches, feed_schema
+from neve.read.read_context import ReadContext
+
+# How long a follower waits before it looks whether it is to end.
+_LOOK_AGAIN_SECONDS: Final = 0.05
+
+
+class ChangeFeed:
+    """Tells the changes of one table; safe for many threads."""
+
+    def __init__(self, engine: TableEngine) -> None:
+        self._engine = engine
+
+    def changes(self, since: int, until: int | None = None) -> pa.RecordBatchReader:
+        """Give the changes after one Version up to another, by default the current one.
+
+        Raises InvalidArgument, and NotFound that says from where on history is kept.
+        """
+        stretch = _Stretch(self._engine, since, until)
+        return pa.RecordBatchReader.from_batches(
+            feed_schema(stretch.rows.context.schema), _batches(stretch)
+        )
+
+    def follow(
+        self, since: int, *, poll_seconds: float, stop: Event | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Give the changes after a Version, and wait for more; ends when the table is closed.
+
+        Commits of this process are seen at once, those of others when they are looked for.
+        """
+        if not poll_seconds > 0:
+            raise InvalidArgument(
+                f"poll_seconds={poll_seconds!a} cannot be", hint="wait longer than 0 seconds"
+            )
+        stretch = _Stretch(self._engine, since, None)
+        return self._follow(stretch, poll_seconds, stop or Event())
+
+    def _follow(
+        self, stretch: "_Stretch", poll_seconds: float, stop: Event
+    ) -> Iterator[pa.RecordBatch]:
+        while True:
+            for commit in stretch.commits():
+                if self._is_over(stop):
+                    return
+                # Closed in the middle of a commit: told, for the rest of it is missing.
+                yield from change_batches(commit, stretch.rows)
+            try:
+                if not self._wait(stretch, poll_seconds, stop):
+                    return
+                # The new lease comes before the old one goes (F3).
+                stretch = _Stretch(self._engine, stretch.until, None)
+            except Closed:
+                if self._engine.is_closed:
+                    return
+                raise
+
+    def _wait(self, stretch: "_Stretch", poll_seconds: float, stop: Event) -> bool:
+        """Wait for a Version behind a stretch; False when there is no more to wait for."""
+        engine = self._engine
+        clock = engine.parts.clock
+        while not self._is_over(stop):
+            stretch.check()
+            head = engine.parts.versions.head()
+            if head.dropped:
+                raise NotFound("the table was dropped", path=engine.parts.paths.manifest)
+            if head.current_version > stretch.until:
+                return True
+            ends_at = clock.monotonic() + poll_seconds
+            while (left := ends_at - clock.monotonic()) > 0:
+                if self._is_over(stop):
+                    return False
+                if engine.current.wait_beyond(stretch.until, min(left, _LOOK_AGAIN_SECONDS)):
+                    return True
+        return False
+
+    def _is_over(self, stop: Event) -> bool:
+        return stop.is_set() or self._engine.is_closed
+
+
+class _HeldHistory:
+    """A lease on Versions in a row, given up when nobody has this any more (F4)."""
+
+    def __init__(self, engine: TableEngine, first: int, last: int) -> None:
+        self._engine = engine
+        self._lease = engine.leases.hold_history(first, last)
+        if self._lease is not None:
+            weakref.finalize(self, engine.leases.let_go_of_history, self._lease)
+
+    def check(self) -> None:
+        """Raise when the table was closed, or the lease has lapsed; renews one that is aging."""
+        self._engine.check_open()
+        if self._lease is not None:
+            self._lease.check()
+
+
+class _Stretch:
+    """Consecutive Versions that stay readable as long as this is held."""
+
+    def __init__(self, engine: TableEngine, since: int, until: int | None) -> None:
+        engine.check_open()
+        self._engine = engine
+        self._versions = engine.parts.versions
+        self.since = since
+        self.until = self._checked(since, until)
+        first = max(since, 1)  # the first Version of all has none before it
+        self._held = _HeldHistory(engine, first, max(self.until, first))
+        # After the lease: a collector that did not see it has let the Versions go before.
+        self._session = self._versions.store.read()
+        self._check_retained(self._session, first)
+        edit = self._versions.edit_in(self._session, max(self.until, first))
+        self.rows = ChangeRows(engine.files, self._context(edit.facts.schema_id), self._held.check)
+
+    def commits(self) -> Iterator[CommitChanges]:
+        """Give what each commit did, in order; those that changed no row are left out."""
+        versions, session = self._versions, self._session
+        before: Version | None = None
+        if self.since and self.since < self.until:
+            before = versions.version_in(session, self.since)
+        for number in range(self.since + 1, self.until + 1):
+            edit = versions.edit_in(session, number)
+            after = apply_edit(before, edit)
+            commit = plan_changes(before, edit, after)
+            if commit is not None:
+                yield commit
+            before = after
+
+    def check(self) -> None:
+        """Raise when the table was closed, or history may be gone."""
+        self._held.check()
+
+    def _checked(self, since: int, until: int | None) -> int:
+        """Give the last Version of the stretch; raises InvalidArgument."""
+        for name, number in (("since", since), ("until", until)):
+            if number is not None and (type(number) is not int or number < 0):
+                raise InvalidArgument(
+                    f"{name}={number!a} is no number of a version",
+                    hint="pass a whole number; since=0 begins with the table",
+                )
+        if until is not None and until < since:
+            raise InvalidArgument(
+                f"until={until} is before since={since}", hint="changes go forward in time"
+            )
+        current = self._versions.head().current_version
+        asked = since if until is None else until
+        if asked > current:
+            raise InvalidArgument(
+                f"there is no version {asked} yet",
+                path=self._engine.parts.paths.manifest,
+                hint=f"the current version is {current}",
+            )
+        return current if until is None else until
+
+    def _check_retained(self, session: ReadSession, first: int) -> None:
+        oldest = self._versions.head_in(session).oldest_version
+        if first < oldest:
+            raise NotFound(
+                f"the history behind version {self.since} has expired",
+                path=self._engine.parts.paths.manifest,
+                hint=f"changes are kept from since={oldest} on; to begin anew, scan version "
+                f"{oldest} and go on from there",
+            )
+
+    def _context(self, schema_id: int) -> ReadContext:
+        known = self._engine.current.view.context
+        if schema_id == known.schema.schema_id:
+            return known
+        definitions = self._engine.definitions
+        return ReadContext(
+            definitions.schema(schema_id), schema_of=definitions.schema, spec_of=definitions.spec
+        )
+
+
+def _batches(stretch: _Stretch) -> Iterator[pa.RecordBatch]:
+    for commit in stretch.commits():
+        yield from change_batches(commit, stretch.rows)

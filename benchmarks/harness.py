@@ -71,6 +71,8 @@ class Shows(StrEnum):
 
     RATE = "rate"
     SECONDS = "seconds"
+    MEGABYTES = "megabytes"
+    """The fact of that name; how long it took to get there is of no interest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,7 @@ from benchmarks.result_file import (
 
 _COLORS: Final = {Kind.NEVE: "#1f6feb", Kind.PEER: "#c4822e", Kind.LIMIT: "#9aa4af"}
 _TITLES: Final = {"log": "Log, key encoding and manifest", "table": "Table engine"}
+_AXES: Final = {Shows.SECONDS: "less is better", Shows.MEGABYTES: "megabytes, less is better"}
 _NONE: Final = "–"
 _RATIO_TITLES: Final = ("ratio", "median", "rounds", "by CPU", "target", "")
 _LINEAR_REACH: Final = 60
@@ -109,17 +110,9 @@ def _environment(run: RunRecord) -> str:
 
 def _section(workload: WorkloadRecord) -> str:
     candidates = workload["candidates"]
-    unit = workload["unit"].removesuffix("s")
     columns: list[tuple[str, Callable[[CandidateRecord], str]]] = [
         ("candidate", lambda one: one["name"]),
-        ("sync", lambda one: one["sync"] or _NONE),
-        (f"{workload['unit']}/s", lambda one: _spread(one["rate"], _count)),
-        ("calls/s", _calls),
-        ("MB/s", _megabytes),
-        (f"time per {unit}", lambda one: _duration(1 / one["rate"]["median"])),
-        (f"CPU per {unit}", lambda one: _duration(one["cpu_us_per_row"]["median"] / 1e6)),
-        ("CPU ÷ wall", lambda one: f"{one['cpu_per_wall']['median']:.2f}"),
-        ("written", _written),
+        *([] if workload["shows"] == Shows.MEGABYTES else _time_columns(workload["unit"])),
         *_optional_columns(candidates),
     ]
     shown = [
@@ -143,6 +136,20 @@ def _section(workload: WorkloadRecord) -> str:
         parts.append(_table(_RATIO_TITLES, cells))
     parts.append("\n".join(f"- {note}" for note in workload["notes"]))
     return "\n\n".join(part for part in parts if part)
+
+
+def _time_columns(units: str) -> list[tuple[str, Callable[[CandidateRecord], str]]]:
+    unit = units.removesuffix("s")
+    return [
+        ("sync", lambda one: one["sync"] or _NONE),
+        (f"{units}/s", lambda one: _spread(one["rate"], _count)),
+        ("calls/s", _calls),
+        ("MB/s", _megabytes),
+        (f"time per {unit}", lambda one: _duration(1 / one["rate"]["median"])),
+        (f"CPU per {unit}", lambda one: _duration(one["cpu_us_per_row"]["median"] / 1e6)),
+        ("CPU ÷ wall", lambda one: f"{one['cpu_per_wall']['median']:.2f}"),
+        ("written", _written),
+    ]
 
 
 def _optional_columns(
@@ -212,6 +219,8 @@ def _ratio_text(ratio: RatioRecord) -> str:
 def _headline(workload: WorkloadRecord, candidate: CandidateRecord) -> str:
     if workload["shows"] == Shows.SECONDS:
         return f"{_duration(1 / candidate['rate']['median'])} each"
+    if workload["shows"] == Shows.MEGABYTES:
+        return f"{_count(candidate['facts']['megabytes']['median'])} MB"
     return f"{_spread(candidate['rate'], _count)} {workload['unit']}/s"
 
 
@@ -275,8 +284,7 @@ def _draw_workload(axes: Axes, workload: WorkloadRecord) -> None:
         ),
         error_kw={"ecolor": "#30363d", "elinewidth": 1, "capsize": 2},
     )
-    shows_seconds = workload["shows"] == Shows.SECONDS
-    show = _duration if shows_seconds else _count
+    show = _duration if workload["shows"] == Shows.SECONDS else _count
     reach = max(spread["maximum"] for spread in spreads)
     for place, spread in zip(places, spreads, strict=True):
         axes.annotate(
@@ -287,7 +295,7 @@ def _draw_workload(axes: Axes, workload: WorkloadRecord) -> None:
             va="center",
         )
     axes.set_yticks(places, [candidate["name"] for candidate in candidates])
-    what = "less is better" if shows_seconds else f"{workload['unit']}/s, more is better"
+    what = _AXES.get(Shows(workload["shows"]), f"{workload['unit']}/s, more is better")
     if reach > min(middles) * _LINEAR_REACH:
         axes.set_xscale("log")
         axes.set_xlim(min(middles) / 3, reach * 5)
@@ -300,6 +308,8 @@ def _draw_workload(axes: Axes, workload: WorkloadRecord) -> None:
 
 
 def _shown_spread(workload: WorkloadRecord, candidate: CandidateRecord) -> Spread:
+    if workload["shows"] == Shows.MEGABYTES:
+        return candidate["facts"]["megabytes"]
     rate = candidate["rate"]
     if workload["shows"] == Shows.RATE:
         return rate

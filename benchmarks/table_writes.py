@@ -225,6 +225,7 @@ def build_disk(session: TableSession) -> Workload:
         ],
         ratios=ratios if PYICEBERG in peers else [],
         parameters={"rows": session.scale.rows},
+        shows=Shows.MEGABYTES,
         notes=(
             "neve: `compact(full=True)`, `expire(keep_last=1)`, `collect_garbage`.",
             "RocksDB: a full compaction; SQLite: `vacuum`; DuckDB: a checkpoint; others: nothing.",

@@ -33,7 +33,7 @@ WORDS: Final = ("", "a", "ab", "zebra", "été", "x" * 40)
 OPTIONS: Final = TableOptions(
     background=False,
     log_bytes=32 << 10,
-    memtable_bytes=8 << 10,
+    memtable_bytes=4 << 10,
     level0_files=3,
     level0_files_slow=6,
     level0_files_max=8,
@@ -352,6 +352,18 @@ def upsert(world: World, rng: Random) -> None:
         world.table.upsert(given)
 
 
+def overwrite(world: World, rng: Random) -> None:
+    """Write few keys again and again, until memory is full of rows that nobody sees."""
+    put_often(world, rng, rng.sample(world.shape.keys, 3), count=rng.choice((10, 40)))
+
+
+def put_often(world: World, rng: Random, keys: Sequence[Key], *, count: int) -> None:
+    for _ in range(count):
+        row = world.shape.row(rng, rng.choice(keys))
+        with world.changing({**world.model.rows, world.model.key_of(row): row}):
+            world.table.put(row)
+
+
 def delete(world: World, rng: Random) -> None:
     key = rng.choice(world.shape.keys)
     with world.changing({k: row for k, row in world.model.rows.items() if k != key}):
@@ -392,6 +404,14 @@ def roll(world: World, _rng: Random) -> None:
 
 def flush_once(world: World, _rng: Random) -> None:
     world.table.engine.writer.flush_once()
+
+
+def flush_the_oldest(world: World, rng: Random) -> None:
+    """Flush one memtable while another waits for its turn."""
+    for _ in range(2):
+        put(world, rng)
+        roll(world, rng)
+    flush_once(world, rng)
 
 
 def compact_once(world: World, _rng: Random) -> None:
@@ -508,6 +528,7 @@ Step = Callable[[World, Random], None]
 WRITES: Final[Mapping[Step, int]] = {
     put: 6,
     upsert: 5,
+    overwrite: 1,
     delete: 3,
     delete_many: 2,
     delete_where: 1,
@@ -516,6 +537,7 @@ WORK: Final[Mapping[Step, int]] = {
     flush: 5,
     roll: 2,
     flush_once: 2,
+    flush_the_oldest: 2,
     compact_once: 3,
     compact: 1,
     compact_full: 1,

@@ -5,13 +5,13 @@ put, upsert, delete, flush, full compaction and reopening; get, get_many, scan i
 
 import datetime as dt
 import uuid
-from collections.abc import Iterator
 from decimal import Decimal
 
 import pyarrow as pa
 import pytest
 
 import neve
+from neve.catalog.kv_catalog import KVCatalog
 from neve.storage.memory_store import MemoryStore
 from neve.testing.simulated_clock import SeededIds, SimulatedClock
 
@@ -45,10 +45,8 @@ VALUES: dict[str, tuple[pa.DataType, list[object]]] = {
     "timestamp": (
         pa.timestamp("us"),
         [
-            dt.datetime(1, 1, 1),
-            dt.datetime(1969, 12, 31, 23, 59, 59),
-            dt.datetime(1970, 1, 1),
-            dt.datetime(2262, 4, 12),
+            dt.datetime.fromisoformat(text)
+            for text in ("0001-01-01", "1969-12-31T23:59:59", "1970-01-01", "2262-04-12")
         ],
     ),
     "timestamptz": (
@@ -70,8 +68,8 @@ VALUES: dict[str, tuple[pa.DataType, list[object]]] = {
         [uuid.UUID(int=0), uuid.UUID(int=1), uuid.UUID(int=2**127), uuid.UUID(int=2**128 - 1)],
     ),
 }
-ALONE = [(name,) for name in VALUES]
-TOGETHER = [
+ALONE: list[tuple[str, ...]] = [(name,) for name in VALUES]
+TOGETHER: list[tuple[str, ...]] = [
     ("string", "int64"),
     ("int32", "int32"),
     ("binary", "string"),
@@ -164,15 +162,14 @@ class Subject:
         between = [self.row(key, self.rows[key]) for key in keys[1:middle] if key in self.rows]
         assert self.table.scan(key_range=bounds).to_arrow().to_pylist() == between
 
-    def _open(self) -> "neve.Catalog":
-        from neve.catalog.kv_catalog import KVCatalog
-
+    def _open(self) -> KVCatalog:
         return KVCatalog(self._objects, clock=SimulatedClock(), ids=SeededIds(7))
 
 
-@pytest.fixture(params=ALONE + TOGETHER, ids=lambda names: " and ".join(names))
-def names(request: pytest.FixtureRequest) -> Iterator[tuple[str, ...]]:
-    yield request.param
+@pytest.fixture(params=ALONE + TOGETHER, ids=" and ".join)
+def names(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    found: tuple[str, ...] = request.param
+    return found
 
 
 def test_keys_of_every_type_live_through_the_whole_engine(names: tuple[str, ...]) -> None:

@@ -74,10 +74,10 @@ class Machine(World):
         return self.reader
 
     def close_reader(self) -> None:
-        self.reader = None
-        if self._reader_lake is not None:
+        if self.reader is not None and self._reader_lake is not None:
+            self.reader.close()
             self._reader_lake.close()
-            self._reader_lake = None
+        self.reader = self._reader_lake = None
 
     def abandon(self) -> None:
         for snapshot, _ in self.snapshots:
@@ -211,6 +211,15 @@ def read_snapshots(machine: Machine, rng: Random) -> None:
         machine.read(snapshot, rows, rng)
 
 
+def overwrite_under_a_snapshot(machine: Machine, rng: Random) -> None:
+    """Fill the memory with rows that a snapshot sees, and with others that replace them."""
+    keys = rng.sample(machine.shape.keys, 3)
+    engine_world.put_often(machine, rng, keys, count=10)
+    take_snapshot(machine, rng)
+    engine_world.put_often(machine, rng, keys, count=60)
+    read_snapshots(machine, rng)
+
+
 def read_table(machine: Machine, rng: Random) -> None:
     for _ in range(READS):
         machine.read(machine.table, machine.model.rows, rng)
@@ -266,11 +275,12 @@ def collect_under_a_scan(machine: Machine, rng: Random) -> None:
 
 
 def power_cut(machine: Machine, rng: Random) -> None:
-    """Lose what was not synced, and recover."""
-    machine.abandon()
-    machine.simulated = machine.simulated.after_power_cut(rng)
-    machine.disk = MortalDisk(machine.simulated)
-    machine.check_found()
+    """Lose what was not synced, and recover, once or more often."""
+    for _ in range(rng.choice((1, 1, 2, 3))):
+        machine.abandon()
+        machine.simulated = machine.simulated.after_power_cut(rng)
+        machine.disk = MortalDisk(machine.simulated)
+        machine.check_found()
 
 
 def verify(machine: Machine, _rng: Random) -> None:
@@ -282,11 +292,12 @@ Operation = Callable[[Machine, Random], None]
 OWN: Final[Mapping[Operation, int]] = {
     take_snapshot: 2,
     read_snapshots: 2,
+    overwrite_under_a_snapshot: 1,
     read_table: 6,
     travel: 2,
     read_beside: 2,
     collect_under_a_scan: 1,
-    power_cut: 1,
+    power_cut: 2,
     verify: 1,
 }
 OPERATIONS: Final[dict[Operation, int]] = {**OWN}

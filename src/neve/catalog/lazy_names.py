@@ -1,7 +1,7 @@
-"""Names of `neve` that need the engine, which are loaded when somebody asks for them.
+"""Names of `neve` that need the engine: they are loaded when somebody asks for them.
 
-Loading it, and Arrow with it, takes ten times as long as loading the rest, and commands such as `neve --help` need
-none of it. `neve/__init__.pyi` has the types of what these are.
+Loading it, and Arrow with it, takes ten times as long as loading the rest, and commands such as
+`neve --help` need none of it. `neve/__init__.pyi` has the types of what these are.
 """
 
 import importlib

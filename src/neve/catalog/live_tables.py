@@ -32,9 +32,12 @@ class LiveTables:
     """Engines by table; safe for many threads."""
 
     def __init__(self) -> None:
+        # Guards the two below, and is held for a moment only.
         self._lock = Lock()
-        # Guarded by _lock, which is held while an engine opens: two opens of one table are one.
         self._engines: dict[_Id, _Shared] = {}
+        # Each is held while its table is opened or closed: whoever opens a table that is just being
+        # closed waits for that, and two opens of one table are one.
+        self._gates: dict[_Id, Lock] = {}
 
     def acquire(
         self,
@@ -49,13 +52,13 @@ class LiveTables:
         Raises InvalidArgument when the table is open with other options.
         """
         key = _Id(table_id, read_only)
-        with self._lock:
-            shared = self._engines.get(key)
-            if shared is not None and shared.engine.is_closed:
-                shared = None
-            if shared is None:
+        with self._gate(key):
+            shared = self._find(key)
+            if shared is None or shared.engine.is_closed:
                 engine = TableEngine(make_parts(), options, read_only=read_only)
-                shared = self._engines[key] = _Shared(engine, 0)
+                shared = _Shared(engine, 0)
+                with self._lock:
+                    self._engines[key] = shared
             elif options is not None and options != shared.engine.options:
                 raise InvalidArgument(
                     "the table is open already, with other options",
@@ -66,16 +69,14 @@ class LiveTables:
 
     def release(self, engine: TableEngine) -> None:
         """End one handle of an engine."""
-        with self._lock:
-            held = [key for key, shared in self._engines.items() if shared.engine is engine]
-            if not held:
+        key = _Id(engine.parts.paths.table_id, engine.is_read_only)
+        with self._gate(key):
+            shared = self._find(key)
+            if shared is None or shared.engine is not engine:
                 return
-            shared = self._engines[held[0]]
             shared.handles -= 1
-            if shared.handles:
-                return
-            del self._engines[held[0]]
-        engine.close()
+            if not shared.handles:
+                self._close(key)
 
     def forget(self, engine: TableEngine) -> None:
         """End one handle of an engine that nobody closed; for the collector."""
@@ -83,16 +84,30 @@ class LiveTables:
 
     def close_table(self, table_id: str) -> None:
         """Close a table's engines, whoever holds them."""
-        with self._lock:
-            keys = [key for key in self._engines if key.table_id == table_id]
-            engines = [self._engines.pop(key).engine for key in keys]
-        for engine in engines:
-            engine.close()
+        for read_only in (False, True):
+            key = _Id(table_id, read_only)
+            with self._gate(key):
+                self._close(key)
 
     def close(self) -> None:
         """Close every engine."""
         with self._lock:
-            engines = [shared.engine for shared in self._engines.values()]
-            self._engines.clear()
-        for engine in engines:
-            engine.close()
+            keys = list(self._engines)
+        for key in keys:
+            with self._gate(key):
+                self._close(key)
+
+    def _gate(self, key: _Id) -> Lock:
+        with self._lock:
+            return self._gates.setdefault(key, Lock())
+
+    def _find(self, key: _Id) -> _Shared | None:
+        with self._lock:
+            return self._engines.get(key)
+
+    def _close(self, key: _Id) -> None:
+        """Close an engine, if there is one; its gate is held."""
+        with self._lock:
+            shared = self._engines.pop(key, None)
+        if shared is not None:
+            shared.engine.close()

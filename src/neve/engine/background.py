@@ -16,7 +16,7 @@ from types import MethodType
 from typing import Final, cast
 
 from neve.engine.forgotten import end_forgotten
-from neve.errors import Closed, Fenced, NeveError
+from neve.errors import Closed, Fenced, NeveError, Unavailable
 
 logger = logging.getLogger(__name__)
 
@@ -90,16 +90,26 @@ class BackgroundWork:
                 self._on_failure(self._thread.name, error)
                 self.failure = error
                 return
-            except NeveError as error:
-                if self.failure is None:
-                    self._on_failure(self._thread.name, error)
-                self.failure = error
-                logger.warning("background work failed name=%s cause=%s", self._thread.name, error)
+            except Exception as error:  # noqa: BLE001 - see _note
+                self._note(error)
                 timeout = pause
                 pause = min(pause * 2, _PAUSE_SECONDS_MAX)
             else:
                 self.failure = None
                 timeout, pause = self._idle_seconds, _PAUSE_SECONDS
+
+    def _note(self, error: Exception) -> None:
+        """Keep why a step failed; what nobody foresaw must not end the thread in silence."""
+        if isinstance(error, NeveError):
+            failure = error
+            logger.warning("background work failed name=%s cause=%s", self._thread.name, error)
+        else:
+            failure = Unavailable(f"unforeseen {type(error).__name__}: {error}")
+            failure.__cause__ = error
+            logger.error("background work failed name=%s", self._thread.name, exc_info=error)
+        if self.failure is None:
+            self._on_failure(self._thread.name, failure)
+        self.failure = failure
 
     def _step_once(self) -> bool:
         """Run the first step that finds work."""

@@ -2,7 +2,8 @@
 
 Steps:
 
-1. sort: the newest row per key; keys whose newest change is a delete have no row
+1. sort: the newest row per key, under the table's schema; keys whose newest change is a delete
+   have no row
 2. write the rows, per partition, as files of level 0
 3. find where older rows of all these keys lie: they are superseded
 4. commit new files, vectors and `flushed_sequence` as one edit; rebased when others were first
@@ -32,8 +33,8 @@ from neve.memtable.memtable_view import MemtableView
 from neve.model.data_file import DataFile, FileFormat
 from neve.model.key_column import KeyArray
 from neve.model.partition_spec import PartitionSpec
-from neve.model.schema import TableSchema
 from neve.model.version import Operation, Version, VersionFacts
+from neve.read.schema_mapping import SchemaMapping
 from neve.sstable.data_file_writer import WrittenFile
 from neve.sstable.superseded_rows import superseded_rows
 
@@ -43,8 +44,8 @@ class FlushTarget:
     """What a flush commits to."""
 
     base: Version
-    schema: TableSchema
-    """That of the memtable, which may be older than the table's."""
+    mapping: SchemaMapping
+    """From the memtable's schema, which may be older, to the one that base and spec belong to."""
     spec: PartitionSpec
     format: FileFormat
     head_change: HeadChange
@@ -69,7 +70,7 @@ class Flush:
     def run(self, memtable: Memtable, target: FlushTarget) -> Committed:
         """Flush a frozen memtable; its files are gone again when this certainly failed."""
         view = memtable.view(memtable.last_sequence)
-        rows = view.live()
+        rows = target.mapping.table(view.live())
         keys = view.keys()
         written = self._write(view, rows, target)
         try:
@@ -115,9 +116,10 @@ class Flush:
         keys = view.live_keys()
         written: list[WrittenFile] = []
         try:
-            for partition in split_by_partition(rows, target.spec, target.schema):
+            schema = target.mapping.target
+            for partition in split_by_partition(rows, target.spec, schema):
                 writer = self._making.data_files(
-                    target.schema,
+                    schema,
                     spec_id=target.spec.spec_id,
                     partition=partition,
                     level=0,

@@ -167,12 +167,13 @@ class LiveWriter:
             return
         flushed = memtable.last_sequence
         floor = log.floor_for(flushed)
-        base = self._current.view.files.version
+        view = self._current.view
+        base = view.files.version
         committed = self._flush.run(
             memtable,
             FlushTarget(
                 base=base,
-                schema=memtable.schema,
+                mapping=view.context.mapping_from(memtable.schema.schema_id),
                 spec=self._definitions.spec(base.facts.spec_id),
                 format=self._options.level_options.format_of(0),
                 head_change=HeadChange(

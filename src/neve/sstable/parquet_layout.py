@@ -117,10 +117,16 @@ class ParquetLayout:
             encodings=encodings,
             statistics=tuple(statistics),
             sorted_by=tuple(paths.index(column.name) for column in schema.key_columns),
-            bloom_paths=tuple(sorted(key_names))
+            bloom_paths=_bloom_paths(schema)
             if bloom and file_format is FileFormat.COLUMNAR
             else (),
         )
+
+
+def _bloom_paths(schema: TableSchema) -> tuple[str, ...]:
+    """Key columns that can have a filter; there is none for two values."""
+    columns = (each for each in schema.key_columns if not pa.types.is_boolean(each.type))
+    return tuple(sorted(column.name for column in columns))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,123 @@
+"""The table workloads run with their candidates, and a wrong answer of a store is noticed."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from benchmarks.harness import BEST_PEER, Kind, run_workload
+from benchmarks.peers.table_key_value import decode_pairs, encode_rows
+from benchmarks.peers.table_rows import digest, row_tuples, rows_of_tuples
+from benchmarks.report import terminal_table
+from benchmarks.run import main
+from benchmarks.table_sample import TableSample, grown_rows, of_keys
+from benchmarks.table_session import SQLITE, TableScale, TableSession
+from benchmarks.table_suite import TABLE_WORKLOADS
+
+TINY = TableScale(
+    rows=20_000,
+    unflushed_rows=2_000,
+    put_seconds=0.02,
+    synced_seconds=0.02,
+    read_seconds=0.01,
+    growth_rows=(10_000,),
+)
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TableSession]:
+    """Give neve and one peer that needs no other environment."""
+    session = TableSession(tmp_path_factory.mktemp("tables") / "tables", TINY, chosen=(SQLITE,))
+    yield session
+    session.close()
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory: pytest.TempPathFactory) -> TableSample:
+    return TableSample.make(tmp_path_factory.mktemp("sample") / "sample", 1_000)
+
+
+@pytest.mark.parametrize("name", TABLE_WORKLOADS)
+def test_every_candidate_gives_the_right_answer(
+    session: TableSession, tmp_path: Path, name: str
+) -> None:
+    workload = replace(TABLE_WORKLOADS[name](session), rounds_factor=1, uses_disk=False)
+
+    record = run_workload(
+        workload, rounds=1, directory=tmp_path, progress=lambda _line: None, rounds_min=1
+    )
+
+    assert record["candidates"][0]["kind"] == Kind.NEVE
+    assert all(candidate["rate"]["minimum"] > 0 for candidate in record["candidates"])
+    assert all(ratio["ratio"]["minimum"] > 0 for ratio in record["ratios"])
+    assert "neve" in terminal_table(record)
+
+
+def test_the_best_peer_is_named_once_all_have_run(session: TableSession, tmp_path: Path) -> None:
+    workload = replace(TABLE_WORKLOADS["table_put"](session), uses_disk=False)
+
+    record = run_workload(
+        workload, rounds=1, directory=tmp_path, progress=lambda _line: None, rounds_min=1
+    )
+
+    [ratio] = record["ratios"]
+    assert ratio["to"] == f"SQLite ({BEST_PEER})"
+
+
+def test_a_digest_sees_values_and_not_chunks_or_order(sample: TableSample) -> None:
+    rows = sample.base
+    turned = pa.concat_tables([rows.slice(400), rows.slice(0, 400)])
+
+    assert digest(turned) == digest(rows)
+    assert digest(turned, in_order=True) != digest(rows, in_order=True)
+
+
+@pytest.mark.parametrize("name", ["id", "name", "score", "visits", "payload"])
+def test_a_digest_sees_one_wrong_value(sample: TableSample, name: str) -> None:
+    tuples = row_tuples(sample.base)
+    place = sample.base.schema.names.index(name)
+    wrong = {"id": 1, "name": "x", "score": -1.0, "visits": -1, "payload": bytes(100)}[name]
+    changed = list(tuples[7])
+    changed[place] = wrong
+    tuples[7] = tuple(changed)  # type: ignore[call-overload]
+
+    assert digest(rows_of_tuples(tuples)) != digest(sample.base)
+
+
+def test_a_digest_sees_where_a_text_ends(sample: TableSample) -> None:
+    first, second, *rest = row_tuples(sample.base.slice(0, 10))
+    joined = [(*first[:1], first[1] + second[1][:1], *first[2:])]
+    joined += [(*second[:1], second[1][1:], *second[2:])]
+
+    moved = rows_of_tuples([*joined, *rest])
+
+    assert digest(moved, in_order=True) != digest(sample.base.slice(0, 10), in_order=True)
+
+
+def test_keys_and_values_hold_all_of_a_row(sample: TableSample) -> None:
+    keys, values = zip(*encode_rows(sample.base), strict=True)
+
+    assert decode_pairs(keys, values).equals(sample.base.combine_chunks())
+
+
+def test_expected_rows_come_in_the_order_of_their_keys(sample: TableSample) -> None:
+    found = of_keys(sample.base, sample.keys[:5])
+
+    assert found.column("id").to_pylist() == sample.keys[:5]
+
+
+def test_grown_rows_have_every_id_once() -> None:
+    ids = [
+        grown_rows(at, at + 100, rows=1_000).column("id").to_pylist() for at in range(0, 1_000, 100)
+    ]
+
+    assert sorted(sum(ids, [])) == list(range(0, 2_000, 2))
+
+
+def test_tables_smaller_than_a_batch_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEVE_BENCH_ROWS", "5")
+
+    with pytest.raises(SystemExit, match="less than a batch"):
+        main(["--quick", "--only", "table_put"])

@@ -1,0 +1,326 @@
+"""Each option of a table, shown by what it changes."""
+
+import threading
+from dataclasses import fields, replace
+
+import pytest
+
+import neve
+from neve.errors import Corruption, Fenced, InvalidArgument
+from neve.storage.memory_store import MemoryStore
+from neve.testing.simulated_clock import SimulatedClock
+from tests.unit.engine.tables import a_catalog, a_table, level_counts, rows
+
+BY_HAND = neve.TableOptions(background=False)
+WAIT_SECONDS = 30
+SHOWN = {
+    "sync": "test_sync_decides_which_writes_wait_for_the_disk",
+    "sync_interval_seconds": "test_sync_interval_seconds_decides_when_a_write_syncs",
+    "log_bytes": "test_log_bytes_decides_how_many_logs_there_are",
+    "recovery": "test_recovery_decides_what_a_damaged_log_does",
+    "memtable_bytes": "test_memtable_bytes_decides_when_rows_become_a_file",
+    "frozen_memtables": "test_frozen_memtables_decides_when_writers_wait",
+    "background": "test_background_flushes_without_being_called",
+    "level0_files": "test_level0_files_decides_when_compaction_begins",
+    "level0_files_slow": "test_level0_files_slow_decides_when_writers_slow_down",
+    "level0_files_max": "test_level0_files_max_decides_when_writers_wait",
+    "level1_bytes": "test_level1_bytes_decides_when_rows_sink",
+    "level_ratio": "test_level_ratio_decides_how_deep_rows_sink",
+    "file_bytes": "test_file_bytes_decides_how_many_files_there_are",
+    "dual_levels": "test_dual_levels_decides_which_files_keep_their_rows_ready",
+    "garbage_ratio": "test_garbage_ratio_decides_when_deleted_rows_are_rewritten",
+    "compaction_bytes": "test_compaction_bytes_bounds_one_compaction",
+    "cache_bytes": "test_cache_bytes_bounds_what_is_kept",
+    "lease_seconds": "test_lease_seconds_bounds_a_forgotten_reader",
+}
+
+
+class CountingStore(MemoryStore):
+    """Counts the syncs of append files."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.syncs = 0
+
+    def create(self, path: str, *, preallocate_bytes: int = 0) -> object:  # type: ignore[override]
+        file = super().create(path, preallocate_bytes=preallocate_bytes)
+        store, sync = self, file.sync
+
+        class Counted:
+            def __getattr__(self, name: str) -> object:
+                return getattr(file, name)
+
+            def sync(self) -> None:
+                store.syncs += 1
+                sync()
+
+        return Counted()
+
+
+def syncs_of(options: neve.TableOptions, seconds_between: float = 0.0) -> int:
+    objects, clock = CountingStore(), SimulatedClock()
+    with a_catalog(objects, clock) as lake:
+        table = a_table(lake, options=options)
+        table.put({"id": 0, "v": 0, "text": ""})
+        before = objects.syncs
+        for number in range(10):
+            clock.advance(seconds_between)
+            table.put({"id": number, "v": 0, "text": ""})
+        return objects.syncs - before
+
+
+def sunk(options: neve.TableOptions, batches: int = 8, size: int = 400) -> neve.Table:
+    """Write batches of different keys, each flushed, and compact as the levels ask."""
+    table = a_table(a_catalog(), options=replace(options, background=False))
+    for number in range(batches):
+        table.upsert(rows(number * size, (number + 1) * size, text=f"{number:0100}"))
+        table.flush()
+    table.compact()
+    return table
+
+
+def test_every_option_has_a_test_that_shows_it() -> None:
+    assert set(SHOWN) == {field.name for field in fields(neve.TableOptions)}
+    assert set(SHOWN.values()) <= set(globals())
+
+
+def test_sync_decides_which_writes_wait_for_the_disk() -> None:
+    assert syncs_of(replace(BY_HAND, sync="always")) == 10
+    assert syncs_of(replace(BY_HAND, sync="group")) == 10
+    assert syncs_of(replace(BY_HAND, sync="none")) == 0
+
+
+def test_sync_interval_seconds_decides_when_a_write_syncs() -> None:
+    interval = replace(BY_HAND, sync="interval", sync_interval_seconds=5.0)
+    assert syncs_of(interval, seconds_between=1.0) == 2
+    assert syncs_of(replace(interval, sync_interval_seconds=1.0), seconds_between=1.0) >= 9
+
+
+def test_log_bytes_decides_how_many_logs_there_are() -> None:
+    def logs(log_bytes: int) -> int:
+        with a_catalog() as lake:
+            table = a_table(lake, options=replace(BY_HAND, log_bytes=log_bytes))
+            for number in range(20):
+                table.put({"id": number, "v": 0, "text": "x" * 10_000})
+            return len(list(table.stored.objects.list(f"{table.stored.paths.wal}/")))
+
+    assert logs(65_536) > logs(1 << 20)
+
+
+def test_recovery_decides_what_a_damaged_log_does() -> None:
+    with a_catalog() as lake:
+        table = a_table(lake)
+        for number in range(3):
+            table.put({"id": number, "v": 0, "text": "damage me" if number == 1 else ""})
+        objects, wal = table.stored.objects, table.stored.paths.wal
+        table.close()
+        (log,) = [each.path for each in objects.list(f"{wal}/") if each.path.endswith(".wal")]
+        objects.put(log, objects.get(log).payload.replace(b"damage me", b"damaged!!"))
+
+        with pytest.raises(Corruption):
+            lake.table("a.b", options=replace(BY_HAND, recovery="absolute"))
+        with lake.table("a.b", options=replace(BY_HAND, recovery="skip")) as open_table:
+            assert sorted(row["id"] for row in open_table.scan().to_arrow().to_pylist()) == [0, 2]
+
+
+def test_memtable_bytes_decides_when_rows_become_a_file() -> None:
+    def frozen(memtable_bytes: int) -> int:
+        with a_catalog() as lake:
+            table = a_table(lake, options=replace(BY_HAND, memtable_bytes=memtable_bytes))
+            for number in range(50):
+                table.put({"id": number, "v": 0, "text": "x" * 100})
+            return table.stats().memtable_count + table.files().num_rows
+
+    assert frozen(4_096) > 1
+    assert frozen(1 << 20) == 1
+
+
+def test_frozen_memtables_decides_when_writers_wait() -> None:
+    def flushed(frozen_memtables: int) -> int:
+        options = replace(BY_HAND, memtable_bytes=2_048, frozen_memtables=frozen_memtables)
+        with a_catalog() as lake:
+            table = a_table(lake, options=options)
+            for number in range(40):
+                table.put({"id": number, "v": 0, "text": "x" * 100})
+            return table.files().num_rows
+
+    assert flushed(100) == 0
+    assert flushed(1) > 0
+
+
+def test_background_flushes_without_being_called() -> None:
+    def files(*, background: bool) -> int:
+        options = neve.TableOptions(
+            background=background, memtable_bytes=2_048, frozen_memtables=100
+        )
+        with neve.open("memory://background") as lake:
+            name = f"a.t{background}"
+            table = lake.create_table(name, rows(0, 1).schema, ["id"], options=options)
+            flushed = threading.Event()
+            for number in range(200):
+                table.put({"id": number, "v": 0, "text": "x" * 100})
+            if background:
+                for _ in range(1_000):
+                    if table.files().num_rows:
+                        break
+                    flushed.wait(0.01)
+            return table.files().num_rows
+
+    assert files(background=True) > 0
+    assert files(background=False) == 0
+
+
+def test_level0_files_decides_when_compaction_begins() -> None:
+    assert level_counts(sunk(replace(BY_HAND, level0_files=4), batches=3)) == {0: 3}
+    assert 0 not in level_counts(sunk(replace(BY_HAND, level0_files=2), batches=3))
+
+
+def test_level0_files_slow_decides_when_writers_slow_down() -> None:
+    def pressure(slow: int) -> str:
+        options = replace(BY_HAND, level0_files=2, level0_files_slow=slow, level0_files_max=9)
+        with a_catalog() as lake:
+            table = a_table(lake, options=options)
+            for number in range(4):
+                table.put({"id": number, "v": 0, "text": ""})
+                table.flush()
+            return table.stats().pressure
+
+    assert "4 young files" in pressure(3)
+    assert pressure(5) == ""
+
+
+def test_level0_files_max_decides_when_writers_wait() -> None:
+    def level0(most: int) -> int:
+        options = replace(BY_HAND, level0_files=2, level0_files_slow=2, level0_files_max=most)
+        with a_catalog() as lake:
+            table = a_table(lake, options=options)
+            for number in range(6):
+                table.upsert(rows(number, number + 1))
+                table.flush()
+            return level_counts(table).get(0, 0)
+
+    assert level0(100) == 6
+    assert level0(3) < 6
+
+
+def test_level1_bytes_decides_when_rows_sink() -> None:
+    small = replace(BY_HAND, level0_files=1, level0_files_slow=1, file_bytes=4_096)
+    assert set(level_counts(sunk(replace(small, level1_bytes=1 << 30)))) == {1}
+    assert max(level_counts(sunk(replace(small, level1_bytes=16_384)))) > 1
+
+
+def test_level_ratio_decides_how_deep_rows_sink() -> None:
+    small = replace(
+        BY_HAND, level0_files=1, level0_files_slow=1, file_bytes=4_096, level1_bytes=8_192
+    )
+    deep = max(level_counts(sunk(replace(small, level_ratio=2), batches=16)))
+    flat = max(level_counts(sunk(replace(small, level_ratio=100), batches=16)))
+    assert deep > flat
+
+
+def test_file_bytes_decides_how_many_files_there_are() -> None:
+    assert level_counts(sunk(replace(BY_HAND, level0_files=1, level0_files_slow=1))) == {1: 1}
+    small = replace(BY_HAND, level0_files=1, level0_files_slow=1, file_bytes=4_096)
+    assert level_counts(sunk(small))[1] > 1
+
+
+def test_dual_levels_decides_which_files_keep_their_rows_ready() -> None:
+    def index_bytes(dual_levels: int) -> int:
+        table = sunk(replace(BY_HAND, dual_levels=dual_levels), batches=1)
+        objects, paths = table.stored.objects, table.stored.paths
+        return sum(info.size for info in objects.list(f"{paths.root}/index/"))
+
+    assert index_bytes(2) > 10 * index_bytes(0)
+
+
+def test_garbage_ratio_decides_when_deleted_rows_are_rewritten() -> None:
+    def garbage(ratio: float) -> int:
+        table = sunk(replace(BY_HAND, garbage_ratio=ratio, level0_files=1, level0_files_slow=1), 1)
+        table.delete_many(list(range(100)))
+        table.flush()
+        table.compact()
+        return table.stats().deleted_count
+
+    assert garbage(0.9) == 100
+    assert garbage(0.1) == 0
+
+
+def test_compaction_bytes_bounds_one_compaction() -> None:
+    def rewritten(compaction_bytes: int) -> int:
+        options = replace(
+            BY_HAND,
+            level0_files=4,
+            level1_bytes=65_536,
+            file_bytes=16_384,
+            compaction_bytes=compaction_bytes,
+        )
+        table = a_table(a_catalog(), options=options)
+        for number in range(8):
+            table.upsert(rows(number * 400, (number + 1) * 400, text=f"{number:0100}"))
+            table.flush()
+        before = table.files().num_rows
+        table.engine.writer.compact_once()
+        kept = set(table.files()["level"].to_pylist())
+        assert before == 8
+        return level_counts(table).get(0, 0) if 0 in kept else 0
+
+    assert rewritten(1 << 30) == 0
+    assert rewritten(16_384) > 0
+
+
+def test_cache_bytes_bounds_what_is_kept() -> None:
+    def kept(cache_bytes: int) -> int:
+        table = sunk(replace(BY_HAND, dual_levels=0, cache_bytes=cache_bytes), batches=4)
+        for number in range(0, 1_600, 50):
+            table.get(number)
+        return table.stats().cache_bytes
+
+    assert kept(1) < 10_000 < kept(1 << 30)
+
+
+def test_lease_seconds_bounds_a_forgotten_reader() -> None:
+    def ended(lease_seconds: float) -> bool:
+        clock = SimulatedClock()
+        with a_catalog(clock=clock) as lake:
+            table = a_table(lake, options=replace(BY_HAND, lease_seconds=lease_seconds))
+            table.upsert(rows(0, 10))
+            table.flush()
+            snapshot = table.snapshot()
+            clock.advance(1_000)
+            try:
+                snapshot.get(1)
+            except Fenced:
+                return True
+            return False
+
+    assert ended(600.0)
+    assert not ended(3_600.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("sync", "sometimes"),
+        ("recovery", "hope"),
+        ("memtable_bytes", 10),
+        ("frozen_memtables", 0),
+        ("cache_bytes", 0),
+        ("level0_files", 0),
+        ("level0_files_slow", 1),
+        ("level0_files_max", 3),
+        ("level_ratio", 0),
+        ("file_bytes", 0),
+        ("garbage_ratio", 2.0),
+        ("log_bytes", 0),
+        ("lease_seconds", 0.0),
+        ("sync_interval_seconds", -1.0),
+        ("compaction_bytes", 0),
+        ("dual_levels", -1),
+        ("level1_bytes", 0),
+    ],
+)
+def test_an_option_that_cannot_be_is_refused_by_name(name: str, value: object) -> None:
+    with pytest.raises(InvalidArgument) as refused:
+        neve.TableOptions(**{name: value})  # type: ignore[arg-type]
+
+    assert refused.value.hint

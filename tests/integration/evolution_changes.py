@@ -9,6 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from neve.catalog.evolution import Evolution
+from neve.model.arrow_types import ArrowField
 
 DAY: Final = dt.datetime(2024, 3, 1, tzinfo=dt.UTC)
 _SPOT: Final = pa.struct([("x", pa.float32()), ("y", pa.float32())])
@@ -19,20 +20,19 @@ _PLACE: Final = pa.struct(
         pa.field("spot", _SPOT),
     ]
 )
-SCHEMA: Final = pa.schema(
-    [
-        pa.field("id", pa.int64(), nullable=False),
-        pa.field("region", pa.string(), nullable=False),
-        pa.field("count", pa.int32()),
-        pa.field("ratio", pa.float32()),
-        pa.field("price", pa.decimal128(9, 2)),
-        pa.field("ts", pa.timestamp("us", tz="UTC")),
-        pa.field("place", _PLACE),
-        pa.field("marks", pa.list_(pa.struct([("at", pa.int32()), ("word", pa.string())]))),
-        pa.field("prices", pa.map_(pa.string(), pa.struct([("cents", pa.int32())]))),
-        pa.field("sizes", pa.list_(pa.int32())),
-    ]
-)
+_FIELDS: Final["list[ArrowField]"] = [
+    pa.field("id", pa.int64(), nullable=False),
+    pa.field("region", pa.string(), nullable=False),
+    pa.field("count", pa.int32()),
+    pa.field("ratio", pa.float32()),
+    pa.field("price", pa.decimal128(9, 2)),
+    pa.field("ts", pa.timestamp("us", tz="UTC")),
+    pa.field("place", _PLACE),
+    pa.field("marks", pa.list_(pa.struct([("at", pa.int32()), ("word", pa.string())]))),
+    pa.field("prices", pa.map_(pa.string(), pa.struct([("cents", pa.int32())]))),
+    pa.field("sizes", pa.list_(pa.int32())),
+]
+SCHEMA: Final = pa.schema(_FIELDS)
 
 Row = dict[str, Any]
 Turn = Callable[[Row], Row]

@@ -10,8 +10,8 @@ plain Python: the rows as they were written, each turned by the change's own fun
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Final
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
@@ -38,8 +38,8 @@ KEYS: Final = range(24)
 class Place:
     """Brings a table into being whose rows lie where the name says, and changes its schema."""
 
-    def __init__(self, path: Path) -> None:
-        self.lake = neve.open(str(path))
+    def __init__(self) -> None:
+        self.lake = neve.open(f"memory://{uuid4()}")
         self.table = self.lake.create_table(NAME, SCHEMA, ["id"], options=OPTIONS)
         self.before: dict[int, Row] = {}
 
@@ -132,8 +132,8 @@ PLACES: Final = (
 
 
 @contextmanager
-def a_place(path: Path) -> Iterator[Place]:
-    place = Place(path)
+def a_place() -> Iterator[Place]:
+    place = Place()
     try:
         yield place
     finally:
@@ -165,17 +165,19 @@ def check_reads(view: Table | Snapshot, expected: dict[int, Row], change: Change
     backwards = view.scan(reverse=True).to_arrow()
     assert backwards.column(key).to_pylist() == sorted(expected, reverse=True)
     assert shown_rows(backwards, key) == expected
-    for name in arrow_schema.names:
-        column = view.scan(columns=[name], key_range=(None, None)).to_arrow().column(name)
-        assert column.to_pylist() == [expected[each][name] for each in sorted(expected)]
+    some = [*arrow_schema.names[1::2], key]
+    part = view.scan(columns=some, key_range=(None, None)).to_arrow()
+    assert part.to_pylist() == [
+        {name: expected[each][name] for name in some} for each in sorted(expected)
+    ]
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=list(CHANGES))
 @pytest.mark.parametrize("make", PLACES, ids=[make.__name__ for make in PLACES])
 def test_rows_read_right_after_a_change_wherever_they_lie(
-    make: Callable[[Place, Change], None], change: Change, tmp_path: Path
+    make: Callable[[Place, Change], None], change: Change
 ) -> None:
-    with a_place(tmp_path) as place:
+    with a_place() as place:
         make(place, change)
         expected = {key: change.turn(row) for key, row in place.before.items()}
         check_reads(place.table, expected, change)
@@ -187,19 +189,15 @@ def test_rows_read_right_after_a_change_wherever_they_lie(
 
         check_reads(place.table, expected, change)
         place.table.flush()
-        check_reads(place.table, expected, change)
         place.reopen()
-        check_reads(place.table, expected, change)
         place.table.compact(full=True)
         check_reads(place.table, expected, change)
         place.table.verify()
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=list(CHANGES))
-def test_old_versions_and_snapshots_show_the_schema_of_their_day(
-    change: Change, tmp_path: Path
-) -> None:
-    with a_place(tmp_path) as place:
+def test_old_versions_and_snapshots_show_the_schema_of_their_day(change: Change) -> None:
+    with a_place() as place:
         place.write(KEYS[:12])
         old = place.table.flush()
         committed = dict(place.before)
@@ -218,10 +216,8 @@ def test_old_versions_and_snapshots_show_the_schema_of_their_day(
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=list(CHANGES))
-def test_another_handle_and_another_process_see_a_change_when_they_refresh(
-    change: Change, tmp_path: Path
-) -> None:
-    with a_place(tmp_path) as place, neve.open(place.lake.location) as other_lake:
+def test_another_handle_and_another_process_see_a_change_when_they_refresh(change: Change) -> None:
+    with a_place() as place, neve.open(place.lake.location) as other_lake:
         place.write(KEYS[:12])
         place.table.flush()
         place.write(KEYS[10:])
@@ -238,8 +234,8 @@ def test_another_handle_and_another_process_see_a_change_when_they_refresh(
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=list(CHANGES))
-def test_a_writer_learns_of_a_change_that_others_made(change: Change, tmp_path: Path) -> None:
-    with a_place(tmp_path) as place, neve.open(place.lake.location) as other_lake:
+def test_a_writer_learns_of_a_change_that_others_made(change: Change) -> None:
+    with a_place() as place, neve.open(place.lake.location) as other_lake:
         place.write(KEYS[:12])
         place.table.flush()
         with other_lake.load_table(NAME).evolve() as e:

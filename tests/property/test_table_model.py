@@ -46,7 +46,8 @@ from tests.gates import Gate
 
 OPERATIONS_PER_LIFE: Final = 120
 SNAPSHOTS_MAX: Final = 3
-READS: Final = 12
+READS: Final = 6
+GETS: Final = 20
 
 Matches = Callable[[Row], bool]
 View = Table | Snapshot
@@ -97,16 +98,17 @@ class Machine(World):
 
     def read(self, view: View, rows: Rows, rng: Random) -> None:
         """Read in many ways from a view that shows these rows."""
-        for read in rng.choices([read_one, read_many, read_filtered, read_range, count], k=2):
+        for key in rng.choices(self.shape.keys, k=GETS):
+            read_one(self.shape, view, rows, key)
+        for read in rng.choices([read_many, read_filtered, read_range, count], k=2):
             read(self.shape, view, rows, rng)
-            self.operations += 1
+        self.operations += GETS + 2
 
 
 # Reading
 
 
-def read_one(shape: engine_world.Shape, view: View, rows: Rows, rng: Random) -> None:
-    key = rng.choice(shape.keys)
+def read_one(shape: engine_world.Shape, view: View, rows: Rows, key: Key) -> None:
     found = view.get(shape.bare(key))
     if found != rows.get(key):
         raise Violation(f"get {key} gives {found}, not {rows.get(key)}")

@@ -27,6 +27,7 @@ from neve.catalog.table_meta import TableMeta
 from neve.catalog.table_stats import TableStats, table_stats
 from neve.catalog.warehouse import Warehouse
 from neve.engine.change_feed import ChangeFeed
+from neve.engine.decided_writes import DecidedWrites
 from neve.engine.maintenance import Maintenance
 from neve.engine.rewrite import PlanExecutor
 from neve.engine.snapshot import Snapshot, rows_in_order
@@ -89,18 +90,43 @@ class Table(CatalogTable):
             engine = self.engine
         return engine.writer.put(row)
 
-    def upsert(self, rows: object) -> int:
+    def upsert(self, rows: object, columns: Sequence[str] | None = None) -> int:
         """Write many rows, all or none, each replacing the one of its key; gives the last sequence.
 
         Rows are dicts, anything Arrow, a pandas or a Polars frame; of two rows with one key the
         later wins. Rows of a `RecordBatchReader`, and what takes more than about 128 MiB, are
         several batches, each of which is all or nothing.
+
+        `columns` writes these only, and leaves the other columns of the rows as they are. Where a
+        key has no row yet they become their default or NULL; one that can be neither refuses the
+        batch with SchemaMismatch.
         """
+        if columns is not None:
+            return DecidedWrites(self.engine).upsert(rows, columns)
         writer = self.engine.writer
         sequence = self.engine.current.sequence
         for prepared in writer.path.upsert(rows):
             sequence = writer.write(prepared)
         return sequence
+
+    def put_if_absent(self, row: Mapping[str, object]) -> int | None:
+        """Write one row if its key has none; gives its sequence number, None when it has one.
+
+        No other write of this table comes between looking and writing. Other committers, such as
+        Spark jobs, are seen as far as this handle shows their Versions.
+        """
+        return DecidedWrites(self.engine).put_if_absent(row)
+
+    def compare_and_put(
+        self, row: Mapping[str, object], expected: Mapping[str, object] | None
+    ) -> int | None:
+        """Write one row if that of its key is as expected; gives its sequence number, or None.
+
+        `expected` is the whole row as it was read, a column left out being its default or NULL;
+        None expects no row. Values are compared, not how they were written. Atomic as
+        `put_if_absent` is.
+        """
+        return DecidedWrites(self.engine).compare_and_put(row, expected)
 
     def delete(self, key: object) -> int:
         """Delete the row of a key, whether there is one or not; gives the sequence number."""

@@ -67,8 +67,16 @@ class ChangeFeed:
             for commit in stretch.commits():
                 if self._is_over(stop):
                     return
-                # Closed in the middle of a commit: told, for the rest of it is missing.
-                yield from change_batches(commit, stretch.rows)
+                is_begun = False
+                try:
+                    for batch in change_batches(commit, stretch.rows):
+                        is_begun = True
+                        yield batch
+                except Closed:
+                    # In the middle of a commit it is told, for the rest of it is missing.
+                    if is_begun or not self._engine.is_closed:
+                        raise
+                    return
             try:
                 if not self._wait(stretch, poll_seconds, stop):
                     return

@@ -9,6 +9,9 @@ Steps:
 4. commit new files, vectors and `flushed_sequence` as one edit; rebased when others were first
 5. let go of the logs that nothing needs any more
 
+A memtable with partial writes is merged anew, between steps 1 and 2, with the rows of the Version
+it is committed to; it is not rebased then but, when others were first, flushed again on theirs.
+
 A crash before step 4 leaves files that nobody reaches, and the rows in the log; after it, the log
 is read only above `flushed_sequence`. A flush of changes that come to nothing (only deletes of keys
 that are nowhere) still moves `flushed_sequence`, without making a Version.
@@ -16,27 +19,39 @@ that are nowhere) still moves `flushed_sequence`, without making a Version.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import pyarrow as pa
 from pyroaring import BitMap64
 
 from neve.engine.file_making import FileMaking
+from neve.engine.merge_at_flush import GivenRows, merged_on
 from neve.engine.open_files import OpenFiles
 from neve.engine.partition_split import split_by_partition
-from neve.errors import CatalogConflict, NeveError, OutcomeUnknown
-from neve.manifest.rebase import Proposal
+from neve.engine.table_parts import Definitions, TableParts
+from neve.errors import CatalogConflict, Conflict, NeveError, OutcomeUnknown
+from neve.manifest.rebase import Proposal, complete
+from neve.manifest.retry import Patience
 from neve.manifest.table_commit import TableCommitter
-from neve.manifest.table_head import HeadChange, Requirements
-from neve.manifest.table_versions import Committed, TableVersions
+from neve.manifest.table_head import HEAD_KEY, RESERVATION_KEY, HeadChange, Requirements
+from neve.manifest.table_versions import Committed
 from neve.memtable.memtable import Memtable
 from neve.memtable.memtable_view import MemtableView
 from neve.model.data_file import DataFile, FileFormat
 from neve.model.key_column import KeyArray
 from neve.model.partition_spec import PartitionSpec
 from neve.model.version import Operation, Version, VersionFacts
+from neve.read.file_set import FileSet
+from neve.read.read_context import ReadContext
 from neve.read.schema_mapping import SchemaMapping
+from neve.read.table_view import TableView
 from neve.sstable.data_file_writer import WrittenFile
 from neve.sstable.superseded_rows import superseded_rows
+
+_RACES: Final = 4
+_RESERVATION_MS: Final = 5_000
+_PAUSE_SECONDS_MAX: Final = 0.02
+_COMMIT_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,20 +71,26 @@ class Flush:
 
     def __init__(
         self,
+        parts: TableParts,
         making: FileMaking,
         files: OpenFiles,
         *,
-        versions: TableVersions,
+        definitions: Definitions,
         committer: TableCommitter,
     ) -> None:
+        self._parts = parts
         self._making = making
         self._files = files
-        self._versions = versions
+        self._definitions = definitions
+        self._versions = parts.versions
         self._committer = committer
 
     def run(self, memtable: Memtable, target: FlushTarget) -> Committed:
         """Flush a frozen memtable; its files are gone again when this certainly failed."""
         view = memtable.view(memtable.last_sequence)
+        partial = view.partial_rows()
+        if partial:
+            return self._run_merged(view, partial, target)
         rows = target.mapping.table(view.live())
         keys = view.keys()
         written = self._write(view, rows, target)
@@ -88,6 +109,63 @@ class Flush:
         except NeveError:
             self._making.discard(written)
             raise
+
+    def _run_merged(self, view: MemtableView, partial: GivenRows, target: FlushTarget) -> Committed:
+        """Merge partial writes with the rows of the newest Version, and commit on that very one."""
+        patience = Patience(self._parts.clock, self._parts.ids, _COMMIT_SECONDS)
+        change, races = target.head_change, 0
+        while True:  # ends: each round another committer was first, and patience does
+            base = self._base_view(self._versions.snapshot_latest().version)
+            merging = replace(
+                target,
+                base=base.files.version,
+                # Rows of the base may have columns that the schema shown so far lacks.
+                mapping=base.context.mapping_from(target.mapping.source.schema_id),
+                spec=self._definitions.spec(base.files.version.facts.spec_id),
+            )
+            rows = merged_on(base, merging.mapping.table(view.live()), view.live_keys(), partial)
+            written = self._write(view, rows, merging)
+            try:
+                proposal = self._proposal(written, view.keys(), merging)
+                edit = complete(proposal, merging.base, self._files, self._making.vectors)
+                committed = self._versions.apply_version_edits([edit], change)
+            except OutcomeUnknown:
+                raise
+            except Conflict as conflict:
+                self._making.discard(written)
+                if not {HEAD_KEY, RESERVATION_KEY}.intersection(conflict.keys):
+                    raise
+                patience.pause(
+                    "other committers kept being first",
+                    path=self._parts.paths.manifest,
+                    cause=conflict,
+                    seconds_max=_PAUSE_SECONDS_MAX,
+                )
+                races += 1
+                if races % _RACES == 0:
+                    change = self._reserved(change)
+            except NeveError:
+                self._making.discard(written)
+                raise
+            else:
+                self._committer.checkpoint_once()
+                return committed
+
+    def _base_view(self, version: Version) -> TableView:
+        schema = self._definitions.schema(version.facts.schema_id)
+        context = ReadContext(
+            schema, schema_of=self._definitions.schema, spec_of=self._definitions.spec
+        )
+        return TableView((), FileSet(version, self._files), context)
+
+    def _reserved(self, change: HeadChange) -> HeadChange:
+        """Ask for the next commit; gives the change under the job id that may have it."""
+        job_id = change.job_id or self._parts.ids.uuid().hex
+        try:
+            self._parts.work.reserve(job_id, milliseconds=_RESERVATION_MS)
+        except Conflict:
+            return change  # another job that was starved is first
+        return replace(change, job_id=job_id)
 
     def _commit_nothing(self, keys: KeyArray, target: FlushTarget) -> Committed:
         """Move `flushed_sequence` past changes that come to nothing on the current Version."""

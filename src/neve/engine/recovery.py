@@ -5,7 +5,7 @@ Steps of a writer, in this order:
 1. take the lock of the log directory: a writer that is alive keeps it, a dead one cannot
 2. take the table over: the next epoch fences every commit of the writer before
 3. read the head: rows up to `flushed_sequence` are in files
-4. replay the logs above it into a memtable
+4. replay the logs above it into a memtable; partial writes are merged with the rows of the head
 5. begin a new log under the new epoch; the replayed ones stay until their rows are flushed
 
 A reader takes no lock and no epoch, writes nothing, and reads the same logs as far as the operating
@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from neve.engine.partial_rows import given_rows, merged, widened
 from neve.engine.table_parts import TableParts
-from neve.errors import Corruption
 from neve.manifest.table_head import TableHead
 from neve.memtable.memtable import Memtable
 from neve.model.key_column import KeyArray
@@ -33,8 +33,10 @@ from neve.model.write_batch import (
     PutRow,
     UpsertRows,
 )
+from neve.read.file_set import FileSet
 from neve.read.read_context import ReadContext
 from neve.read.schema_mapping import SchemaMapping
+from neve.read.table_view import TableView
 from neve.storage.table_paths import log_epoch, log_number
 from neve.wal.batch_codec import LoggedBatch
 from neve.wal.recovery_mode import RecoveryMode, ReplayReport
@@ -68,15 +70,19 @@ def recover(
     head: TableHead,
     context: ReadContext,
     *,
+    files: FileSet,
     mode: RecoveryMode,
     schema_of: Callable[[int], TableSchema],
 ) -> Recovered:
-    """Replay what is not in data files; raises Corruption as the mode says."""
+    """Replay what is not in data files; raises Corruption as the mode says.
+
+    `files` are those of the head's Version: partial writes are merged with their rows.
+    """
     logs = find_logs(parts)
     first = head.flushed_sequence + 1
     replay = Replay(parts.objects, logs, mode=mode, from_sequence=first)
     memtable = Memtable(context.schema, context.codec, context.encoder, first_sequence=first)
-    apply = BatchApply(context, schema_of)
+    apply = BatchApply(context, schema_of, files)
     for logged in replay:
         apply(memtable, logged, from_sequence=first)
     next_sequence = max(replay.report.next_sequence or 1, head.last_sequence + 1, first)
@@ -93,9 +99,12 @@ def recover(
 class BatchApply:
     """Brings logged batches into a memtable, whatever schema they were written with."""
 
-    def __init__(self, context: ReadContext, schema_of: Callable[[int], TableSchema]) -> None:
+    def __init__(
+        self, context: ReadContext, schema_of: Callable[[int], TableSchema], files: FileSet
+    ) -> None:
         self._context = context
         self._schema_of = schema_of
+        self._files = files
 
     def __call__(self, memtable: Memtable, logged: LoggedBatch, *, from_sequence: int) -> None:
         """Apply the rows of a batch that are not in data files yet."""
@@ -123,8 +132,29 @@ class BatchApply:
                 named = keys.slice(skipped)
                 encoded = self._context.encoder.encode_arrays(named.columns)
                 memtable.delete_batch(sequence, encoded)
-            case PartialRows():
-                raise Corruption("the log holds a partial write, which this version cannot apply")
+            case PartialRows(rows, field_ids):
+                self._merge(memtable, sequence, rows.slice(skipped), field_ids, schema_id)
+
+    def _merge(
+        self,
+        memtable: Memtable,
+        sequence: int,
+        rows: pa.RecordBatch,
+        field_ids: tuple[int, ...],
+        schema_id: int,
+    ) -> None:
+        """Merge a partial write with what its keys have by now: here, or in the files."""
+        schema = self._context.schema
+        # Defaults are those of the day it was written.
+        batch = self._mapped(widened(rows, self._schema_of(schema_id)), schema_id)
+        keys = self._keys(batch)
+        view = TableView((memtable,), self._files, self._context)
+        base, places = view.get_many(keys, sequence - 1)
+        given = frozenset(field_ids)
+        whole = merged(batch, base, places, given=given, schema=schema)
+        memtable.upsert_batch(
+            sequence, keys, whole, given=given_rows(memtable, keys, places, given)
+        )
 
     def _mapped(self, rows: pa.RecordBatch, schema_id: int) -> pa.RecordBatch:
         source = self._schema_of(schema_id)

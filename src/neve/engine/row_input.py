@@ -36,22 +36,32 @@ class ArrowStream(Protocol):
 
 def batches_of(rows: object, codec: RowCodec) -> Iterator[pa.RecordBatch]:
     """Give rows as batches of the schema, in order; raises SchemaMismatch naming column and row."""
-    if isinstance(rows, Mapping):
+    batches = arrow_batches(rows)
+    if batches is not None:
+        yield from _normalized(batches, codec.schema)
+    elif isinstance(rows, Mapping):
         yield _from_dicts([rows], codec)
-    elif isinstance(rows, pa.RecordBatch):
-        yield from _normalized([rows], codec.schema)
-    elif isinstance(rows, pa.Table | pa.RecordBatchReader):
-        yield from _normalized(_batches(rows), codec.schema)
-    elif isinstance(rows, ArrowStream):
-        yield from _normalized(_imported(rows), codec.schema)
-    elif hasattr(rows, "__arrow_c_array__"):
-        yield from _normalized([pa.record_batch(rows)], codec.schema)
     elif isinstance(rows, Iterable) and not isinstance(rows, str | bytes):
         given = list(rows)
         if given:
             yield _from_dicts(given, codec)
     else:
         raise InvalidArgument(f"rows are given as {type(rows).__name__}", hint=_ACCEPTED)
+
+
+def arrow_batches(rows: object) -> Iterable[pa.RecordBatch] | None:
+    """Give the batches of rows that are anything Arrow, as they are; None when they are not."""
+    if isinstance(rows, Mapping):
+        return None
+    if isinstance(rows, pa.RecordBatch):
+        return [rows]
+    if isinstance(rows, pa.Table | pa.RecordBatchReader):
+        return _batches(rows)
+    if isinstance(rows, ArrowStream):
+        return _imported(rows)
+    if hasattr(rows, "__arrow_c_array__"):
+        return [pa.record_batch(rows)]
+    return None
 
 
 def _imported(rows: ArrowStream) -> Iterable[pa.RecordBatch]:

@@ -325,7 +325,8 @@ class TableEngine:
             epoch = parts.work.take_over()
             snapshot = parts.versions.snapshot_latest()
             context = self._context(snapshot)
-            recovered = self._recover(snapshot, context)
+            files = FileSet(snapshot.version, self.files)
+            recovered = self._recover(snapshot, context, files)
             self.recovery = recovered.report
             older = drop_logs(parts, recovered.logs, below=snapshot.head.wal_floor)
             log = WriteAheadLog(
@@ -340,7 +341,7 @@ class TableEngine:
                 ids=parts.ids,
                 recorder=parts.recorder,
             )
-            view = TableView((recovered.memtable,), FileSet(snapshot.version, self.files), context)
+            view = TableView((recovered.memtable,), files, context)
             self.current = CurrentView(view, recovered.next_sequence - 1)
             return LiveWriter(
                 parts,
@@ -358,11 +359,12 @@ class TableEngine:
             lock.release()
             raise
 
-    def _recover(self, snapshot: TableSnapshot, context: ReadContext) -> Recovered:
+    def _recover(self, snapshot: TableSnapshot, context: ReadContext, files: FileSet) -> Recovered:
         return recover(
             self.parts,
             snapshot.head,
             context,
+            files=files,
             mode=RecoveryMode(self.options.recovery),
             schema_of=self.definitions.schema,
         )
@@ -374,14 +376,14 @@ class TableEngine:
             if snapshot.head.dropped:
                 raise NotFound("the table was dropped", path=self.parts.paths.manifest)
             context = self._context(snapshot)
+            known = before.files if before is not None else None
+            files = FileSet(snapshot.version, self.files, before=known)
             try:
-                recovered = self._recover(snapshot, context)
+                recovered = self._recover(snapshot, context, files)
             except NotFound:
                 if attempt == _REOPEN_TRIES - 1:
                     raise
                 continue
-            known = before.files if before is not None else None
-            files = FileSet(snapshot.version, self.files, before=known)
             view = TableView((recovered.memtable,), files, context)
             # A flush in between would have taken rows out of the log that the Version lacks.
             latest = self.parts.versions.head()

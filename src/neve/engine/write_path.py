@@ -67,7 +67,7 @@ class WritePath:
             decoded = self.context.codec.decode(value)
             key = self._encode_key([decoded[name] for name in self._key_names])
         if self._is_partitioned:
-            self._check_partition(self.context.codec.decode_many([value]))
+            self.check_partition(self.context.codec.decode_many([value]))
         return encode_put(key, value, schema_version=self._schema_id), key, value
 
     def upsert(self, rows: object) -> Iterator[PreparedWrite]:
@@ -110,10 +110,11 @@ class WritePath:
 
     def _keyed(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, KeyArray]:
         if self._is_partitioned:
-            self._check_partition(batch)
+            self.check_partition(batch)
         return batch, self.encode_keys(batch)
 
-    def _check_partition(self, batch: pa.RecordBatch) -> None:
+    def check_partition(self, batch: pa.RecordBatch) -> None:
+        """Raise SchemaMismatch for a row that has no partition."""
         self.spec.values(batch, self.context.schema)
 
     def _grouped(self, keyed: Sequence[tuple[pa.RecordBatch, KeyArray]]) -> Iterator[PreparedWrite]:

@@ -6,6 +6,7 @@ whole. Two readers who both miss the index would do the same work twice; a lock 
 """
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Final, cast
@@ -14,6 +15,7 @@ import pyarrow as pa
 
 from neve.memtable.batch_index import BatchIndex
 from neve.memtable.found_row import DELETED, BatchRow, Deleted
+from neve.memtable.given_columns import GivenColumns
 from neve.model.key_column import KeyArray
 
 
@@ -26,18 +28,28 @@ class KeyedBatch:
     first_position: int
     keys: KeyArray
     rows: pa.RecordBatch | None
+    given: Sequence[GivenColumns | None] | None = None
+    """What was given of each row, None for all of it; None when all rows are whole."""
 
     def up_to(self, sequence: int) -> "KeyedBatch":
         """Give the changes that are not above a sequence."""
         count = sequence - self.first_sequence + 1
         rows = None if self.rows is None else self.rows.slice(0, count)
         return KeyedBatch(
-            self.first_sequence, sequence, self.first_position, self.keys.slice(0, count), rows
+            self.first_sequence,
+            sequence,
+            self.first_position,
+            self.keys.slice(0, count),
+            rows,
+            None if self.given is None else self.given[:count],
         )
 
     def change_at(self, position: int) -> BatchRow | Deleted:
         """Give what the change at a position of the journal did."""
-        return DELETED if self.rows is None else BatchRow(self.rows, position - self.first_position)
+        if self.rows is None:
+            return DELETED
+        row = position - self.first_position
+        return BatchRow(self.rows, row, None if self.given is None else self.given[row])
 
 
 class BatchJournal:
@@ -67,13 +79,19 @@ class BatchJournal:
         """How many batches a search has indexed so far."""
         return self._index.batch_count
 
-    def append(self, first_sequence: int, keys: KeyArray, rows: pa.RecordBatch | None) -> None:
+    def append(
+        self,
+        first_sequence: int,
+        keys: KeyArray,
+        rows: pa.RecordBatch | None,
+        given: Sequence[GivenColumns | None] | None = None,
+    ) -> None:
         """Add a batch; only the writer does, with rising sequences and at least one key."""
         position = self.row_count
         self._first_positions.append(position)
         self._first_sequences.append(first_sequence)
         last_sequence = first_sequence + len(keys) - 1
-        self.batches.append(KeyedBatch(first_sequence, last_sequence, position, keys, rows))
+        self.batches.append(KeyedBatch(first_sequence, last_sequence, position, keys, rows, given))
 
     def find(self, key: bytes) -> tuple[int, BatchRow | Deleted] | None:
         """Give sequence and kind of the newest change of a key."""

@@ -5,6 +5,8 @@ from typing import Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
+from neve.memtable.given_columns import GivenColumns
+
 
 class Deleted(Enum):
     """The one mark of a key whose newest change is a delete."""
@@ -20,6 +22,8 @@ class BatchRow(NamedTuple):
 
     batch: pa.RecordBatch
     row: int
+    given: GivenColumns | None = None
+    """What was given of the row; None for all of it."""
 
 
 # bytes are a row in the row codec

@@ -9,6 +9,7 @@
 Each step is done once, by the first thread that needs it.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, compress
@@ -21,6 +22,7 @@ import pyarrow as pa
 
 from neve.memtable.batch_journal import KeyedBatch
 from neve.memtable.found_row import DELETED, Deleted
+from neve.memtable.given_columns import GivenColumns
 from neve.memtable.key_order import Flags, Positions, sorted_groups
 from neve.model.key_column import KeyArray
 from neve.model.row_codec import RowCodec
@@ -110,6 +112,22 @@ class MemtableView:
                 changes = self._sorted_changes_locked()
                 self._live = _woven_rows(changes, self._codec)
             return self._live
+
+    def partial_rows(self) -> dict[GivenColumns, Positions]:
+        """Give which rows of `live` are of partial writes, by what was given of them."""
+        changes = self._sorted_changes()
+        if all(batch.given is None for batch in changes.batches):
+            return {}
+        # A loop over the rows of batches, once per flush of a memtable with partial writes.
+        given: list[GivenColumns | None] = [None] * len(changes.values)
+        for batch in changes.batches:
+            given.extend(batch.given or [None] * len(batch.keys))
+        found: defaultdict[GivenColumns, list[int]] = defaultdict(list)
+        for place, position in enumerate(changes.positions[changes.is_live].tolist()):
+            each = given[position]
+            if each is not None:
+                found[each].append(place)
+        return {each: np.array(places, np.int64) for each, places in found.items()}
 
     def _sorted_changes(self) -> _SortedChanges:
         with self._lock:

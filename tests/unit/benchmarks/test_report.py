@@ -104,7 +104,7 @@ def test_a_run_is_read_as_it_was_written_to_six_digits(tmp_path: Path) -> None:
     assert [found.name for found in path.parent.iterdir()] == ["run.json"]
 
 
-@pytest.mark.parametrize(("target", "verdict"), [(2.0, "met"), (2.5, "**missed**")])
+@pytest.mark.parametrize(("target", "verdict"), [(2.0, "met"), (2.5, "**missed** by 20%")])
 def test_the_page_says_whether_a_target_is_met(tmp_path: Path, target: float, verdict: str) -> None:
     path = tmp_path / "2026-11-15-log.json"
     write_run(sample_run(target=target), path)

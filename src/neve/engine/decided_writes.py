@@ -1,0 +1,219 @@
+"""Writes that depend on what is there: decided on and logged while no other write comes between.
+
+put_if_absent      read the row of the key ──► none: log the row
+compare_and_put    read the row of the key ──► as expected: log the row
+partial upsert     read the rows of the keys ──► merge ──► log what was given
+
+The order is that of the writer of this table: another committer's Version counts once it is shown.
+A file of the view that another committer's clean-up deleted meanwhile ends the decision before
+anything was logged; it is made again on the newest Version.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from neve.engine.live_writer import LiveWriter
+from neve.engine.partial_rows import (
+    MERGED_ROWS_MAX,
+    given_columns,
+    given_rows,
+    merged,
+    narrowed_batches,
+    narrowed_codec,
+    newest_rows,
+    required_columns,
+    widened,
+)
+from neve.engine.table_engine import TableEngine
+from neve.engine.write_path import ATOMIC_BYTES_MAX, PreparedWrite, WritePath
+from neve.errors import InvalidArgument, SchemaMismatch
+from neve.memtable.given_columns import GivenColumns
+from neve.memtable.memtable import Memtable
+from neve.model.key_column import KeyArray
+from neve.model.schema import Column
+from neve.model.shown_value import shown
+from neve.model.write_batch import PartialRows, WriteBatch
+from neve.read.table_view import Places, Row
+from neve.sstable.key_arrays import key_at
+from neve.wal.batch_codec import encode_changes
+
+
+@dataclass(frozen=True, slots=True)
+class _MergedBatch:
+    """Rows of a partial write, as the memtable takes them and as the log does."""
+
+    keys: KeyArray
+    rows: pa.RecordBatch
+    given: list[GivenColumns | None]
+    logged: PartialRows
+
+
+class DecidedWrites:
+    """Conditional and partial writes of one table; safe for many threads."""
+
+    def __init__(self, engine: TableEngine) -> None:
+        self._engine = engine
+        self._writer: LiveWriter = engine.writer
+
+    def put_if_absent(self, row: Mapping[str, object]) -> int | None:
+        """Write a row whose key has none; gives its sequence number, None when there is one."""
+        return self._put_decided(row, lambda found, _path: found is None)
+
+    def compare_and_put(
+        self, row: Mapping[str, object], expected: Mapping[str, object] | None
+    ) -> int | None:
+        """Write a row if that of its key is as expected; gives its sequence number, or None."""
+
+        def is_expected(found: Row | None, path: WritePath) -> bool:
+            if expected is None or found is None:
+                return found is expected
+            return _is_same(found, expected, path)
+
+        if expected is not None:
+            path = self._writer.path
+            if path.put(expected)[1] != path.put(row)[1]:
+                raise InvalidArgument(
+                    "the expected row has another key than the row",
+                    hint="Give the row of the same key as it was read, or None for no row",
+                )
+        return self._put_decided(row, is_expected)
+
+    def _put_decided(self, row: Mapping[str, object], decision: "_Decision") -> int | None:
+        writer, current = self._writer, self._engine.current
+        writer.path.put(row)  # what is wrong with the row is said whatever the table holds
+
+        def decide() -> PreparedWrite | None:
+            # Taken here: a change of schema comes before this or after it.
+            path = writer.path
+            changes, key, value = path.put(row)
+            if not decision(current.view.get(key), path):
+                return None
+            return PreparedWrite(
+                changes, lambda memtable, sequence: memtable.put(sequence, key, value)
+            )
+
+        return self._engine.once_more(lambda: writer.write_decided(decide))
+
+    # Partial writes
+
+    def upsert(self, rows: object, columns: object) -> int:
+        """Write some columns of many rows; gives the last sequence number."""
+        sequence = self._engine.current.sequence
+        for batch in _bounded(rows, _Narrowing(self._writer.path, columns)):
+            written = self._engine.once_more(partial(self._write, batch, columns))
+            sequence = sequence if written is None else written
+        return sequence
+
+    def _write(self, batch: pa.RecordBatch, columns: object) -> int | None:
+        """Write one batch, all or nothing."""
+        narrowed = _Narrowing(self._writer.path, columns)
+
+        def decide() -> PreparedWrite | None:
+            path = self._writer.path
+            way, given = narrowed, batch
+            if way.path.context is not path.context:
+                # The schema was changed since the rows were checked.
+                way = _Narrowing(path, columns)
+                given = pa.Table.from_batches(way.batches(batch)).combine_chunks().to_batches()[0]
+            return self._prepared(given, way)
+
+        return self._writer.write_decided(decide)
+
+    def _prepared(self, batch: pa.RecordBatch, way: "_Narrowing") -> PreparedWrite:
+        rows, keys = newest_rows(batch, way.path.encode_keys(batch))
+        pieces = [
+            self._merged(rows.slice(at, MERGED_ROWS_MAX), keys.slice(at, MERGED_ROWS_MAX), way)
+            for at in range(0, rows.num_rows, MERGED_ROWS_MAX)
+        ]
+        changes = encode_changes(
+            WriteBatch(tuple(each.logged for each in pieces), way.path.context.schema.schema_id)
+        )
+
+        def apply_to(memtable: Memtable, sequence: int) -> None:
+            for each in pieces:
+                memtable.upsert_batch(sequence, each.keys, each.rows, given=each.given)
+                sequence += each.rows.num_rows
+
+        return PreparedWrite(changes, apply_to)
+
+    def _merged(self, batch: pa.RecordBatch, keys: KeyArray, way: "_Narrowing") -> _MergedBatch:
+        view, schema = self._engine.current.view, way.path.context.schema
+        base, places = view.get_many(keys, self._engine.current.sequence)
+        required = required_columns(schema, way.field_ids)
+        if required and len(places) < batch.num_rows:
+            raise _without_required(required[0], way.path, keys, places)
+        rows = merged(widened(batch, schema), base, places, given=way.field_ids, schema=schema)
+        way.path.check_partition(rows)
+        return _MergedBatch(
+            keys,
+            rows,
+            given_rows(view.memtables[0], keys, places, way.field_ids),
+            PartialRows(
+                rows.select([*batch.schema.names, *(column.name for column in required)]),
+                tuple(sorted(way.field_ids)),
+            ),
+        )
+
+
+class _Decision(Protocol):
+    """Tells from the row of a key, None without one, whether to write."""
+
+    def __call__(self, found: Row | None, path: WritePath, /) -> bool: ...
+
+
+class _Narrowing:
+    """How rows are checked of which only some columns are written, under one schema."""
+
+    def __init__(self, path: WritePath, columns: object) -> None:
+        schema = path.context.schema
+        given = given_columns(columns, schema)
+        self.path = path
+        self.field_ids = frozenset(column.field_id for column in given)
+        self._codec = narrowed_codec(schema, given)
+
+    def batches(self, rows: object) -> Iterator[pa.RecordBatch]:
+        """Give the key and the named columns of rows."""
+        return narrowed_batches(rows, self._codec, self.path.context.schema)
+
+
+def _bounded(rows: object, way: _Narrowing) -> Iterator[pa.RecordBatch]:
+    """Give rows as batches of a bounded size, each of which is one write."""
+    batches: Iterable[pa.RecordBatch] = (each for each in way.batches(rows) if each.num_rows)
+    if not isinstance(rows, pa.RecordBatchReader):
+        # All are checked before the first is written, and those that fit are written as one.
+        checked = list(batches)
+        batches = pa.Table.from_batches(checked).combine_chunks().to_batches() if checked else []
+    for batch in batches:
+        count = max(1, -(-batch.nbytes // ATOMIC_BYTES_MAX))
+        size = -(-batch.num_rows // count)
+        for at in range(0, batch.num_rows, size):
+            yield batch.slice(at, size)
+
+
+def _is_same(found: Row, expected: Mapping[str, object], path: WritePath) -> bool:
+    """Tell whether two rows have the same values, however they were written down."""
+    codec = path.context.codec
+    stored, wanted = codec.encode(found), codec.encode(expected)
+    # Bytes know NaN as itself; values know that 0.0 and -0.0 are equal.
+    return stored == wanted or codec.decode(stored) == codec.decode(wanted)
+
+
+def _without_required(
+    column: Column, path: WritePath, keys: KeyArray, places: Places
+) -> SchemaMismatch:
+    has_row = np.zeros(len(keys), np.bool_)
+    has_row[places] = True
+    first = int(np.flatnonzero(~has_row)[0])
+    values = path.context.encoder.decode(key_at(keys, first))
+    key = values[0] if len(values) == 1 else values
+    return SchemaMismatch(
+        f"key {shown(key)} has no row yet, and column {shown(column.name)} is neither given nor "
+        "has it a default",
+        column=column.name,
+        hint="Give the column too, or write the whole row",
+    )

@@ -1,0 +1,230 @@
+"""Rows of which only some columns are written, merged with the rows they change.
+
+    given     key  b          widened    key  b  c        c: write default, or NULL
+              k1   2                     k1   2  NULL
+              k2   3                     k2   3  NULL
+
+    base      key  b  c       merged     key  b  c
+              k1   1  x                  k1   2  x        c is the base's
+                                         k2   3  NULL     no row yet
+
+1. The key and the columns that are written are taken out of the rows and checked, as in any write.
+2. They are widened to whole rows: what a row is when its key has none yet.
+3. Where the key has a row, the columns that were not given are the base's.
+
+The log holds what was given, and of the other columns those that are never NULL and have no
+default: should another committer delete the row before the flush, they are all there is.
+
+A merge is made when a row is written, for readers, and again at the flush, on the Version that is
+committed to: what others wrote to the other columns meanwhile stays.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from neve.engine.row_input import arrow_batches, batches_of
+from neve.errors import InvalidArgument, SchemaMismatch
+from neve.memtable.given_columns import GivenColumns
+from neve.memtable.key_order import key_objects
+from neve.memtable.memtable import Memtable
+from neve.model.array_fit import nulls
+from neve.model.key_column import KeyArray
+from neve.model.row_codec import RowCodec
+from neve.model.schema import (
+    Column,
+    TableSchema,
+    constant_array,
+    normalize_batch,
+    similar_name_hint,
+)
+from neve.model.schema_view import ArrowArray
+from neve.model.shown_value import shown
+from neve.read.table_view import Places
+
+ArrowColumn: TypeAlias = "pa.ChunkedArray[Any]"
+
+MERGED_ROWS_MAX: Final = 16_384
+"""Rows merged at a time: even large ones stay far from what one Arrow array can hold."""
+
+
+def given_columns(columns: object, schema: TableSchema) -> tuple[Column, ...]:
+    """Check the columns that a partial write names; gives those outside of the key."""
+    if isinstance(columns, str) or not isinstance(columns, Iterable):
+        raise InvalidArgument(
+            f"columns are given as {type(columns).__name__}", hint="Pass a list of names"
+        )
+    found: list[Column] = []
+    for name in columns:
+        if not isinstance(name, str):
+            raise InvalidArgument(
+                f"a column is given as {type(name).__name__}", hint="Pass a list of names"
+            )
+        column = schema.column(name)
+        if column not in schema.key_columns and column not in found:
+            found.append(column)
+    if not found:
+        raise InvalidArgument(
+            "a partial write names no column besides the key",
+            hint="Name the columns to write, or leave `columns` out to write whole rows",
+        )
+    return tuple(found)
+
+
+def narrowed_codec(schema: TableSchema, given: Sequence[Column]) -> RowCodec:
+    """Give the codec of rows that have only the key and the given columns."""
+    wanted = {*schema.primary_key, *(column.field_id for column in given)}
+    return RowCodec(
+        TableSchema(
+            columns=tuple(each for each in schema.columns if each.field_id in wanted),
+            primary_key=schema.primary_key,
+            schema_id=schema.schema_id,
+            last_field_id=schema.last_field_id,
+        )
+    )
+
+
+def narrowed_batches(
+    rows: object, codec: RowCodec, schema: TableSchema
+) -> Iterator[pa.RecordBatch]:
+    """Give the key and the columns of the codec out of rows; other columns are passed over.
+
+    Raises SchemaMismatch for a column that is missing from the rows, or not in the table at all.
+    """
+    names = codec.schema.arrow_schema.names
+    batches = arrow_batches(rows)
+    if batches is not None:
+        for batch in batches:
+            _check_names(batch.schema.names, names, schema)
+            yield normalize_batch(batch.select(names), codec.schema)
+        return
+    given = [rows] if isinstance(rows, Mapping) else rows
+    if isinstance(given, Iterable) and not isinstance(given, str | bytes):
+        given = [_narrowed(row, names, schema) for row in given]
+    yield from batches_of(given, codec)
+
+
+def _narrowed(row: object, names: Sequence[str], schema: TableSchema) -> object:
+    if not isinstance(row, Mapping):
+        return row  # what it should be is said where rows are encoded
+    _check_names(list(row), names, schema)
+    return {name: row[name] for name in names}
+
+
+def _check_names(found: Sequence[str], wanted: Sequence[str], schema: TableSchema) -> None:
+    for name in wanted:
+        if name not in found:
+            raise SchemaMismatch(
+                f"column {shown(name)} is missing from the rows",
+                column=name,
+                hint="Give the key and every column that `columns` names",
+            )
+    for name in found:
+        if name not in schema:
+            raise SchemaMismatch(
+                f"column {shown(name)} of the rows is not in the table",
+                column=name,
+                hint=similar_name_hint(str(name), schema.arrow_schema.names),
+            )
+
+
+def newest_rows(batch: pa.RecordBatch, keys: KeyArray) -> tuple[pa.RecordBatch, KeyArray]:
+    """Give each key once, with the last of its rows: all give the same columns."""
+    codes = keys.dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    last = np.empty(int(codes.max(initial=-1)) + 1, np.int64)
+    # Of several values for one place the last one stays.
+    last[codes] = np.arange(len(codes))
+    if len(last) == len(codes):
+        return batch, keys
+    places = np.sort(last)
+    return batch.take(places), keys.take(places)
+
+
+def widened(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
+    """Give whole rows: what the batch lacks is its write default, or NULL.
+
+    A column that can be neither is NULL all the same, see `required_columns`.
+    """
+    present = set(batch.schema.names)
+    arrays = [
+        batch.column(column.name)
+        if column.name in present
+        else constant_array(column, column.write_default, length=batch.num_rows)
+        for column in schema.columns
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema.arrow_schema)
+
+
+def required_columns(schema: TableSchema, given: Iterable[int]) -> list[Column]:
+    """Give the columns, neither given nor of the key, that a row cannot go without."""
+    known = {*schema.primary_key, *given}
+    return [
+        column
+        for column in schema.columns
+        if column.field_id not in known and not column.nullable and column.write_default is None
+    ]
+
+
+def merged(
+    rows: pa.RecordBatch,
+    base: pa.Table,
+    places: Places,
+    *,
+    given: Iterable[int],
+    schema: TableSchema,
+) -> pa.RecordBatch:
+    """Give whole rows, with the base's values in the columns that were not given.
+
+    Both have the schema; `places` says for each row of the base which row it belongs to.
+    """
+    if not base.num_rows:
+        return rows
+    kept = {*schema.primary_key, *given}
+    chosen = np.arange(base.num_rows, base.num_rows + rows.num_rows, dtype=np.int64)
+    chosen[places] = np.arange(base.num_rows)
+    arrays = [
+        rows.column(column.name)
+        if column.field_id in kept
+        else _taken(base.column(column.name), rows.column(column.name), chosen)
+        for column in schema.columns
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema.arrow_schema)
+
+
+def without_base(
+    rows: pa.RecordBatch, *, given: Iterable[int], schema: TableSchema
+) -> pa.RecordBatch:
+    """Give merged rows as they are when their base is gone: only what was given stays.
+
+    So does what cannot be NULL and has no default.
+    """
+    kept = {*schema.primary_key, *given}
+    kept.update(column.field_id for column in required_columns(schema, kept))
+    names = [column.name for column in schema.columns if column.field_id in kept]
+    return widened(rows.select(names), schema)
+
+
+def given_rows(
+    memtable: Memtable, keys: KeyArray, places: Places, field_ids: frozenset[int]
+) -> list[GivenColumns | None]:
+    """Give what is given of each row once a partial write of some columns is in the memtable.
+
+    `places` are those of the keys that have a row.
+    """
+    has_row = np.zeros(len(keys), np.bool_)
+    has_row[places] = True
+    more = [GivenColumns(field_ids, had_base) for had_base in (False, True)]
+    if memtable.is_empty:
+        return [more[each] for each in has_row.tolist()]
+    # A loop over the rows of a write: each is one look into a dict.
+    return [
+        memtable.given_with(key, more[each])
+        for key, each in zip(key_objects(keys), has_row.tolist(), strict=True)
+    ]
+
+
+def _taken(base: ArrowColumn, own: ArrowArray, chosen: Places) -> ArrowArray:
+    together: ArrowArray = pa.concat_arrays([nulls(0, own.type), *base.chunks, own])
+    return together.take(chosen)

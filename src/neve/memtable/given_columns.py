@@ -1,0 +1,26 @@
+"""GivenColumns: what a partial write gave of a row; the memtable holds the row merged.
+
+    write               row in the memtable            given
+    a = 1 of key k      base row of k, a = 1           a
+    b = 2 of key k      base row of k, a = 1, b = 2    a, b
+    whole row k         that row                       everything: no GivenColumns
+
+The base is whatever lies below the memtable: it may still change until the flush, and then only
+what was given stays.
+"""
+
+from typing import NamedTuple
+
+
+class GivenColumns(NamedTuple):
+    """Columns of one row that were written since it came into the memtable; the key is not listed.
+
+    `had_base` tells whether there was a row of the key below the memtable when it was merged.
+    """
+
+    field_ids: frozenset[int]
+    had_base: bool
+
+    def with_more(self, field_ids: frozenset[int]) -> "GivenColumns":
+        """Give what is given when these are written too."""
+        return GivenColumns(self.field_ids | field_ids, self.had_base)

@@ -32,7 +32,7 @@ from benchmarks.peers.table_rows import (
     write_rows,
 )
 
-KEY_COUNT: Final = 20_000
+KEY_COUNT: Final = 100_000
 SMALL_SHARE: Final = 10
 """Slow stores hold one row in this many."""
 ROW_BYTES: Final = 8 + 20 + 8 + 4 + 100

@@ -190,18 +190,17 @@ class TableCalls:
 
     # Reading
 
-    def get(self, directory: str, kind: str, sample: str, count: int) -> Reply:
-        """Read rows by key, one call each, from a store that was asked all of it before."""
+    def get(self, directory: str, kind: str, sample: str, start: int, count: int) -> Reply:
+        """Read rows by key, one call each, from a store that was asked for others before."""
         store, is_first = self._store(directory, kind, "get")
-        keys = _keys(sample, count)
         if is_first:
-            for key in keys:
+            for key in _keys(sample, 0, count):
                 store.get(key)
-        return _timed_gets(store, keys)
+        return _timed_gets(store, _keys(sample, start, count))
 
     def get_first(self, directory: str, kind: str, sample: str, count: int) -> Reply:
         """Open a table whose files are not in memory, and read rows by key."""
-        keys = _keys(sample, count)
+        keys = _keys(sample, 0, count)
         _forget_files(Path(directory))
         began_at = time.perf_counter()
         store = self._kinds[kind](Path(directory))
@@ -268,8 +267,8 @@ def _batches(rows: pa.Table, batch_rows: int) -> list[pa.Table]:
     return [rows.slice(start, batch_rows) for start in range(0, rows.num_rows, batch_rows)]
 
 
-def _keys(sample: str, count: int) -> list[int]:
-    found = read_rows(Path(sample, KEYS)).column("id").slice(0, count)
+def _keys(sample: str, start: int, count: int) -> list[int]:
+    found = read_rows(Path(sample, KEYS)).column("id").slice(start, count)
     return cast("list[int]", found.to_pylist())
 
 

@@ -47,6 +47,10 @@ class RocksStore(KeyValueStore):
     def get(self, key: int) -> object:
         return decode_value(cast("bytes", self._database.get(encode_key(key))))
 
+    def load(self, rows: pa.Table, batch_rows: int) -> None:
+        # In no order, as neve is loaded: both have files that overlap then.
+        self.update(rows, batch_rows)
+
     def upsert(self, rows: pa.Table) -> None:
         batch = WriteBatch(raw_mode=True)
         put = batch.put

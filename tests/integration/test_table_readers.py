@@ -1,10 +1,11 @@
-"""Readers beside a live writer: read-only handles, snapshots, time travel; nothing is taken away."""
+"""Readers beside a live writer: read-only handles, snapshots, time travel, changed schemas."""
 
 import os
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -13,6 +14,7 @@ import pytest
 
 import neve
 from neve.errors import Closed, InvalidArgument, NotFound
+from neve.model.schema import Column
 from tests.conftest import Record
 from tests.gates import Gate
 
@@ -37,6 +39,15 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
 
 def fill(table: neve.Table, count: int, v: int) -> None:
     table.upsert([{"id": number, "v": v, "text": "t" * 50} for number in range(count)])
+
+
+def widen(table: neve.Table, kind: pa.DataType) -> None:
+    """Add a column `more` at the end."""
+    schema = table.schema
+    column = Column(field_id=schema.last_field_id + 1, name="more", type=kind, nullable=True)
+    table.update_schema(
+        replace(schema, columns=(*schema.columns, column), last_field_id=schema.last_field_id + 1)
+    )
 
 
 def listing(place: Path) -> dict[str, tuple[int, int]]:
@@ -301,8 +312,7 @@ def test_an_old_version_is_read_until_it_expires(pair: Pair) -> None:
 def test_a_new_column_reaches_rows_that_are_not_flushed(pair: Pair) -> None:
     writer, reader = pair
     fill(writer, 3, 1)
-    wider = {**COLUMNS, "more": pa.string()}
-    writer.update_schema(pa.schema(wider))
+    widen(writer, pa.string())
     writer.refresh()
 
     writer.put({"id": 1, "v": 9, "text": "x", "more": "new"})
@@ -333,7 +343,7 @@ def test_rows_logged_under_an_older_schema_are_replayed_under_the_new_one(tmp_pa
         table = lake.create_table("a.b", pa.schema(COLUMNS), ["id"], options=BY_HAND)
         table.put({"id": 1, "v": 1, "text": "row"})
         table.upsert([{"id": 2, "v": 2, "text": "batch"}])
-        table.update_schema(pa.schema({**COLUMNS, "more": pa.int64()}))
+        widen(table, pa.int64())
         table.close()
 
         with lake.table("a.b", options=BY_HAND) as again:

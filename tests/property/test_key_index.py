@@ -65,6 +65,7 @@ def test_present_keys_are_found_and_absent_ones_are_not(
         assert [*index.candidates(words.word(key))] == wanted
         if words.is_exact:
             assert index.find_one(words.word(key)) == (wanted or [-1])[0]
+            assert index.exact_finder()(key, words.word(key)) == (wanted or [-1])[0]
 
 
 @given(key_sets(exact=True), st.binary(max_size=10))

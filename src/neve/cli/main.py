@@ -41,6 +41,9 @@ _COMMANDS: Final = {
         "neve.cli.import_command", "import_rows", "Write the rows of a file: CSV, JSON, Parquet"
     ),
     "history": LazyCommand("neve.cli.catalog_commands", "history", "Show the versions of a table"),
+    "changes": LazyCommand(
+        "neve.cli.changes_command", "changes", "Show what happened to rows, version by version"
+    ),
     "tag": LazyCommand("neve.cli.history_commands", "tag", "Name a version, so that it is kept"),
     "rollback": LazyCommand(
         "neve.cli.history_commands", "rollback", "Make an old version the current one again"

@@ -59,6 +59,29 @@ def form_of(path: str) -> RowForm:
     return form
 
 
+def asked_form(output: str | None, file: str | None, *, as_json: bool) -> RowForm:
+    """Tell the form by the options `--output` and `--json` and a file; raises InvalidArgument."""
+    if as_json:
+        if output not in {None, RowForm.JSON}:
+            raise InvalidArgument(
+                f"both --json and --output {output} are given", hint="Give one of them"
+            )
+        return RowForm.JSON
+    is_file = file is not None and file != STANDARD_OUTPUT
+    if output is None:
+        return form_of(file) if file is not None and is_file else RowForm.TABLE
+    if is_file and output == RowForm.TABLE:
+        raise InvalidArgument(
+            "a table is drawn for people, not for files",
+            hint="Say --output json, jsonl, csv or parquet",
+        )
+    if not is_file and output == RowForm.PARQUET:
+        raise InvalidArgument(
+            "Parquet is no text to print", hint="Name a file: --output parquet rows.parquet"
+        )
+    return RowForm(output)
+
+
 def write_rows(
     form: RowForm,
     schema: pa.Schema,

@@ -11,7 +11,7 @@ from neve.cli.key_words import bound_of
 from neve.cli.lake_options import on_a_lake, open_lake
 from neve.cli.number_type import WholeNumber
 from neve.cli.output import Page, write_json
-from neve.cli.row_output import STANDARD_OUTPUT, RowForm, form_of, write_rows
+from neve.cli.row_output import STANDARD_OUTPUT, RowForm, asked_form, write_rows
 from neve.cli.row_table import RowTable
 from neve.cli.shown_text import Json, counted, shown_text
 from neve.cli.version_options import Rows, at_a_version, rows_at
@@ -85,7 +85,7 @@ def scan(
     """
     if explain and count:
         raise InvalidArgument("both --explain and --count are given", hint="Ask for one at a time")
-    form = None if explain or count else _form(output, file, as_json=as_json)
+    form = None if explain or count else asked_form(output, file, as_json=as_json)
     with (
         open_lake(lake, storage_options) as catalog,
         rows_at(catalog, name, version=version, tag=tag, timestamp=timestamp) as rows,
@@ -107,28 +107,6 @@ def scan(
         else:
             assert form is not None, "rows are given in some form"
             _give(name, rows, asked, form, STANDARD_OUTPUT if file is None else file)
-
-
-def _form(output: str | None, file: str | None, *, as_json: bool) -> RowForm:
-    if as_json:
-        if output not in {None, RowForm.JSON}:
-            raise InvalidArgument(
-                f"both --json and --output {output} are given", hint="Give one of them"
-            )
-        return RowForm.JSON
-    is_file = file is not None and file != STANDARD_OUTPUT
-    if output is None:
-        return form_of(file) if file is not None and is_file else RowForm.TABLE
-    if is_file and output == RowForm.TABLE:
-        raise InvalidArgument(
-            "a table is drawn for people, not for files",
-            hint="Say --output json, jsonl, csv or parquet",
-        )
-    if not is_file and output == RowForm.PARQUET:
-        raise InvalidArgument(
-            "Parquet is no text to print", hint="Name a file: --output parquet rows.parquet"
-        )
-    return RowForm(output)
 
 
 def _names(columns: Sequence[str], schema: TableSchema) -> list[str] | None:

@@ -91,6 +91,17 @@ class LeaseBook:
                     ended.append(self._entries.pop(version).lease)
         _release(ended)
 
+    def let_go_of_unread(self, *, before: int) -> None:
+        """End the leases of older Versions that are only kept for the next reader."""
+        with self._lock:
+            unread = [
+                number
+                for number, entry in self._entries.items()
+                if number < before and not entry.pins
+            ]
+            ended = [self._entries.pop(number).lease for number in unread]
+        _release(ended)
+
     def hold_history(self, first: int, last: int) -> HeldLease | None:
         """Begin to read a stretch of history; the caller then looks whether it is retained.
 

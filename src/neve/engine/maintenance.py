@@ -71,6 +71,7 @@ class Maintenance:
         with both, what either of them keeps stays.
         """
         _ = self._engine.writer
+        self._engine.leases.let_go_of_unread(before=self._engine.current.view.version)
         if keep_last is not None and keep_last < 1:
             raise InvalidArgument(f"keep_last={keep_last}", hint="the current version is kept: 1")
         if keep_last is not None and older_than_ms is None:
@@ -84,6 +85,7 @@ class Maintenance:
         writer = self._engine.writer
         if dry_run:
             return self.upkeep.preview()
+        self._engine.leases.let_go_of_unread(before=self._engine.current.view.version)
         collected = self.upkeep.collect()
         writer.drop_spare_logs()
         with writer.alone():

@@ -29,7 +29,7 @@ from neve.engine.table_options import TableOptions
 from neve.engine.table_parts import Definitions, TableParts, append_files_of
 from neve.engine.upkeep import Upkeep
 from neve.engine.write_path import PreparedWrite
-from neve.errors import Closed, InvalidArgument, NotFound
+from neve.errors import Closed, Corruption, InvalidArgument, NeveError, NotFound, Unavailable
 from neve.manifest.version_reader import TableSnapshot
 from neve.memtable.memtable import Memtable
 from neve.model.key_column import KeyArray
@@ -45,6 +45,7 @@ from neve.wal.write_ahead_log import WriteAheadLog
 Answer = TypeVar("Answer")
 
 _REOPEN_TRIES: Final = 5
+_TAIL_TRIES: Final = 20
 
 
 class TableEngine:
@@ -185,8 +186,8 @@ class TableEngine:
     ) -> Scan:
         """Read many rows as of now; files are pinned while the scan runs."""
         self.check_open()
-        with self._held_memory() as (view, sequence):
-            # It takes what is in memory when it is made.
+        with self.pinned_view() as (view, sequence):
+            # It takes what is in memory when it is made; the lease is kept for when it runs.
             return Scan(
                 view,
                 sequence=sequence,
@@ -371,7 +372,8 @@ class TableEngine:
 
     def _read_state(self, before: TableView | None = None) -> tuple[TableView, int, ReplayReport]:
         """Read head and log without a lock; the writer may flush and delete logs meanwhile."""
-        for attempt in range(_REOPEN_TRIES):
+        problem: NeveError | None = None
+        for _ in range(_TAIL_TRIES):
             snapshot = self.parts.versions.snapshot_latest()
             if snapshot.head.dropped:
                 raise NotFound("the table was dropped", path=self.parts.paths.manifest)
@@ -380,16 +382,23 @@ class TableEngine:
             files = FileSet(snapshot.version, self.files, before=known)
             try:
                 recovered = self._recover(snapshot, context, files)
-            except NotFound:
-                if attempt == _REOPEN_TRIES - 1:
+            except (NotFound, Corruption) as error:
+                # A log that was deleted, or written to between two reads of it, may look damaged
+                # once; what is damaged looks the same again.
+                if str(error) == str(problem):
                     raise
+                problem = error
                 continue
             view = TableView((recovered.memtable,), files, context)
             # A flush in between would have taken rows out of the log that the Version lacks.
             latest = self.parts.versions.head()
             if latest.flushed_sequence == snapshot.head.flushed_sequence:
                 return view, recovered.next_sequence - 1, recovered.report
-        return view, recovered.next_sequence - 1, recovered.report
+        raise problem or Unavailable(
+            "the writer flushed as fast as its log was read",
+            path=self.parts.paths.wal,
+            hint="try again, or have the writer flush less often: raise its memtable_bytes",
+        )
 
     @contextmanager
     def _held_memory(self) -> Iterator[tuple[TableView, int]]:

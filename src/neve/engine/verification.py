@@ -1,7 +1,7 @@
 """Verification: reads everything a table consists of, and says what is wrong with it.
 
 1. every file of the current Version: size, checksums, order of keys, counts, bounds
-2. every vector: its checksum, its cardinality, positions inside of the file
+2. every vector: its checksum, its cardinality, positions inside of the file, its Puffin footer
 3. one live row per key, over all files
 4. every file of the other retained Versions is there, with its size
 
@@ -16,8 +16,10 @@ import numpy as np
 from neve.engine.open_files import OpenFiles
 from neve.engine.table_parts import TableParts
 from neve.errors import Corruption, NeveError, NotFound
-from neve.model.data_file import DataFile
+from neve.model.data_file import DataFile, VectorRef
 from neve.model.version import Version
+from neve.sstable.deletion_vector import read_vector
+from neve.sstable.puffin import read_puffin_footer
 from neve.storage.table_paths import join_path
 
 ProgressOf = Callable[[int, int], None]
@@ -63,7 +65,7 @@ def verify_table(
         try:
             files.reader(file).verify()
             if file.vector is not None:
-                files.vectors.positions(file)
+                _verify_vector(parts, file, file.vector)
         except (Corruption, NotFound) as problem:
             problems.append(problem)
         done += file.file_bytes
@@ -88,6 +90,21 @@ def verify_table(
         version_count=retained,
         problems=tuple(problems),
     )
+
+
+def _verify_vector(parts: TableParts, file: DataFile, ref: VectorRef) -> None:
+    """Read a vector as it is stored, not as it is remembered, and the footer that others read."""
+    read_vector(parts.objects, parts.paths, ref, row_count=file.row_count)
+    path = join_path(parts.paths.root, ref.path)
+    footer = read_puffin_footer(
+        lambda offset, length: parts.objects.get_range(path, offset, length),
+        parts.objects.size(path),
+        path=path,
+    )
+    if (ref.offset, ref.length) not in {(blob.offset, blob.length) for blob in footer.blobs}:
+        raise Corruption(
+            "the Puffin footer does not have this vector", path=path, offset=ref.offset
+        )
 
 
 def _second_rows(files: OpenFiles, version: Version) -> list[NeveError]:

@@ -22,7 +22,7 @@ One writer at a time, any number of readers, no lock between them:
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Final
 
@@ -66,6 +66,7 @@ class Memtable:
         "_width",
         "byte_count",
         "is_frozen",
+        "row_readers",
     )
 
     def __init__(
@@ -83,6 +84,8 @@ class Memtable:
         self._journal: Final = BatchJournal(encoder.width)
         self._accepted = first_sequence - 1
         self._view: MemtableView | None = None
+        # filled by readers, each by one step: what reads single rows of a batch, by its identity
+        self.row_readers: Final[dict[int, Callable[[int], dict[str, object]]]] = {}
         # used by the writer only: a key for each change that another one hides
         self._overwritten: list[bytes] = []
         # guarded by _pin_lock for change, read without

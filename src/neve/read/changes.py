@@ -23,6 +23,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from neve.errors import SchemaMismatch
 from neve.model.arrow_types import ArrowField
@@ -146,13 +147,34 @@ class _Window:
     def _differ(self, order: Positions, paired: Flags, codec: RowCodec) -> Flags:
         """Tell which places in the order are no half of a pair of equal rows."""
         places = np.flatnonzero(paired).reshape(-1, 2)
-        before = _encoded(self._taken.take(order[places[:, 0]]), codec)
-        after = _encoded(self._brought.take(order[places[:, 1]] - self._taken.num_rows), codec)
-        # Bytes say it of every type, nested ones and NaN too.
-        is_same = np.fromiter(map(bytes.__eq__, before, after), np.bool_, len(before))
+        before = self._taken.take(order[places[:, 0]])
+        after = self._brought.take(order[places[:, 1]] - self._taken.num_rows)
         kept = np.ones(len(order), np.bool_)
-        kept[places[is_same]] = False
+        kept[places[_equal_rows(before, after, codec)]] = False
         return kept
+
+
+def _equal_rows(before: pa.Table, after: pa.Table, codec: RowCodec) -> Flags:
+    """Tell row by row whether two tables of one schema have the same values."""
+    is_same = np.ones(before.num_rows, np.bool_)
+    is_plain = True
+    for left, right in zip(before.columns, after.columns, strict=True):
+        if pa.types.is_nested(left.type) or isinstance(left.type, pa.BaseExtensionType):
+            is_plain = False
+            continue
+        equal = pc.fill_null(pc.equal(left, right), fill_value=False)
+        both_null = pc.and_(pc.is_null(left), pc.is_null(right))
+        is_same &= pc.or_(equal, both_null).to_numpy()
+    # Bytes say it of every type, nested ones and NaN too.
+    unsure = np.flatnonzero(~is_same) if is_plain else np.arange(before.num_rows)
+    if len(unsure):
+        encoded = map(
+            bytes.__eq__,
+            _encoded(before.take(unsure), codec),
+            _encoded(after.take(unsure), codec),
+        )
+        is_same[unsure] = np.fromiter(encoded, np.bool_, len(unsure))
+    return is_same
 
 
 def _windows(taken: _Side, brought: _Side) -> Iterator[_Window]:

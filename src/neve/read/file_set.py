@@ -57,16 +57,14 @@ class FileProbe:
     @property
     def reader(self) -> DataFileReader:
         """The open file."""
-        if self._reader is None:
-            self._open()
-        assert self._reader is not None
-        return self._reader
+        reader = self._reader
+        return self._open() if reader is None else reader
 
     def find_row(self, key: bytes, word: int) -> dict[str, object] | None:
         """Give the file's live row of a key, as a row of the file's own schema; None without."""
         find = self._find
         if find is None:
-            find = self._open()
+            find = self._open_finder()
         position = find(key, word)
         if position < 0:
             return None
@@ -77,14 +75,18 @@ class FileProbe:
         assert row is not None
         return row(position)
 
-    def _open(self) -> Callable[[bytes, int], int]:
+    def _open(self) -> DataFileReader:
         reader = self._access.reader(self.file)
         self._marked = self._access.marked(self.file)
         self._row = reader.row
-        self._reader = reader
         # Last: whoever sees it sees the others.
-        self._find = reader.find_word
-        return self._find
+        self._reader = reader
+        return reader
+
+    def _open_finder(self) -> Callable[[bytes, int], int]:
+        find = self.reader.finder()
+        self._find = find
+        return find
 
 
 class _Run:

@@ -8,6 +8,7 @@ counts, also when it says that the row was deleted.
 """
 
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,7 @@ from neve.memtable.memtable import Memtable
 from neve.model.key_column import KeyArray
 from neve.read.file_set import FileSet
 from neve.read.read_context import ReadContext
+from neve.sstable.row_cells import RowCells
 
 Row = dict[str, object]
 Places = npt.NDArray[np.int64]
@@ -77,17 +79,28 @@ class TableView:
         values: list[bytes] = []
         valued: list[int] = []
         unknown: list[int] = []
+        in_batches: dict[int, tuple[pa.RecordBatch, list[int], list[int]]] = {}
         # A loop over the keys asked for: each is one look into a dict.
-        for place in search.places.tolist():
-            found = memtable.get_at(search.keys[place].as_py(), sequence)
+        keys = cast("list[bytes]", search.keys.take(search.places).to_pylist())
+        for place, key in zip(search.places.tolist(), keys, strict=True):
+            found = memtable.get_at(key, sequence)
             if found is None:
                 unknown.append(place)
+            elif isinstance(found, BatchRow):
+                _, rows, places = in_batches.setdefault(id(found.batch), (found.batch, [], []))
+                rows.append(found.row)
+                places.append(place)
             elif found is not DELETED:
-                values.append(_encoded(memtable, found))
+                assert isinstance(found, bytes)
+                values.append(found)
                 valued.append(place)
         if values:
             batch = self.context.codec.decode_many(values)
             search.add(pa.Table.from_batches([batch]).select(search.names), np.array(valued))
+        mapping = self.context.mapping_from(memtable.schema.schema_id)
+        for batch, rows, places in in_batches.values():
+            taken = mapping.batch(batch.take(np.array(rows)), search.names)
+            search.add(pa.Table.from_batches([taken]), np.array(places))
         search.places = np.array(unknown, dtype=np.int64)
 
     def _search_files(self, search: "_Search") -> None:
@@ -108,7 +121,19 @@ class TableView:
                 search.add(mapping.table(rows, search.names), places[hits])
 
     def _row_in_memory(self, memtable: Memtable, found: Found) -> Row:
-        return self._decode(_encoded(memtable, found))
+        if not isinstance(found, BatchRow):
+            assert isinstance(found, bytes)
+            return self._decode(found)
+        batch = found.batch
+        read_row = memtable.row_readers.get(id(batch))
+        if read_row is None:
+            # Kept by the memtable, as long as the batch is: whoever makes it twice makes the same.
+            read_row = RowCells(memtable.schema).bind(batch)
+            memtable.row_readers[id(batch)] = read_row
+        row = read_row(found.row)
+        if memtable.schema.schema_id == self.context.schema.schema_id:
+            return row
+        return self.context.mapping_from(memtable.schema.schema_id).row(row)
 
     def _row_in_files(self, key: bytes) -> Row | None:
         hit = self._find_row(key, self._word(key))
@@ -141,11 +166,3 @@ class _Search:
             fields = [schema.field(name) for name in self.names]
             return pa.schema(fields).empty_table(), np.empty(0, dtype=np.int64)
         return pa.concat_tables(self._tables), np.concatenate(self._found)
-
-
-def _encoded(memtable: Memtable, found: Found) -> bytes:
-    """Give a row as bytes: they say which fields they hold, whatever schema the memtable has."""
-    if isinstance(found, BatchRow):
-        return memtable.codec.encode_batch(found.batch.slice(found.row, 1))[0]
-    assert isinstance(found, bytes)
-    return found

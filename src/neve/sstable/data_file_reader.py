@@ -177,6 +177,11 @@ class DataFileReader:
         """Give the position of a key's row, or -1."""
         return self.find_word(key, self._words.word(key))
 
+    def finder(self) -> Callable[[bytes, int], int]:
+        """Give the quickest function that does what `find_word` does."""
+        index = self.key_index
+        return index.exact_finder() if index.is_exact else self.find_word
+
     def find_word(self, key: bytes, word: int) -> int:
         """Give the position of a key's row, or -1, where the key's word is known."""
         index = self._key_index
@@ -246,7 +251,8 @@ class DataFileReader:
 
     def row(self, position: int) -> Row:
         """Give one row as Python values, those of `neve.model.row_codec`."""
-        n, i = self._place_of(position)
+        rows = self._uniform_rows
+        n, i = divmod(position, rows) if rows else self._place_of(position)
         get = self._getters.get(n)
         return self._getter(n)(i) if get is None else get(i)
 

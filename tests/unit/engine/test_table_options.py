@@ -110,8 +110,10 @@ def test_log_bytes_decides_how_many_logs_there_are() -> None:
 def test_recovery_decides_what_a_damaged_log_does() -> None:
     with a_catalog() as lake:
         table = a_table(lake)
-        for number in range(3):
-            table.put({"id": number, "v": 0, "text": "damage me" if number == 1 else ""})
+        for number in range(4):
+            # Of a damaged block of the log nothing is believed, so these take more than one each.
+            text = "damage me" if number == 1 else ""
+            table.put({"id": number, "v": 0, "text": text + "x" * 40_000})
         objects, wal = table.stored.objects, table.stored.paths.wal
         table.close()
         (log,) = [each.path for each in objects.list(f"{wal}/") if each.path.endswith(".wal")]
@@ -120,7 +122,9 @@ def test_recovery_decides_what_a_damaged_log_does() -> None:
         with pytest.raises(Corruption):
             lake.table("a.b", options=replace(BY_HAND, recovery="absolute"))
         with lake.table("a.b", options=replace(BY_HAND, recovery="skip_corrupt")) as open_table:
-            assert sorted(row["id"] for row in open_table.scan().to_arrow().to_pylist()) == [0, 2]
+            found = set(open_table.scan().to_arrow()["id"].to_pylist())
+        assert {0, 3} <= found
+        assert 1 not in found
 
 
 def test_memtable_bytes_decides_when_rows_become_a_file() -> None:

@@ -58,6 +58,9 @@ def test_every_key_is_found_where_it_is_and_no_other(size: int) -> None:
     assert index.nbytes == 8 * size
     assert [index.find_one(long_word(2 * at)) for at in range(size)] == [*range(size)]
     assert {index.find_one(long_word(2 * at - 1)) for at in range(size + 1)} == {-1}
+    find = index.exact_finder()
+    assert [find(b"", long_word(2 * at)) for at in range(size)] == [*range(size)]
+    assert {find(b"", long_word(2 * at - 1)) for at in range(size + 1)} == {-1}
     assert [*index.candidates(long_word(2 * size - 2))] == [size - 1]
     assert [*index.candidates(long_word(2 * size - 1))] == []
 

@@ -1,0 +1,130 @@
+"""`neve changes`: shows what happened to the rows of a table between versions, and what happens."""
+
+import click
+import pyarrow as pa
+from rich.text import Text
+
+from neve.catalog.table import Table
+from neve.cli.lake_options import on_a_lake, open_lake
+from neve.cli.number_type import WholeNumber
+from neve.cli.output import Page
+from neve.cli.row_output import STANDARD_OUTPUT, RowForm, asked_form, write_rows
+from neve.cli.row_table import RowTable
+from neve.cli.shown_text import Json, counted, shown_text
+from neve.errors import InvalidArgument
+from neve.read.changes import COMMIT_TIMESTAMP
+
+
+@click.command()
+@click.argument("name", metavar="TABLE")
+@click.argument("file", required=False, metavar="[FILE]")
+@click.option(
+    "--since",
+    type=WholeNumber(),
+    default=0,
+    metavar="N",
+    help="Begin behind this version [default: 0, from the beginning].",
+)
+@click.option(
+    "--until",
+    type=WholeNumber(),
+    metavar="M",
+    help="End with this version [default: the current one].",
+)
+@click.option("--follow", is_flag=True, help="Wait for new versions, until interrupted.")
+@click.option(
+    "--output",
+    "output",
+    type=click.Choice([form.value for form in RowForm]),
+    help="How to give the changes [default: as FILE is named, otherwise table]; parquet needs "
+    "FILE, and --follow takes table or jsonl.",
+)
+@on_a_lake
+def changes(
+    *,
+    name: str,
+    file: str | None,
+    since: int,
+    until: int | None,
+    follow: bool,
+    output: str | None,
+    lake: str,
+    storage_options: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Show what happened to rows of a table, or write it to FILE.
+
+    Commits come in their order, rows of one by key; of an update the row before comes first. Each
+    row says in _change_type what happened to it: insert, update_preimage, update_postimage or
+    delete. Rows that are not flushed yet are in no version.
+    """
+    form = asked_form(output, file, as_json=as_json)
+    if follow:
+        _check_endless(form, until=until, file=file)
+    with (
+        open_lake(lake, storage_options) as catalog,
+        catalog.table(name, read_only=True) as table,
+    ):
+        if follow:
+            _follow(table, since, form)
+        else:
+            _tell(table, since, until, form, STANDARD_OUTPUT if file is None else file)
+
+
+def _check_endless(form: RowForm, *, until: int | None, file: str | None) -> None:
+    if until is not None:
+        raise InvalidArgument(
+            "both --follow and --until are given", hint="To follow is to go on without an end"
+        )
+    if file not in {None, STANDARD_OUTPUT}:
+        raise InvalidArgument(
+            "a file appears when it is whole, and with --follow it never is",
+            hint="Leave FILE out, and send the output where you want it",
+        )
+    if form not in {RowForm.TABLE, RowForm.JSONL}:
+        raise InvalidArgument(
+            f"{form.value} is one document, and with --follow it never ends",
+            hint="Say --output jsonl",
+        )
+
+
+def _tell(table: Table, since: int, until: int | None, form: RowForm, path: str) -> None:
+    last = max(table.refresh().version, since) if until is None else until
+    reader = table.changes(since, last)
+    schema, batches = _shown_schema(reader.schema), map(_shown, reader)
+    if form is RowForm.TABLE:
+        page = Page()
+        drawing = RowTable(schema, columns=page.columns)
+        page.lines(drawing.lines(batches))
+        words = f"{counted(drawing.row_count, 'row')} · after version {since:,} to {last:,}"
+        page.line(Text(words, "dim"))
+        return
+    facts: dict[str, Json] = {"table": table.name, "since": since, "until": last}
+    written = write_rows(form, schema, batches, path=path, facts=facts)
+    if path != STANDARD_OUTPUT:
+        Page().line(f"wrote {counted(written, 'row')} to {shown_text(path)}")
+
+
+def _follow(table: Table, since: int, form: RowForm) -> None:
+    page = Page()
+    for batch in map(_shown, table.follow(since)):
+        if form is RowForm.TABLE:
+            _draw(page, batch)
+        else:
+            write_rows(form, batch.schema, [batch], path=STANDARD_OUTPUT, facts={})
+        page.flush()
+
+
+def _draw(page: Page, batch: pa.RecordBatch) -> None:
+    page.lines(RowTable(batch.schema, columns=page.columns).lines([batch]))
+
+
+def _shown_schema(schema: pa.Schema) -> pa.Schema:
+    """Give the schema with times of commits in the unit that columns of tables have."""
+    place = schema.get_field_index(COMMIT_TIMESTAMP)
+    shown = pa.field(COMMIT_TIMESTAMP, pa.timestamp("us", tz="UTC"), nullable=False)
+    return schema.set(place, shown)
+
+
+def _shown(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.cast(_shown_schema(batch.schema))

@@ -1,0 +1,329 @@
+"""The one door to PyIceberg: Avro records of manifests and manifest lists.
+
+PyIceberg knows Iceberg's Avro schemas and how a record becomes bytes; it writes no format 3, no
+delete manifests, and one block per entry. So the schemas and the record codec are taken from it,
+and the file around the records is made here:
+
+    ┌──────┬─────────────┬─────────┬────────────────────────────────────────────────┬─────────┐
+    │ Obj1 │ metadata    │ sync 16 │ count varint │ size varint │ deflated records  │ sync 16 │
+    └──────┴─────────────┴─────────┴────────────────────────────────────────────────┴─────────┘
+            count, { key, value }…, 0    └─ one block of all records ─┘
+
+The sync marker is a hash of what the file holds, so equal contents give equal bytes.
+
+PyIceberg takes one to two seconds to load. It is loaded when the first manifest is written or read,
+never before.
+"""
+
+import hashlib
+import importlib
+import io
+import json
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from typing import Any, Final
+
+from neve.errors import Corruption
+from neve.iceberg.iceberg_file import IcebergFile
+from neve.model.plain_values import PlainValue
+
+EXISTING: Final = 0
+ADDED: Final = 1
+DELETED: Final = 2
+
+_MAGIC: Final = b"Obj\x01"  # on disk: never change
+_SYNC_BYTES: Final = 16
+_WINDOW_RAW: Final = -15  # deflate without a zlib header, as Avro has it
+_LEVEL: Final = 3
+
+# Fields of `data_file` that format 2 does not know.
+_NOT_IN_FORMAT_2: Final = frozenset({"first_row_id", "content_offset", "content_size_in_bytes"})
+_READ_FIELDS: Final = ("file_path", "content_offset")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestEntry:
+    """One entry of a manifest that is written; numbers that are None are inherited."""
+
+    status: int
+    snapshot_id: int | None
+    sequence_number: int | None
+    file: IcebergFile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadEntry:
+    """What is read back of an entry, with nothing inherited yet."""
+
+    status: int
+    snapshot_id: int | None
+    sequence_number: int | None
+    file_path: str
+    content_offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class FieldSummary:
+    """Values of one partition field in a manifest."""
+
+    contains_null: bool
+    contains_nan: bool
+    lower_bound: bytes | None
+    upper_bound: bytes | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestRecord:
+    """One manifest as a manifest list tells of it; names are Iceberg's."""
+
+    manifest_path: str
+    manifest_length: int
+    partition_spec_id: int
+    content: int
+    sequence_number: int
+    min_sequence_number: int
+    added_snapshot_id: int
+    added_files_count: int
+    existing_files_count: int
+    deleted_files_count: int
+    added_rows_count: int
+    existing_rows_count: int
+    deleted_rows_count: int
+    partitions: tuple[FieldSummary, ...]
+    first_row_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestForm:
+    """What the manifests of one spec have in common."""
+
+    format_version: int
+    schema: str
+    """JSON of a schema that has the spec's source columns."""
+    schema_id: int
+    spec_id: int
+    spec_fields: str
+    """JSON of the spec's fields."""
+
+
+class ManifestCodec:
+    """Writes the entries and the manifests of one form."""
+
+    def __init__(self, form: ManifestForm) -> None:
+        self._form = form
+        manifest, schemas = _load("pyiceberg.manifest"), _load("pyiceberg.schema")
+        schema = schemas.Schema.model_validate_json(form.schema)
+        spec = _load("pyiceberg.partitioning").PartitionSpec(
+            *json.loads(form.spec_fields), spec_id=form.spec_id
+        )
+        partition = spec.partition_type(schema)
+        entry_schema = _entry_schema(form.format_version, partition)
+        self._writer = _load("pyiceberg.avro.resolver").construct_writer(entry_schema)
+        self._file_fields = [
+            field.name for field in entry_schema.find_field("data_file").field_type.fields
+        ]
+        self._avro_schema = _avro_schema(entry_schema, "manifest_entry")
+        assert manifest.ManifestEntryStatus.DELETED == DELETED
+
+    def entry(self, entry: ManifestEntry) -> bytes:
+        """Give the bytes of one entry."""
+        file = entry.file
+        values = [getattr(file, name, None) for name in self._file_fields]
+        record = (
+            entry.status,
+            entry.snapshot_id,
+            entry.sequence_number,
+            entry.sequence_number,
+            values,
+        )
+        return _encoded(self._writer, record)
+
+    def manifest(self, entries: Sequence[bytes], *, content: int) -> bytes:
+        """Give the bytes of a manifest."""
+        form = self._form
+        return _container(
+            entries,
+            {
+                "schema": form.schema,
+                "schema-id": str(form.schema_id),
+                "partition-spec": form.spec_fields,
+                "partition-spec-id": str(form.spec_id),
+                "format-version": str(form.format_version),
+                "content": "deletes" if content else "data",
+                "avro.schema": self._avro_schema,
+            },
+        )
+
+
+def encode_manifest_list(
+    manifests: Iterable[ManifestRecord],
+    *,
+    format_version: int,
+    snapshot_id: int,
+    parent_id: int | None,
+    first_row_id: int,
+) -> bytes:
+    """Give the bytes of the manifest list of a snapshot, whose sequence number is its id."""
+    writer, names, avro_schema = _list_writer(format_version)
+    metadata = {
+        "snapshot-id": str(snapshot_id),
+        "parent-snapshot-id": "null" if parent_id is None else str(parent_id),
+        "sequence-number": str(snapshot_id),
+        "format-version": str(format_version),
+        "avro.schema": avro_schema,
+    }
+    if format_version > 2:  # noqa: PLR2004 - format 2 knows no row ids
+        metadata["first-row-id"] = str(first_row_id)
+    records = []
+    for manifest in manifests:
+        values = [getattr(manifest, name, None) for name in names]
+        values[names.index("partitions")] = [
+            (each.contains_null, each.contains_nan, each.lower_bound, each.upper_bound)
+            for each in manifest.partitions
+        ]
+        records.append(_encoded(writer, values))
+    return _container(records, metadata)
+
+
+def read_manifest(payload: bytes, *, path: str) -> list[ReadEntry]:
+    """Read the entries of a manifest; raises Corruption."""
+    types, schemas = _load("pyiceberg.types"), _load("pyiceberg.schema")
+    whole = _load("pyiceberg.manifest").MANIFEST_ENTRY_SCHEMAS[3]
+    file = types.StructType(
+        *(each for each in whole.find_field("data_file").field_type.fields if each.name in _READ_FIELDS)
+    )
+    wanted = schemas.Schema(
+        whole.find_field("status"),
+        whole.find_field("snapshot_id"),
+        whole.find_field("sequence_number"),
+        types.NestedField(2, "data_file", file, required=True),
+    )
+    return [
+        ReadEntry(
+            status=record[0],
+            snapshot_id=record[1],
+            sequence_number=record[2],
+            file_path=record[3][0],
+            content_offset=record[3][1],
+        )
+        for record in _records(payload, wanted, path)
+    ]
+
+
+def read_manifest_list(payload: bytes, *, path: str) -> list[ManifestRecord]:
+    """Read a manifest list; raises Corruption."""
+    schema = _load("pyiceberg.manifest").MANIFEST_LIST_FILE_SCHEMAS[3]
+    names = [field.name for field in schema.fields]
+    known = {field.name for field in fields(ManifestRecord)}
+    found = []
+    for record in _records(payload, schema, path):
+        values = {name: record[at] for at, name in enumerate(names) if name in known}
+        values["partitions"] = tuple(
+            FieldSummary(each[0], bool(each[1]), each[2], each[3])
+            for each in values["partitions"] or ()
+        )
+        found.append(ManifestRecord(**values))
+    return found
+
+
+def _entry_schema(format_version: int, partition: Any) -> Any:  # noqa: ANN401 - PyIceberg's own
+    manifest, types = _load("pyiceberg.manifest"), _load("pyiceberg.types")
+    file = manifest.data_file_with_partition(partition, 3)
+    if format_version == 2:  # noqa: PLR2004
+        file = types.StructType(
+            *(each for each in file.fields if each.name not in _NOT_IN_FORMAT_2)
+        )
+    return manifest.manifest_entry_schema_with_data_file(format_version, file)
+
+
+@lru_cache(maxsize=4)
+def _list_writer(format_version: int) -> tuple[Any, list[str], str]:
+    schema = _load("pyiceberg.manifest").MANIFEST_LIST_FILE_SCHEMAS[format_version]
+    writer = _load("pyiceberg.avro.resolver").construct_writer(schema)
+    names = [field.name for field in schema.fields]
+    return writer, names, _avro_schema(schema, "manifest_file")
+
+
+def _avro_schema(schema: Any, name: str) -> str:  # noqa: ANN401 - PyIceberg's own
+    conversion = _load("pyiceberg.utils.schema_conversion").AvroSchemaConversion()
+    return json.dumps(conversion.iceberg_to_avro(schema, schema_name=name), separators=(",", ":"))
+
+
+def _encoded(writer: Any, record: Sequence[object]) -> bytes:  # noqa: ANN401 - PyIceberg's own
+    stream = io.BytesIO()
+    writer.write(_load("pyiceberg.avro.encoder").BinaryEncoder(stream), record)
+    return stream.getvalue()
+
+
+def _container(records: Sequence[bytes], metadata: Mapping[str, str]) -> bytes:
+    """Put records into an Avro file."""
+    content = b"".join(records)
+    packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, _WINDOW_RAW)
+    block = packer.compress(content) + packer.flush()
+    members = {**metadata, "avro.codec": "deflate"}
+    header = [_MAGIC, _varint(len(members))]
+    for key, value in members.items():
+        for text in (key.encode(), value.encode()):
+            header += (_varint(len(text)), text)
+    header.append(_varint(0))
+    start = b"".join(header)
+    sync = hashlib.sha256(start + content).digest()[:_SYNC_BYTES]
+    # A file without records has no block: an empty one is refused by some readers.
+    parts = (_varint(len(records)), _varint(len(block)), block, sync) if records else ()
+    return b"".join((start, sync, *parts))
+
+
+def _varint(number: int) -> bytes:
+    """Give a count in Avro's zig-zag form."""
+    rest = number << 1
+    digits = bytearray()
+    while rest > 0x7F:  # noqa: PLR2004 - seven bits each
+        digits.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    digits.append(rest)
+    return bytes(digits)
+
+
+def _records(payload: bytes, schema: Any, path: str) -> list[Any]:  # noqa: ANN401
+    avro = _load("pyiceberg.avro.file")
+    try:
+        with avro.AvroFile(_Bytes(payload, path), schema) as reader:
+            return list(reader)
+    except Exception as error:  # whatever a library makes of damaged bytes
+        raise Corruption(f"an Avro file cannot be read: {error}", path=path) from error
+
+
+class _Bytes:
+    """What PyIceberg reads from: an input file that is in memory."""
+
+    def __init__(self, payload: bytes, location: str) -> None:
+        self._payload = payload
+        self.location = location
+
+    def open(self, seekable: bool = True) -> io.BytesIO:  # noqa: ARG002 - PyIceberg's signature
+        """Give its bytes as a stream."""
+        return io.BytesIO(self._payload)
+
+
+@lru_cache(maxsize=16)
+def _load(name: str) -> Any:  # noqa: ANN401 - a module
+    return importlib.import_module(name)
+
+
+__all__ = [
+    "ADDED",
+    "DELETED",
+    "EXISTING",
+    "FieldSummary",
+    "ManifestCodec",
+    "ManifestEntry",
+    "ManifestForm",
+    "ManifestRecord",
+    "PlainValue",
+    "ReadEntry",
+    "encode_manifest_list",
+    "read_manifest",
+    "read_manifest_list",
+]

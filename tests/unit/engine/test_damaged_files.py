@@ -1,0 +1,164 @@
+"""Files that are missing or damaged: typed errors that name them, never wrong rows."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import neve
+from neve.catalog.kv_catalog import KVCatalog
+from neve.errors import Corruption, NotFound
+from tests.unit.engine.tables import a_catalog, a_table, rows
+
+OPTIONS = neve.TableOptions(background=False)
+
+
+@pytest.fixture
+def lake() -> Iterator[KVCatalog]:
+    """Give a catalog whose table has a data file, its index, and a vector."""
+    with a_catalog() as catalog:
+        table = a_table(catalog)
+        table.upsert(rows(0, 500, v=1))
+        table.flush()
+        table.upsert(rows(0, 50, v=2))
+        table.delete_many(list(range(450, 500)))
+        table.flush()
+        table.close()
+        yield catalog
+
+
+def paths_of(table: neve.Table, folder: str) -> list[str]:
+    root = table.stored.paths.root
+    return [info.path for info in table.stored.objects.list(f"{root}/{folder}/")]
+
+
+def damage(table: neve.Table, folder: str, change: Callable[[bytes], bytes]) -> None:
+    objects = table.stored.objects
+    for path in paths_of(table, folder):
+        objects.put(path, change(objects.get(path).payload))
+
+
+def flipped(place: float) -> Callable[[bytes], bytes]:
+    def change(payload: bytes) -> bytes:
+        at = min(int(len(payload) * place), len(payload) - 1)
+        return payload[:at] + bytes([payload[at] ^ 1]) + payload[at + 1 :]
+
+    return change
+
+
+def expected(number: int) -> dict[str, object] | None:
+    if number >= 450:
+        return None
+    return {"id": number, "v": 2 if number < 50 else 1, "text": "t"}
+
+
+def reads(table: neve.Table) -> list[Callable[[], object]]:
+    return [
+        lambda: [table.get(number) for number in (10, 100, 460)],
+        lambda: table.get_many([10, 100, 460]).to_pylist(),
+        lambda: table.scan(reverse=True).to_arrow().num_rows,
+        lambda: table.scan("v = 1").count(),
+    ]
+
+
+RIGHT: list[object] = [
+    [expected(10), expected(100), None],
+    [expected(10), expected(100)],
+    450,
+    400,
+]
+
+
+@pytest.mark.parametrize("place", [0.0, 0.25, 0.5, 0.75, 0.99], ids=str)
+@pytest.mark.parametrize("folder", ["data", "deletes", "index"])
+def test_a_flipped_bit_gives_the_right_rows_or_corruption(
+    lake: KVCatalog, folder: str, place: float
+) -> None:
+    with lake.table("a.b", options=OPTIONS) as table:
+        damage(table, folder, flipped(place))
+        for read, right in zip(reads(table), RIGHT, strict=True):
+            try:
+                found = read()
+            except Corruption as error:
+                assert folder != "index", "an index is made anew"
+                assert error.path is not None  # noqa: PT017 - either outcome is right
+                assert f"/{folder}/" in error.path  # noqa: PT017
+            else:
+                assert found == right
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda _: b"", lambda p: p[:-1], lambda p: p + b"x", lambda p: bytes(len(p))],
+    ids=["empty", "cut", "longer", "zeros"],
+)
+@pytest.mark.parametrize("folder", ["data", "deletes"])
+def test_a_file_that_is_not_what_was_written_is_named(
+    lake: KVCatalog, folder: str, change: Callable[[bytes], bytes]
+) -> None:
+    with lake.table("a.b", options=OPTIONS) as table:
+        damage(table, folder, change)
+        with pytest.raises(Corruption):
+            table.verify()
+
+
+def test_verify_reads_what_is_stored_and_not_what_is_remembered(lake: KVCatalog) -> None:
+    with lake.table("a.b", options=OPTIONS) as table:
+        table.scan().to_arrow()
+        damage(table, "deletes", flipped(0.3))
+        with pytest.raises(Corruption, match="puffin"):
+            table.verify()
+
+
+@pytest.mark.parametrize("folder", ["data", "deletes"])
+def test_a_file_that_is_gone_is_named_and_the_table_stays_open(
+    lake: KVCatalog, folder: str
+) -> None:
+    with lake.table("a.b", options=OPTIONS) as table:
+        gone = paths_of(table, folder)
+        kept = {path: table.stored.objects.get(path).payload for path in gone}
+        for path in gone:
+            table.stored.objects.delete(path)
+
+        for call in (lambda: table.get(100), lambda: table.scan().to_arrow()):
+            with pytest.raises((NotFound, Corruption)) as missing:
+                call()
+            assert missing.value.path in gone
+        with pytest.raises((NotFound, Corruption)):
+            table.verify()
+        table.put({"id": 9_000, "v": 3, "text": "still writable"})
+        assert table.get(9_000) is not None
+
+        for path, payload in kept.items():
+            table.stored.objects.put(path, payload)
+        assert table.get(100) == expected(100)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [None, lambda _: b"", lambda p: p[: len(p) // 2], lambda p: bytes(len(p))],
+    ids=["gone", "empty", "cut", "zeros"],
+)
+def test_an_index_file_is_made_anew(
+    lake: KVCatalog, change: Callable[[bytes], bytes] | None
+) -> None:
+    with lake.table("a.b", options=OPTIONS) as table:
+        for path in paths_of(table, "index"):
+            if change is None:
+                table.stored.objects.delete(path)
+            else:
+                table.stored.objects.put(path, change(table.stored.objects.get(path).payload))
+
+        assert [read() for read in reads(table)] == RIGHT
+        table.compact(full=True)
+        assert [read() for read in reads(table)] == RIGHT
+
+
+def test_indexes_that_changed_places_are_not_believed(lake: KVCatalog) -> None:
+    with lake.table("a.b", options=OPTIONS) as table:
+        first, second = paths_of(table, "index")
+        objects = table.stored.objects
+        one, two = objects.get(first).payload, objects.get(second).payload
+        objects.put(first, two)
+        objects.put(second, one)
+
+        assert [read() for read in reads(table)] == RIGHT

@@ -61,6 +61,12 @@ def terminal_table(workload: WorkloadRecord) -> str:
         f"  {candidate['name']:<{width}}  {_headline(workload, candidate)}"
         for candidate in workload["candidates"]
     ]
+    if workload["shows"] != Shows.MEGABYTES:
+        lines += [
+            f"  {candidate['name']:<{width}}  {_facts_text(candidate)}"
+            for candidate in workload["candidates"]
+            if candidate["facts"]
+        ]
     lines += [f"  {_ratio_name(ratio)}: {_ratio_text(ratio)}" for ratio in workload["ratios"]]
     return "\n".join(lines)
 
@@ -214,6 +220,13 @@ def _ratio_text(ratio: RatioRecord) -> str:
     _, middle, around, by_cpu, target, verdict = _ratio_cells(ratio)
     aim = f", target {target}: {verdict.replace('*', '')}" if verdict else ""
     return f"{middle} ({around}), by CPU {by_cpu}{aim}"
+
+
+def _facts_text(candidate: CandidateRecord) -> str:
+    return ", ".join(
+        f"{name.replace('_', ' ')} {_count(spread['median'])}"
+        for name, spread in candidate["facts"].items()
+    )
 
 
 def _headline(workload: WorkloadRecord, candidate: CandidateRecord) -> str:

@@ -30,7 +30,8 @@ from tests.crash.engine_world import (
 )
 
 HOURS_2: Final = 7_200.0
-THOROUGH_EVERY: Final = 6
+THOROUGH_EVERY: Final = 9
+WRITING_EVERY: Final = 3
 
 Look = Callable[[int], None]
 """Told the number of a call that changes something, before it is made."""
@@ -180,10 +181,11 @@ class Cuts:
         self.checked += 1
         try:
             with left_to_die(recovered(self._world, survivor, seed=1_000 + choice)) as world:
-                if self.checked % THOROUGH_EVERY:
-                    write_on(world, rng)
-                else:
+                # Recovery is checked every time, what comes after it every so often.
+                if self.checked % THOROUGH_EVERY == 0:
                     go_on(world, rng)
+                elif self.checked % WRITING_EVERY == 0:
+                    write_on(world, rng)
         except Exception as error:  # noqa: BLE001 - raised by `verdict`
             error.add_note(f"seed {self._seed}, cut before change {call}, choice {choice}")
             self._failure = error

@@ -8,11 +8,13 @@ from random import Random
 
 import pytest
 
+from neve.testing.disk_calls import CHANGES
 from neve.testing.simulated_disk import SimulatedDisk
 from tests.conftest import Record
 from tests.crash.engine_cuts import (
     Cuts,
     WatchedDisk,
+    digest,
     left_to_die,
     live,
     new_world,
@@ -104,17 +106,18 @@ def test_a_power_cut_while_recovering_loses_nothing_either(scoreboard: Record) -
     scoreboard(gate.line())
 
 
-def test_two_lives_from_one_seed_make_the_same_calls(scoreboard: Record) -> None:
+def test_two_lives_from_one_seed_change_the_disk_alike(scoreboard: Record) -> None:
+    """Reads are left out: threads of one scan make theirs in any order."""
     gate = Gate("R13 table seeds whose two runs differ", aim=20, full=500)
 
     for seed in gate.seeds():
-        logs = []
+        runs = []
         for _ in range(2):
             disk = SimulatedDisk(seed)
             with left_to_die(new_world(MortalDisk(disk), seed)) as world:
                 live(world, seed, steps=25)
-            logs.append(disk.log)
+            runs.append(([call for call in disk.log if call.kind in CHANGES], digest(disk)))
         gate.cases += 1
-        assert logs[0] == logs[1]
+        assert runs[0] == runs[1], f"seed {seed}"
 
     scoreboard(gate.line())

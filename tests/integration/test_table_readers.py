@@ -81,7 +81,7 @@ def test_refresh_shows_logged_rows_flushed_rows_and_deletes(pair: Pair) -> None:
     writer.compact(full=True)
     writer.expire(keep_last=1)
     writer.collect_garbage(dry_run=False)
-    assert sorted(reader.refresh().scan().to_arrow()["v"].to_pylist()) == [2, 3]
+    assert set(reader.refresh().scan().to_arrow()["v"].to_pylist()) == {2, 3}
 
 
 def test_a_reader_that_never_refreshes_keeps_reading_while_files_go(pair: Pair) -> None:

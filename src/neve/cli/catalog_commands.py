@@ -11,13 +11,13 @@ import pyarrow as pa
 from rich.text import Text
 
 from neve.catalog.kv_catalog import KVCatalog
+from neve.cli.column_words import column_of
 from neve.cli.lake_options import on_a_lake, open_lake, pairs_of
 from neve.cli.output import JsonDocument, Page, write_json
 from neve.cli.shown_text import Json, counted, shown_text
 from neve.cli.table_words import history_lines, history_rows, table_json, table_lines
-from neve.errors import InvalidArgument, NeveError
+from neve.errors import NeveError
 from neve.model.arrow_types import ArrowField
-from neve.model.type_words import REQUIRED, parse_type
 
 
 @click.command()
@@ -214,11 +214,5 @@ def _overview_line(overview: dict[str, Json], width: int) -> Text:
 
 
 def _field_of(text: str) -> ArrowField:
-    """Read `name:type` or `name:type!`; raises InvalidArgument."""
-    name, colon, type_text = text.rpartition(":")
-    if not colon:
-        raise InvalidArgument(f"the column {text!a} has no type", hint=f"Write {text}:string")
-    if not name:
-        raise InvalidArgument(f"the column {text!a} has no name", hint=f"Write id{text}")
-    required = type_text.endswith(REQUIRED)
-    return pa.field(name, parse_type(type_text.removesuffix(REQUIRED)), nullable=not required)
+    column = column_of(text)
+    return pa.field(column.name, column.type, nullable=column.nullable)

@@ -44,6 +44,9 @@ _COMMANDS: Final = {
     "changes": LazyCommand(
         "neve.cli.changes_command", "changes", "Show what happened to rows, version by version"
     ),
+    "evolve": LazyCommand(
+        "neve.cli.evolve_command", "evolve", "Change columns, partitions or sort order of a table"
+    ),
     "tag": LazyCommand("neve.cli.history_commands", "tag", "Name a version, so that it is kept"),
     "rollback": LazyCommand(
         "neve.cli.history_commands", "rollback", "Make an old version the current one again"

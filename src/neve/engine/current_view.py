@@ -48,9 +48,14 @@ class CurrentView:
         with self._lock:
             view = self.view
             is_newer = version.number > view.version
-            files = (
-                FileSet(version, view.files.access, before=view.files) if is_newer else view.files
-            )
+            files = view.files
+            if is_newer:
+                files = FileSet(
+                    version,
+                    files.access,
+                    partitions=(context or view.context).partitions,
+                    before=files,
+                )
             memtables = tuple(each for each in view.memtables if each is not flushed)
             self.view = TableView(memtables, files, context or view.context)
             self._moved.notify_all()

@@ -21,6 +21,7 @@ from neve.sstable.data_file_writer import DataFileWriter, WriteTarget, WrittenFi
 from neve.sstable.index_file import INDEX_SUFFIX
 from neve.sstable.parquet_layout import ParquetLayout
 from neve.sstable.puffin import write_puffin
+from neve.storage.plain_location import plain_location
 from neve.storage.table_paths import join_path, split_path
 
 WRITER_NAME: Final = "neve"
@@ -96,8 +97,7 @@ class FileMaking:
                 delete_data_file(self._parts, each.file.path)
 
     def _location(self, path: str) -> str:
-        root = self._parts.objects.location.rstrip("/")
-        return f"{root}/{self._parts.paths.root}/{path}"
+        return plain_location(self._parts.objects.location, f"{self._parts.paths.root}/{path}")
 
 
 def delete_data_file(parts: TableParts, path: str) -> None:

@@ -42,6 +42,7 @@ from neve.model.key_column import KeyArray
 from neve.model.partition_spec import PartitionSpec
 from neve.model.version import Operation, Version, VersionFacts
 from neve.read.file_set import FileSet
+from neve.read.key_partitions import KeyPartitions, PartitionedKeys
 from neve.read.read_context import ReadContext
 from neve.read.schema_mapping import SchemaMapping
 from neve.read.table_view import TableView
@@ -77,6 +78,7 @@ class Flush:
         *,
         definitions: Definitions,
         committer: TableCommitter,
+        context: ReadContext,
     ) -> None:
         self._parts = parts
         self._making = making
@@ -84,6 +86,8 @@ class Flush:
         self._definitions = definitions
         self._versions = parts.versions
         self._committer = committer
+        # The columns of the key stay what they are, whatever becomes of the schema.
+        self._partitions = KeyPartitions(context.schema, context.encoder, definitions.spec)
 
     def run(self, memtable: Memtable, target: FlushTarget) -> Committed:
         """Flush a frozen memtable; its files are gone again when this certainly failed."""
@@ -156,7 +160,8 @@ class Flush:
         context = ReadContext(
             schema, schema_of=self._definitions.schema, spec_of=self._definitions.spec
         )
-        return TableView((), FileSet(version, self._files), context)
+        files = FileSet(version, self._files, partitions=context.partitions)
+        return TableView((), files, context)
 
     def _reserved(self, change: HeadChange) -> HeadChange:
         """Ask for the next commit; gives the change under the job id that may have it."""
@@ -218,11 +223,13 @@ class Flush:
     def _proposal(
         self, written: tuple[WrittenFile, ...], keys: KeyArray, target: FlushTarget
     ) -> Proposal:
+        partitioned = PartitionedKeys(keys, self._partitions)
         marked = superseded_rows(
             target.base.files.values(),
             keys,
             open_reader=self._files.reader,
             vector_of=self._files.vector,
+            keys_for=partitioned.keys_for,
         )
         added = tuple(each.file for each in written)
         facts = VersionFacts(

@@ -84,7 +84,9 @@ class LiveWriter:
         self._lock = lock
         making = FileMaking(parts, encoder=context.encoder, file_bytes=options.file_bytes)
         committer = TableCommitter(parts.versions, parts.work, clock=parts.clock, ids=parts.ids)
-        self._flush = Flush(parts, making, files, definitions=definitions, committer=committer)
+        self._flush = Flush(
+            parts, making, files, definitions=definitions, committer=committer, context=context
+        )
         self._rewrite = Rewrite(making, files, definitions, committer)
         self.backlog = Backlog(options, current, clock=parts.clock, recorder=parts.recorder)
         self._flushing = Lock()

@@ -7,7 +7,7 @@ The directory is decoration for people, escaped and bounded: the values in the m
 truth. Order within a partition is the order of the rows given.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
@@ -17,11 +17,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from neve.model.data_file import PartitionValue
+from neve.model.partition_groups import partition_groups
 from neve.model.partition_spec import PartitionSpec
-from neve.model.plain_values import plain_of
 from neve.model.schema import TableSchema
-from neve.model.schema_view import ArrowArray
-from neve.model.single_value import decode_single_value, encode_single_value
+from neve.model.single_value import decode_single_value
 
 _SEGMENT_MAX: Final = 80
 _SAFE: Final = "-_.:"
@@ -45,52 +44,31 @@ def split_by_partition(
         yield Partition(values=(), path="", positions=None)
         return
     batch = rows.combine_chunks().to_batches()[0]
-    arrays = spec.values(batch, schema)
-    codes = _codes(arrays)
-    firsts, inverse = np.unique(codes, return_index=True, return_inverse=True)[1:]
-    for number in np.argsort(firsts):
-        first = int(firsts[number])
-        values: list[PartitionValue] = []
-        segments: list[str] = []
-        for field, array in zip(spec.fields, arrays, strict=True):
-            plain = plain_of(array[first])
-            stored = None if plain is None else encode_single_value(array.type, plain)
-            values.append(PartitionValue(field_id=field.field_id, value=stored))
-            segments.append(_segment(field.name, "null" if plain is None else str(plain)))
-        yield Partition(
-            values=tuple(values),
-            path="/".join(segments),
-            positions=np.flatnonzero(inverse == number),
-        )
+    for group in partition_groups(spec, spec.values(batch, schema)):
+        segments = [
+            _segment(field.name, "null" if value is None else str(value))
+            for field, value in zip(spec.fields, group.plain, strict=True)
+        ]
+        yield Partition(values=group.values, path="/".join(segments), positions=group.positions)
 
 
 def partition_of(
-    values: tuple[PartitionValue, ...], spec: PartitionSpec, schema: TableSchema
+    values: tuple[PartitionValue, ...],
+    spec: PartitionSpec,
+    column_type: Callable[[int], pa.DataType],
 ) -> Partition:
-    """Give the partition of rows that are all in one, from its values in the manifest."""
+    """Give the partition of rows that are all in one, from its values in the manifest.
+
+    `column_type` gives types by field id, those of columns that were dropped since too.
+    """
     stored = {each.field_id: each.value for each in values}
     segments = []
     for field in spec.fields:
         value = stored.get(field.field_id)
-        type_ = field.transform.result_type(schema.column_by_id(field.source_id).type)
+        type_ = field.transform.result_type(column_type(field.source_id))
         word = "null" if value is None else str(decode_single_value(type_, value))
         segments.append(_segment(field.name, word))
     return Partition(values=values, path="/".join(segments), positions=None)
-
-
-def _codes(arrays: tuple[ArrowArray, ...]) -> npt.NDArray[np.int64]:
-    """Give each combination of values a number: equal numbers, equal partition."""
-    codes: npt.NDArray[np.int64] | None = None
-    for array in arrays:
-        encoded = array.dictionary_encode(null_encoding="encode")
-        numbers = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        if codes is None:
-            codes = numbers
-        else:
-            # Kept small after each field, so that no product of counts overflows.
-            codes = np.unique(codes * len(encoded.dictionary) + numbers, return_inverse=True)[1]
-    assert codes is not None
-    return codes
 
 
 def _segment(name: str, word: str) -> str:

@@ -78,7 +78,7 @@ class Rewrite:
             return self._making.data_files(
                 context.schema,
                 spec_id=plan.spec_id,
-                partition=partition_of(plan.partition, spec, context.schema),
+                partition=partition_of(plan.partition, spec, self._definitions.column_type),
                 level=plan.target_level,
                 file_format=plan.format,
                 file_bytes=plan.file_bytes,

@@ -245,7 +245,8 @@ class TableEngine:
             context = ReadContext(
                 schema, schema_of=self.definitions.schema, spec_of=self.definitions.spec
             )
-        return TableView((), FileSet(version, self.files), context)
+        files = FileSet(version, self.files, partitions=context.partitions)
+        return TableView((), files, context)
 
     # Writing
 
@@ -326,7 +327,7 @@ class TableEngine:
             epoch = parts.work.take_over()
             snapshot = parts.versions.snapshot_latest()
             context = self._context(snapshot)
-            files = FileSet(snapshot.version, self.files)
+            files = FileSet(snapshot.version, self.files, partitions=context.partitions)
             recovered = self._recover(snapshot, context, files)
             self.recovery = recovered.report
             older = drop_logs(parts, recovered.logs, below=snapshot.head.wal_floor)
@@ -379,7 +380,9 @@ class TableEngine:
                 raise NotFound("the table was dropped", path=self.parts.paths.manifest)
             context = self._context(snapshot)
             known = before.files if before is not None else None
-            files = FileSet(snapshot.version, self.files, before=known)
+            files = FileSet(
+                snapshot.version, self.files, partitions=context.partitions, before=known
+            )
             try:
                 recovered = self._recover(snapshot, context, files)
             except (NotFound, Corruption) as error:

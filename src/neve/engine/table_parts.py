@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import cast
 
+import pyarrow as pa
+
 from neve.errors import Corruption, NeveError
 from neve.manifest.leases import Leases
 from neve.manifest.table_versions import TableVersions
@@ -84,6 +86,16 @@ class Definitions:
         if found is None:
             raise Corruption(f"the table never had partition spec {spec_id}", path=self._path)
         return found
+
+    def column_type(self, field_id: int) -> pa.DataType:
+        """Give the type of a column, as the newest schema that has it says; raises Corruption."""
+        with self._lock:
+            newest_first = sorted(self._schemas.items(), reverse=True)
+        for _, schema in newest_first:
+            for column in schema.columns:
+                if column.field_id == field_id:
+                    return column.type
+        raise Corruption(f"the table never had a column of field id {field_id}", path=self._path)
 
     def learn(self, session: Session) -> None:
         """Parse what a session has and was not known; an id never changes its meaning."""

@@ -97,7 +97,7 @@ def _verify_vector(parts: TableParts, file: DataFile, ref: VectorRef) -> None:
     read_vector(parts.objects, parts.paths, ref, row_count=file.row_count)
     path = join_path(parts.paths.root, ref.path)
     footer = read_puffin_footer(
-        lambda offset, length: parts.objects.get_range(path, offset, length),
+        lambda offset, length: parts.objects.get_range(path, start=offset, length=length),
         parts.objects.size(path),
         path=path,
     )

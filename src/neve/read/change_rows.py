@@ -2,13 +2,15 @@
 
 1. Of each file, find the positions: by the vectors of both sides, or all live rows of a file that
    the other side lacks.
-2. Cut them into pieces, one for each row group that has any; other groups are not read.
-3. Merge the pieces of all files by key, as an ordered scan does (see `neve.read.ordered_rows`).
+2. Cut them into pieces, one for each row group that has any; other groups are not read. Small
+   pieces of a file are joined to blocks.
+3. Merge the blocks of all files by key, as an ordered scan does (see `neve.read.ordered_rows`).
 
 Rows come in the schema of the feed, whatever schema their file was written with.
 """
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Final
@@ -28,6 +30,8 @@ from neve.sstable.data_file_reader import DataFileReader
 from neve.sstable.deletion_vector import positions_in
 
 _FEW: Final = 8
+# Rows of a file that are held at once, unless a single group has more.
+_BLOCK_ROWS: Final = 65_536
 
 Check = Callable[[], None]
 """Raises when the files may be gone, or the table was closed."""
@@ -73,13 +77,20 @@ class ChangeRows:
         if flags is not None and not flags.any():
             return
         reader = self._access.reader(changed.file)
-        starts = reader.group_starts
+        pieces: list[_Piece] = []
+        row_count = 0
         # As many turns as the file has groups.
-        for start, stop in pairwise(starts):
-            chosen = None if flags is None else flags[start:stop]
-            if chosen is None or chosen.any():
-                whole = chosen is None or bool(chosen.all())
-                yield partial(self._load, reader, start, stop, None if whole else chosen)
+        for start, stop in pairwise(reader.group_starts):
+            chosen = np.ones(stop - start, np.bool_) if flags is None else flags[start:stop]
+            count = int(np.count_nonzero(chosen))
+            if pieces and row_count + count > _BLOCK_ROWS:
+                yield partial(self._load, reader, pieces)
+                pieces, row_count = [], 0
+            if count:
+                pieces.append(_Piece(start, stop, chosen, count))
+                row_count += count
+        if pieces:
+            yield partial(self._load, reader, pieces)
 
     def _flags(self, changed: ChangedFile) -> Flags | None:
         """One flag per row of the file, true for those that changed; None: all of them did."""
@@ -94,16 +105,32 @@ class ChangeRows:
     def _marked(self, file: DataFile) -> BitMap64:
         return self._access.marked(file) or BitMap64()
 
-    def _load(
-        self, reader: DataFileReader, start: int, stop: int, chosen: Flags | None
-    ) -> Block | None:
-        self._check()
+    def _load(self, reader: DataFileReader, pieces: Sequence["_Piece"]) -> Block:
         mapping = self.context.mapping_from(reader.file.schema_id)
         names = self.context.schema.arrow_schema.names
-        rows = reader.read(mapping.source_names(names), start=start, stop=stop)
-        if chosen is not None:
-            # Few of many are picked, and most of them filtered: each is the faster way.
-            few = np.count_nonzero(chosen) * _FEW < len(chosen)
-            rows = rows.take(np.flatnonzero(chosen)) if few else rows.filter(pa.array(chosen))
-        mapped = mapping.table(rows, names)
-        return mapped, self.keys(mapped)
+        sources = mapping.source_names(names)
+        tables: list[pa.Table] = []
+        for piece in pieces:
+            self._check()
+            tables.append(piece.chosen_of(reader.read(sources, start=piece.start, stop=piece.stop)))
+        rows = mapping.table(pa.concat_tables(tables), names)
+        return rows, self.keys(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Some rows of one row group."""
+
+    start: int
+    stop: int
+    chosen: Flags
+    count: int
+
+    def chosen_of(self, rows: pa.Table) -> pa.Table:
+        """Give those of the group's rows that are chosen."""
+        if self.count == rows.num_rows:
+            return rows
+        # Few of many are picked, and most of them filtered: each is the faster way.
+        if self.count * _FEW < rows.num_rows:
+            return rows.take(np.flatnonzero(self.chosen))
+        return rows.filter(pa.array(self.chosen))

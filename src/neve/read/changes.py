@@ -12,7 +12,8 @@ For each commit, in the order of commits:
 3. Of an update the row before comes first. After a rollback, equal rows are left out.
 
 C1  Within a commit rows come by key, and never in another order.
-C2  No window holds more than one block of rows of each side, whatever the commit is.
+C2  No window holds more than one block of rows of each side, whatever the commit is; small ones
+    are joined, up to some thousand rows.
 C3  Rows of two commits are never in one batch.
 """
 
@@ -40,6 +41,8 @@ COMMIT_TIMESTAMP: Final = "_commit_timestamp"
 _DELETE, _INSERT, _BEFORE, _AFTER = range(4)
 _WORDS: Final = pa.array(["delete", "insert", "update_preimage", "update_postimage"], pa.string())
 _BATCH_ROWS: Final = 65_536
+_GATHERED_ROWS: Final = 16_384
+_GATHERED_BYTES: Final = 8 << 20
 
 _Codes = npt.NDArray[np.int8]
 
@@ -72,11 +75,11 @@ def change_batches(commit: CommitChanges, rows: ChangeRows) -> Iterator[pa.Recor
         closing(rows.by_key(commit.brought)) as brought,
     ):
         sides = _Side(taken, rows), _Side(brought, rows)
-        for window in _windows(*sides):
-            codec = rows.context.codec if commit.drops_equal else None
-            table, codes = window.joined(codec)
-            if table.num_rows:
-                yield from _labelled(table, codes, commit, schema)
+        codec = rows.context.codec if commit.drops_equal else None
+        joined = (window.joined(codec) for window in _windows(*sides))
+        labelled = (_labelled(table, codes, commit, schema) for table, codes in joined)
+        for table in _gathered(labelled):
+            yield from table.to_batches(max_chunksize=_BATCH_ROWS)
 
 
 class _Side:
@@ -162,9 +165,9 @@ def _equal_rows(before: pa.Table, after: pa.Table, codec: RowCodec) -> Flags:
         if pa.types.is_nested(left.type) or isinstance(left.type, pa.BaseExtensionType):
             is_plain = False
             continue
-        equal = pc.fill_null(pc.equal(left, right), fill_value=False)
         both_null = pc.and_(pc.is_null(left), pc.is_null(right))
-        is_same &= pc.or_(equal, both_null).to_numpy()
+        equal = pc.coalesce(pc.equal(left, right), both_null)
+        is_same &= equal.to_numpy()
     # Bytes say it of every type, nested ones and NaN too.
     unsure = np.flatnonzero(~is_same) if is_plain else np.arange(before.num_rows)
     if len(unsure):
@@ -194,14 +197,32 @@ def _encoded(rows: pa.Table, codec: RowCodec) -> list[bytes]:
     return encoded
 
 
-def _labelled(
-    table: pa.Table, codes: _Codes, commit: CommitChanges, schema: pa.Schema
-) -> Iterator[pa.RecordBatch]:
+def _labelled(table: pa.Table, codes: _Codes, commit: CommitChanges, schema: pa.Schema) -> pa.Table:
     count = table.num_rows
     labels = [
         _WORDS.take(codes),
         pa.repeat(pa.scalar(commit.version, pa.int64()), count),
         pa.repeat(pa.scalar(commit.timestamp_ms, pa.timestamp("ms", tz="UTC")), count),
     ]
-    labelled = pa.table([*table.columns, *labels], schema=schema)
-    yield from labelled.to_batches(max_chunksize=_BATCH_ROWS)
+    return pa.table([*table.columns, *labels], schema=schema)
+
+
+def _gathered(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """Join small tables until they are worth a batch; no table that is given is empty."""
+    waiting: list[pa.Table] = []
+    row_count = byte_count = 0
+    for table in tables:
+        if not table.num_rows:
+            continue
+        waiting.append(table)
+        row_count += table.num_rows
+        byte_count += table.nbytes
+        if row_count >= _GATHERED_ROWS or byte_count >= _GATHERED_BYTES:
+            yield _one(waiting)
+            waiting, row_count, byte_count = [], 0, 0
+    if waiting:
+        yield _one(waiting)
+
+
+def _one(tables: list[pa.Table]) -> pa.Table:
+    return tables[0] if len(tables) == 1 else pa.concat_tables(tables).combine_chunks()

@@ -6,20 +6,28 @@ whole set holds a row of a key that no vector marks: the first hit ends the sear
 
     level 0      [a ......... q]      [c ..... z]      every file whose bounds hold the key
     level 1      [a .. d][e ... k][m ...... z]         one file per partition
+
+Files lie on shelves. Where the key tells the partition, each partition has a shelf of its own, and
+a search goes to one of them; all other files share one.
 """
 
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol
+from typing import Protocol, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from neve.model.data_file import DataFile
+from neve.model.key_column import KeyArray
 from neve.model.key_range import KeyRange
+from neve.model.partition_groups import Positions
 from neve.model.version import Version
+from neve.read.key_partitions import KeyPartitions, PartitionedKeys, Place
 from neve.sstable.data_file_reader import DataFileReader
 
 
@@ -89,6 +97,10 @@ class FileProbe:
         return find
 
 
+Hit: TypeAlias = tuple[FileProbe, dict[str, object]]
+"""A row, and the file it is in."""
+
+
 class _Run:
     """Disjoint files of one level and partition, ascending by key."""
 
@@ -99,41 +111,23 @@ class _Run:
         self.key_maxes = [probe.key_max for probe in self.probes]
 
 
-class FileSet:
-    """The files of one Version; safe for many threads."""
+class _Shelf:
+    """Files that are searched together."""
 
-    def __init__(
-        self, version: Version, access: FileAccess, *, before: "FileSet | None" = None
-    ) -> None:
-        """Arrange the files; probes of files that are unchanged since `before` are taken over."""
-        self.version = version
-        self.access = access
-        known = {} if before is None else before.by_path
-        self.by_path: dict[str, FileProbe] = {}
+    __slots__ = ("_runs", "_young")
+
+    def __init__(self, probes: Iterable[FileProbe]) -> None:
         by_run: defaultdict[tuple[int, object, object], list[FileProbe]] = defaultdict(list)
-        for path, file in version.files.items():
-            probe = known.get(path)
-            if probe is None or probe.file is not file:
-                probe = FileProbe(file, access)
-            self.by_path[path] = probe
+        for probe in probes:
+            file = probe.file
             by_run[file.level, file.spec_id, file.partition].append(probe)
-        self._level0_count = max(
-            (len(each) for key, each in by_run.items() if not key[0]), default=0
-        )
         # Newest first: what was written last is asked for most.
-        self._young = [probe for key, probes in by_run.items() if key[0] == 0 for probe in probes][
-            ::-1
-        ]
+        self._young = [probe for key, each in by_run.items() if key[0] == 0 for probe in each][::-1]
         runs = sorted((key[0], place) for place, key in enumerate(by_run) if key[0] > 0)
         keys = list(by_run)
         self._runs = [_Run(by_run[keys[place]]) for _, place in runs]
 
-    @property
-    def level0_count(self) -> int:
-        """Files of level 0 in the partition that has most of them."""
-        return self._level0_count
-
-    def find_row(self, key: bytes, word: int) -> tuple[FileProbe, dict[str, object]] | None:
+    def find_row(self, key: bytes, word: int) -> Hit | None:
         """Give the live row of a key with the file it is in; None without one."""
         for probe in self._young:
             if probe.key_min <= key <= probe.key_max:
@@ -149,6 +143,76 @@ class FileSet:
                     if row is not None:
                         return probe, row
         return None
+
+
+class FileSet:
+    """The files of one Version; safe for many threads."""
+
+    def __init__(
+        self,
+        version: Version,
+        access: FileAccess,
+        *,
+        partitions: KeyPartitions | None = None,
+        before: "FileSet | None" = None,
+    ) -> None:
+        """Arrange the files; probes of files that are unchanged since `before` are taken over."""
+        self.version = version
+        self.access = access
+        self._partitions = partitions
+        known = {} if before is None else before.by_path
+        self.by_path: dict[str, FileProbe] = {}
+        level0_counts: Counter[tuple[int, object]] = Counter()
+        shared: list[FileProbe] = []
+        by_place: defaultdict[tuple[int, Place], list[FileProbe]] = defaultdict(list)
+        for path, file in version.files.items():
+            probe = known.get(path)
+            if probe is None or probe.file is not file:
+                probe = FileProbe(file, access)
+            self.by_path[path] = probe
+            if file.level == 0:
+                level0_counts[file.spec_id, file.partition] += 1
+            place = None if partitions is None else partitions.place_of_file(file)
+            if place is None:
+                shared.append(probe)
+            else:
+                by_place[file.spec_id, place].append(probe)
+        self._level0_count = max(level0_counts.values(), default=0)
+        self._shared = _Shelf(shared)
+        self._shelves: dict[int, dict[Place, _Shelf]] = {}
+        for (spec_id, place), probes in by_place.items():
+            self._shelves.setdefault(spec_id, {})[place] = _Shelf(probes)
+        self.find_row: Callable[[bytes, int], Hit | None] = (
+            self._find_on_shelf if self._shelves else self._shared.find_row
+        )
+        """Gives the live row of a key with the file it is in; None without one."""
+
+    @property
+    def level0_count(self) -> int:
+        """Files of level 0 in the partition that has most of them."""
+        return self._level0_count
+
+    def _find_on_shelf(self, key: bytes, word: int) -> Hit | None:
+        for spec_id, shelves in self._shelves.items():
+            assert self._partitions is not None
+            place = self._partitions.place_of_key(spec_id, key)
+            shelf = None if place is None else shelves.get(place)
+            hit = None if shelf is None else shelf.find_row(key, word)
+            if hit is not None:
+                return hit
+        return self._shared.find_row(key, word)
+
+    def searches(self, keys: KeyArray) -> Iterator[tuple[FileProbe, Positions | None]]:
+        """Give every file that may hold some of the keys, and which of them; None for all."""
+        if not len(keys):
+            return
+        partitions = self._partitions if self._shelves else None
+        by_partition = None if partitions is None else PartitionedKeys(keys, partitions)
+        bounds = cast("dict[str, bytes]", pc.min_max(keys.cast(pa.large_binary())).as_py())
+        for probe in self.overlapping(bounds["min"], bounds["max"]):
+            wanted = None if by_partition is None else by_partition.positions_for(probe.file)
+            if wanted is None or len(wanted):
+                yield probe, wanted
 
     def probes(self, key_range: KeyRange | None = None) -> Iterator[FileProbe]:
         """Give every file whose keys may lie in a range, in the order in which they were added."""

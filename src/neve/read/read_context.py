@@ -6,6 +6,7 @@ from neve.model.key_encoding import KeyEncoder
 from neve.model.partition_spec import PartitionSpec
 from neve.model.row_codec import RowCodec
 from neve.model.schema import TableSchema
+from neve.read.key_partitions import KeyPartitions
 from neve.read.schema_mapping import SchemaMapping
 from neve.sstable.search_words import SearchWords
 
@@ -19,6 +20,7 @@ class ReadContext:
         "codec",
         "encoder",
         "is_single_key",
+        "partitions",
         "schema",
         "spec_of",
         "words",
@@ -40,6 +42,8 @@ class ReadContext:
             [column.type for column in keys], [column.name for column in keys]
         )
         self.words = SearchWords(self.encoder)
+        self.partitions = None if spec_of is None else KeyPartitions(schema, self.encoder, spec_of)
+        """What a key tells of the partition of its row; None: nothing."""
         self.is_single_key = len(keys) == 1
         self._schema_of = schema_of
         # Safe on its own: a mapping made twice is the same mapping.

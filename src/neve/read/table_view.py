@@ -107,8 +107,12 @@ class TableView:
         places = search.places
         keys = search.keys if len(places) == len(search.keys) else search.keys.take(places)
         words = self.context.words.words(keys)
-        for probe in self.files.probes():
-            hits, positions = probe.reader.find_many(keys, words)
+        for probe, wanted in self.files.searches(keys):
+            if wanted is None:
+                hits, positions = probe.reader.find_many(keys, words)
+            else:
+                hits, positions = probe.reader.find_many(keys.take(wanted), words[wanted])
+                hits = wanted[hits]
             if not len(hits):
                 continue
             mask = self.files.access.keep_mask(probe.file)

@@ -6,6 +6,7 @@ here where the older rows of their keys are, and marks these in the same commit.
     keys, sorted        b  d  e  k  m  q  z
     file 1  [c … l]        d  e  k             looked up in its index: positions 17, 40
     file 2  [n … o]                            not opened: no key in its bounds
+    file 3  [a … z]                            not opened: of a partition that none of them is in
 """
 
 from collections.abc import Callable, Iterable
@@ -34,21 +35,24 @@ def superseded_rows(
     *,
     open_reader: Callable[[DataFile], FindsPositions],
     vector_of: Callable[[DataFile], BitMap64 | None],
+    keys_for: Callable[[DataFile], KeyArray] | None = None,
 ) -> dict[str, BitMap64]:
     """Give the live rows of ascending `keys` by path of their file; files without one are left out.
 
     `vector_of` gives the rows of a file that are marked already, and so no longer live. Only files
-    whose bounds hold one of the keys are opened.
+    whose bounds hold one of the keys are opened. `keys_for` gives those of the keys that may be in
+    a file's partition, where the key tells that.
     """
     found: dict[str, BitMap64] = {}
     if not len(keys):
         return found
     for file in files:
-        inside = within(keys, file.key_min, file.key_max)
+        wanted = keys if keys_for is None else keys_for(file)
+        inside = within(wanted, file.key_min, file.key_max)
         if inside.start == inside.stop:
             continue
         positions = open_reader(file).positions_of(
-            keys.slice(inside.start, inside.stop - inside.start)
+            wanted.slice(inside.start, inside.stop - inside.start)
         )
         if not len(positions):
             continue

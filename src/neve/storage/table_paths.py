@@ -9,6 +9,7 @@ Nothing else in neve joins or splits a path. The layout, relative to the warehou
     ├── wal/<epoch>/000001.wal             decimal, zero padded to six, grows past six
     ├── data/<partition path>/<id>.parquet
     ├── deletes/<id>.puffin
+    ├── deletes/<id>-<offset>.parquet      positions of the vector that begins there, for Iceberg v2
     ├── index/<id><suffix>
     └── metadata/<name>
 
@@ -45,6 +46,7 @@ _REFUSED_IN_NAME: Final = re.compile(rf"[{_UNPRINTABLE}/]")
 _LOG_NAME: Final = re.compile(r"(?:[0-9]{6}|[1-9][0-9]{6,19})\.wal")
 _EPOCH_NAME: Final = re.compile(r"0|[1-9][0-9]{0,19}")
 _LOG_DIGITS: Final = 6
+_POSITION_DELETES: Final = re.compile(r"(.*[0-9a-f]{32})-[0-9]{1,19}\.parquet", re.ASCII)
 
 
 def check_path(path: str) -> None:
@@ -135,6 +137,17 @@ def log_epoch(path: str) -> int | None:
     _, epoch = split_path(directory)
     is_log = log_number(path) is not None and _EPOCH_NAME.fullmatch(epoch) is not None
     return int(epoch) if is_log else None
+
+
+def position_delete_path(vector_path: str, offset: int) -> str:
+    """Path, in the table, of the position deletes that follow from a vector in a Puffin file."""
+    return _checked(f"{vector_path.removesuffix('.puffin')}-{offset}.parquet")
+
+
+def puffin_of_position_deletes(path: str) -> str | None:
+    """Path of the Puffin file that position deletes follow from; None when the file has others."""
+    found = _POSITION_DELETES.fullmatch(path)
+    return None if found is None else f"{found.group(1)}.puffin"
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,7 +95,7 @@ def test_all_changes_of_a_block_are_one_version() -> None:
         e.set_sort_by(["customer"])
 
     assert table.version == e.version == before + 1
-    assert table.history().column("operation").to_pylist()[-1] == "evolve"
+    assert table.history().column("operation").to_pylist()[-1] == "EVOLVE"
     assert table.schema.arrow_schema.names[:4] == ["id", "note", "customer", "count"]
     assert "ratio" not in table.schema
     assert table.schema.column("count").type == pa.int64()

@@ -1,6 +1,6 @@
 """Conditional writes: a row is written if the table holds what the caller thinks it holds."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta, timezone
 from math import nan
@@ -130,7 +130,13 @@ def test_a_row_of_another_key_cannot_be_expected(table: neve.Table) -> None:
         table.compare_and_put(ROW, {**ROW, "id": 2})
 
 
-@pytest.mark.parametrize("write", ["put_if_absent", "compare_and_put"])
+WRITES: dict[str, Callable[[neve.Table, dict[str, object]], int | None]] = {
+    "put_if_absent": lambda table, row: table.put_if_absent(row),
+    "compare_and_put": lambda table, row: table.compare_and_put(row, None),
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
 def test_a_row_that_does_not_fit_is_refused_whatever_the_table_holds(
     table: neve.Table, write: str
 ) -> None:
@@ -138,10 +144,7 @@ def test_a_row_that_does_not_fit_is_refused_whatever_the_table_holds(
     bad = {"id": 1, "v": "no number"}
 
     with pytest.raises(SchemaMismatch) as refused:
-        if write == "put_if_absent":
-            table.put_if_absent(bad)
-        else:
-            table.compare_and_put(bad, None)
+        WRITES[write](table, bad)
 
     assert refused.value.column == "v"
 

@@ -104,7 +104,7 @@ def test_a_file_that_is_not_what_was_written_is_named(
 def test_verify_reads_what_is_stored_and_not_what_is_remembered(lake: KVCatalog) -> None:
     with lake.table("a.b", options=OPTIONS) as table:
         table.scan().to_arrow()
-        damage(table, "deletes", flipped(0.3))
+        damage(table, "deletes", flipped(0.05))
         with pytest.raises(Corruption, match="puffin"):
             table.verify()
 

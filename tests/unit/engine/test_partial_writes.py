@@ -59,7 +59,7 @@ def test_columns_that_are_not_given_stay(table: neve.Table, place: str) -> None:
     [
         lambda rows: rows,
         lambda rows: rows[-1],
-        lambda rows: iter(rows),
+        iter,
         pa.Table.from_pylist,
         lambda rows: pa.Table.from_pylist(rows).to_batches()[0],
         lambda rows: pa.Table.from_pylist(rows).to_reader(),
@@ -147,13 +147,12 @@ def test_nothing_to_write_writes_nothing(table: neve.Table) -> None:
 # What may not be written
 
 
-REQUIRED = pa.schema(
-    [
-        pa.field("id", pa.int64(), nullable=False),
-        pa.field("v", pa.int64()),
-        pa.field("name", pa.string(), nullable=False),
-    ]
-)
+REQUIRED_COLUMNS: dict[str, pa.DataType] = {
+    "id": pa.int64(),
+    "v": pa.int64(),
+    "name": pa.string(),
+}
+REQUIRED = pa.schema(REQUIRED_COLUMNS).set(2, pa.field("name", pa.string(), nullable=False))
 
 
 @pytest.mark.parametrize("form", ["dicts", "arrow"])
@@ -396,7 +395,7 @@ def test_rows_of_every_kind_of_column_are_merged() -> None:
     columns: dict[str, pa.DataType] = {
         "id": pa.string(),
         "a": pa.list_(pa.int64()),
-        "b": pa.struct({"x": pa.int64(), "y": pa.string()}),
+        "b": pa.struct([("x", pa.int64()), ("y", pa.string())]),
         "c": pa.map_(pa.string(), pa.int64()),
         "d": pa.decimal128(20, 3),
         "e": pa.bool_(),

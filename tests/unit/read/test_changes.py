@@ -13,6 +13,7 @@ from neve.errors import SchemaMismatch
 from neve.model.data_file import DataFile, FileFormat
 from neve.model.schema import Column
 from neve.model.version import Operation, Version, VersionEdit, VersionFacts, apply_edit
+from neve.read import change_rows, changes
 from neve.read.change_plan import CommitChanges, plan_changes
 from neve.read.change_rows import ChangeRows
 from neve.read.changes import change_batches, feed_schema
@@ -312,7 +313,11 @@ def test_groups_without_a_changed_row_are_not_read(monkeypatch: pytest.MonkeyPat
     assert touched == [(16, 32), (144, 160)]
 
 
-def test_a_large_commit_streams_file_by_file_and_group_by_group() -> None:
+def test_a_large_commit_streams_file_by_file_and_group_by_group(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(changes, "_GATHERED_ROWS", 16)  # as many as a group has here
+    monkeypatch.setattr(change_rows, "_BLOCK_ROWS", 16)
     commits = Commits(TableBench())
     files = [
         commits.bench.add(numbered(range(first, first + 64)), level=1)
@@ -326,6 +331,15 @@ def test_a_large_commit_streams_file_by_file_and_group_by_group() -> None:
     assert first.num_rows <= 16
     assert commits.bench.opened == [files[0].path]
     assert first.num_rows + sum(batch.num_rows for batch in batches) == 640
+
+
+def test_few_rows_from_many_places_are_one_batch() -> None:
+    commits = Commits(TableBench())
+    files = [commits.bench.add(numbered(range(first, 160, 8))) for first in range(8)]
+
+    (batch,) = commits.batches(commits.commit(added=files))
+
+    assert batch.column("id").to_pylist() == list(range(160))
 
 
 def test_nothing_is_read_without_a_look_whether_it_may_be() -> None:

@@ -1,0 +1,32 @@
+"""Columns as they are written on a command line: `name:type`, with `!` behind one never NULL."""
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from neve.errors import InvalidArgument
+from neve.model.type_words import REQUIRED, parse_type
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnWord:
+    """A column as it was asked for."""
+
+    name: str
+    type: pa.DataType
+    nullable: bool
+
+
+def column_of(text: str) -> ColumnWord:
+    """Read `name:type` or `name:type!`; raises InvalidArgument."""
+    # The names of fields inside a nested type have colons too, a name before it may have.
+    before, bracket, inside = text.partition("<")
+    name, colon, type_text = before.rpartition(":")
+    type_text += bracket + inside
+    if not colon:
+        raise InvalidArgument(f"the column {text!a} has no type", hint=f"Write {text}:string")
+    if not name:
+        raise InvalidArgument(f"the column {text!a} has no name", hint=f"Write id{text}")
+    return ColumnWord(
+        name, parse_type(type_text.removesuffix(REQUIRED)), not type_text.endswith(REQUIRED)
+    )

@@ -1,0 +1,283 @@
+"""`neve evolve TABLE …`: one subcommand for each change of a table's definition.
+
+    neve evolve shop.orders add 'note:string' --default '-' --lake ./lake
+    neve evolve shop.orders rename address.zip postcode
+    neve evolve shop.orders move note --after id
+    neve evolve shop.orders partition-by 'day(ts)' 'bucket(16, id)'
+
+Each is one Version, and works beside a writer: it learns of the change within seconds, and rows it
+writes until then fit the new schema like all rows that exist.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import click
+import pyarrow as pa
+
+from neve.catalog.evolution import Evolution
+from neve.cli.column_words import column_of
+from neve.cli.lake_options import on_a_lake, open_lake
+from neve.cli.output import Page, write_json
+from neve.cli.shown_text import shown_text
+from neve.cli.value_forms import text_reader
+from neve.errors import InvalidArgument
+from neve.model.arrow_types import normalize_type, type_name
+from neve.model.scalar_values import Unfit
+from neve.model.shown_value import shown
+
+Change = Callable[[Evolution], None]
+
+_SETTINGS: Final = {"help_option_names": ["-h", "--help"]}
+# A column to sort by begins with - when it descends, and may go on with any letter.
+_DESCENDING: Final = {"help_option_names": ["--help"], "ignore_unknown_options": True}
+
+
+@click.group(context_settings=_SETTINGS)
+@click.argument("name", metavar="TABLE")
+@click.pass_context
+def evolve(context: click.Context, name: str) -> None:
+    """Change columns, partitions or sort order of a table; each command is one version.
+
+    Dotted names reach fields inside: address.zip of a struct, tags.element of a list, prices.value
+    of a map. No file is rewritten.
+    """
+    context.obj = name
+
+
+@evolve.command()
+@click.argument("column", metavar="COLUMN:TYPE")
+@click.option("--default", metavar="VALUE", help="What it is in rows that do not have it.")
+@on_a_lake
+@click.pass_obj
+def add(
+    name: str,
+    *,
+    column: str,
+    default: str | None,
+    lake: str,
+    storage_options: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Add a column behind the others, or a field to a struct.
+
+    With ! behind the type it is never NULL, and needs a default. Types are those of `neve create`,
+    and list<long>, map<string, long>, struct<street: string, zip: int>.
+    """
+    asked = column_of(column)
+    wanted = normalize_type(asked.type, column=asked.name)
+    value = None if default is None else _read_default(asked.name, wanted, default)
+
+    def change(e: Evolution) -> None:
+        e.add_column(asked.name, wanted, default=value, nullable=asked.nullable)
+
+    _evolve(name, change, lake, storage_options, as_json=as_json)
+
+
+@evolve.command()
+@click.argument("columns", nargs=-1, required=True, metavar="COLUMN...")
+@on_a_lake
+@click.pass_obj
+def drop(
+    name: str,
+    *,
+    columns: tuple[str, ...],
+    lake: str,
+    storage_options: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Drop columns or fields; versions that exist still show them."""
+
+    def change(e: Evolution) -> None:
+        for column in columns:
+            e.drop_column(column)
+
+    _evolve(name, change, lake, storage_options, as_json=as_json)
+
+
+@evolve.command()
+@click.argument("old")
+@click.argument("new")
+@on_a_lake
+@click.pass_obj
+def rename(
+    name: str, *, old: str, new: str, lake: str, storage_options: tuple[str, ...], as_json: bool
+) -> None:
+    """Give a column or a field another name."""
+    _evolve(name, lambda e: e.rename_column(old, new), lake, storage_options, as_json=as_json)
+
+
+@evolve.command()
+@click.argument("column")
+@click.option("--first", is_flag=True, help="Before all others.")
+@click.option("--after", metavar="COLUMN", help="Right behind this one.")
+@click.option("--before", metavar="COLUMN", help="Right before this one.")
+@on_a_lake
+@click.pass_obj
+def move(
+    name: str,
+    *,
+    column: str,
+    first: bool,
+    after: str | None,
+    before: str | None,
+    lake: str,
+    storage_options: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Put a column elsewhere in the order of columns, a field in that of its struct."""
+    if [first, after is not None, before is not None].count(True) != 1:
+        raise InvalidArgument(
+            "where the column goes is said in no way, or in several",
+            hint="Give one of --first, --after and --before",
+        )
+
+    def change(e: Evolution) -> None:
+        e.move_column(column, first=first, after=after, before=before)
+
+    _evolve(name, change, lake, storage_options, as_json=as_json)
+
+
+@evolve.command()
+@click.argument("column", metavar="COLUMN:TYPE")
+@on_a_lake
+@click.pass_obj
+def widen(
+    name: str, *, column: str, lake: str, storage_options: tuple[str, ...], as_json: bool
+) -> None:
+    """Give a column or field a wider type: int to long, float to double, decimal to more digits."""
+    asked = column_of(column)
+    if not asked.nullable:
+        raise InvalidArgument(
+            f"the column {column!a} is asked to be never NULL",
+            hint="Leave the ! out: rows with NULL may exist",
+        )
+    _evolve(
+        name,
+        lambda e: e.widen_column(asked.name, asked.type),
+        lake,
+        storage_options,
+        as_json=as_json,
+    )
+
+
+@evolve.command()
+@click.argument("column")
+@click.argument("value", required=False)
+@click.option("--none", "is_none", is_flag=True, help="Take the default away.")
+@on_a_lake
+@click.pass_obj
+def default(
+    name: str,
+    *,
+    column: str,
+    value: str | None,
+    is_none: bool,
+    lake: str,
+    storage_options: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Set what a column is in rows to come that leave it out; rows that exist stay."""
+    if (value is None) != is_none:
+        raise InvalidArgument(
+            "a default is given in no way, or in two", hint="Give a value, or --none"
+        )
+
+    def change(e: Evolution) -> None:
+        known = None if value is None else e.schema.column(column).type
+        e.set_default(column, None if known is None else _read_default(column, known, str(value)))
+
+    _evolve(name, change, lake, storage_options, as_json=as_json)
+
+
+@evolve.command()
+@click.argument("column")
+@on_a_lake
+@click.pass_obj
+def nullable(
+    name: str, *, column: str, lake: str, storage_options: tuple[str, ...], as_json: bool
+) -> None:
+    """Let a required column or field be NULL from now on."""
+    _evolve(name, lambda e: e.make_nullable(column), lake, storage_options, as_json=as_json)
+
+
+@evolve.command("partition-by")
+@click.argument("fields", nargs=-1, metavar="[FIELD]...")
+@click.option("--none", "is_none", is_flag=True, help="Do not divide rows to come.")
+@on_a_lake
+@click.pass_obj
+def partition_by(
+    name: str,
+    *,
+    fields: tuple[str, ...],
+    is_none: bool,
+    lake: str,
+    storage_options: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Divide rows to come by fields such as day(ts) or bucket(16, id); files that exist stay."""
+    _check_given(fields, is_none=is_none)
+    _evolve(name, lambda e: e.set_partition_by(fields), lake, storage_options, as_json=as_json)
+
+
+@evolve.command("sort-by", context_settings=_DESCENDING)
+@click.argument("columns", nargs=-1, metavar="[COLUMN]...")
+@click.option("--none", "is_none", is_flag=True, help="Sort rows to come by the key alone.")
+@on_a_lake
+@click.pass_obj
+def sort_by(
+    name: str,
+    *,
+    columns: tuple[str, ...],
+    is_none: bool,
+    lake: str,
+    storage_options: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Sort rows to come by columns, with - before one that descends."""
+    _check_given(columns, is_none=is_none)
+    _evolve(name, lambda e: e.set_sort_by(columns), lake, storage_options, as_json=as_json)
+
+
+def _check_given(words: tuple[str, ...], *, is_none: bool) -> None:
+    if bool(words) == is_none:
+        raise InvalidArgument(
+            "fields are given in no way, or beside --none", hint="Give fields, or --none alone"
+        )
+
+
+def _read_default(column: str, wanted: pa.DataType, text: str) -> object:
+    """Read a default in the text form of its column; raises InvalidArgument."""
+    try:
+        return text_reader(wanted)(text)
+    except Unfit as unfit:
+        raise InvalidArgument(
+            f"the default of column {shown(column)} is no {type_name(wanted)}: {unfit.reason}",
+            hint="Give a value of that type",
+        ) from None
+
+
+def _evolve(
+    name: str, change: Change, lake: str, storage_options: tuple[str, ...], *, as_json: bool
+) -> None:
+    with open_lake(lake, storage_options) as catalog:
+        table = catalog.load_table(name)
+        with table.evolve() as e:
+            before = table.version
+            change(e)
+        is_changed = e.version is not None and e.version > before
+        version, schema_id, spec_id = table.version, table.schema.schema_id, table.spec.spec_id
+    if as_json:
+        write_json(
+            {
+                "table": table.name,
+                "changed": is_changed,
+                "version": version,
+                "schema_version": schema_id,
+                "spec_id": spec_id,
+            }
+        )
+    elif is_changed:
+        Page().line(f"{shown_text(table.name)} is at version {version:,}, schema {schema_id:,}")
+    else:
+        Page().line(f"{shown_text(table.name)} is so already")

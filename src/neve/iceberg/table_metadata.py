@@ -1,0 +1,193 @@
+"""Iceberg's metadata of one table: the JSON document that a reader begins with.
+
+    v<N>.metadata.json ──► snapshots ──► manifest lists ──► manifests ──► data files and vectors
+                      └──► schemas, specs, sort orders, refs, logs
+
+Everything in it follows from the table and from the documents before it, so whoever publishes a
+Version writes the same.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from neve.errors import Corruption
+from neve.iceberg.iceberg_file import KEY_ORDER_ID
+from neve.iceberg.schema_document import declared_order, key_order, name_mapping, schema_document
+from neve.iceberg.snapshot_summary import snapshot_number
+from neve.model.partition_spec import FIRST_FIELD_ID, PartitionSpec
+from neve.model.schema import TableSchema
+from neve.model.schema_json import Json, JsonObject
+from neve.model.version import Version
+
+FORMAT_WITH_ROW_IDS: Final = 3
+VERSION_PROPERTY: Final = "neve.version"
+
+_NAME_MAPPING: Final = "schema.name-mapping.default"
+_RESERVED: Final = frozenset({"format-version"})
+_DESCENDING: Final = "-"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableDescription:
+    """A table as it is to be published."""
+
+    table_uuid: str
+    location: str
+    format_version: int
+    version: Version
+    schemas: Mapping[int, TableSchema]
+    specs: Mapping[int, PartitionSpec]
+    sort_order: str
+    properties: Mapping[str, str]
+    tags: Mapping[str, int]
+    retained: frozenset[int]
+    """Numbers of the Versions whose files are kept."""
+
+    @property
+    def schema(self) -> TableSchema:
+        """The current schema."""
+        return self.schemas[self.version.facts.schema_id]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedHistory:
+    """What a document carries over from the ones before it."""
+
+    snapshots: tuple[JsonObject, ...] = ()
+    """Ascending."""
+    metadata_log: tuple[JsonObject, ...] = ()
+    sort_orders: tuple[JsonObject, ...] = field(default=())
+
+
+def metadata_document(table: TableDescription, history: PublishedHistory) -> JsonObject:
+    """Give the document of a Version."""
+    version = table.version
+    schemas = [table.schemas[number] for number in sorted(table.schemas)]
+    specs = [table.specs[number] for number in sorted(table.specs)]
+    orders, default_order = _sort_orders(table, history.sort_orders)
+    current = snapshot_number(history.snapshots[-1]) if history.snapshots else None
+    document: JsonObject = {
+        "format-version": table.format_version,
+        "table-uuid": table.table_uuid,
+        "location": table.location,
+        "last-sequence-number": current or 0,
+        "last-updated-ms": version.facts.timestamp_ms,
+        "last-column-id": max(schema.last_field_id for schema in schemas),
+        "current-schema-id": version.facts.schema_id,
+        "schemas": [schema_document(schema) for schema in schemas],
+        "default-spec-id": version.facts.spec_id,
+        "partition-specs": [json.loads(spec.to_json()) for spec in specs],
+        "last-partition-id": max(
+            (each.field_id for spec in specs for each in spec.fields), default=FIRST_FIELD_ID - 1
+        ),
+        "default-sort-order-id": default_order,
+        "sort-orders": [{"order-id": 0, "fields": []}, *orders],
+        "properties": _properties(table),
+        "snapshots": [*history.snapshots],
+        "snapshot-log": [
+            {"snapshot-id": each["snapshot-id"], "timestamp-ms": each["timestamp-ms"]}
+            for each in history.snapshots
+        ],
+        "metadata-log": [*history.metadata_log],
+        "refs": _refs(table.tags, history.snapshots),
+        "statistics": [],
+        "partition-statistics": [],
+    }
+    if current is not None:
+        document["current-snapshot-id"] = current
+    elif table.format_version < FORMAT_WITH_ROW_IDS:
+        document["current-snapshot-id"] = -1
+    if table.format_version >= FORMAT_WITH_ROW_IDS:
+        document["next-row-id"] = version.next_row_id
+    return document
+
+
+def encode_document(document: JsonObject) -> bytes:
+    """Give the bytes of a document."""
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def decode_document(payload: bytes, *, path: str) -> JsonObject:
+    """Read a document; raises Corruption."""
+    try:
+        document = json.loads(payload)
+    except (ValueError, RecursionError) as error:
+        raise Corruption(f"Iceberg's metadata is no JSON: {error}", path=path) from error
+    if not isinstance(document, dict):
+        raise Corruption("Iceberg's metadata is no JSON object", path=path)
+    return document
+
+
+def history_of(document: JsonObject, *, path: str) -> PublishedHistory:
+    """Read what later documents carry over; raises Corruption."""
+    return PublishedHistory(
+        snapshots=_objects(document, "snapshots", path),
+        metadata_log=_objects(document, "metadata-log", path),
+        sort_orders=tuple(
+            each
+            for each in _objects(document, "sort-orders", path)
+            if each.get("order-id") not in {0, KEY_ORDER_ID}
+        ),
+    )
+
+
+def _objects(document: JsonObject, name: str, path: str) -> tuple[JsonObject, ...]:
+    found = document.get(name)
+    if not isinstance(found, list):
+        raise Corruption(f"Iceberg's metadata has no list of {name}", path=path)
+    objects: list[JsonObject] = []
+    for each in found:
+        if not isinstance(each, dict):
+            raise Corruption(f"{name} of Iceberg's metadata hold something else", path=path)
+        objects.append(each)
+    return tuple(objects)
+
+
+def _properties(table: TableDescription) -> JsonObject:
+    kept: dict[str, Json] = {
+        name: value for name, value in table.properties.items() if name not in _RESERVED
+    }
+    kept.setdefault(_NAME_MAPPING, name_mapping(table.schema))
+    kept[VERSION_PROPERTY] = str(table.version.number)
+    return kept
+
+
+def _refs(tags: Mapping[str, int], snapshots: Sequence[JsonObject]) -> JsonObject:
+    """Name snapshots: the newest one, and those that tags of Versions stand for.
+
+    A Version without a snapshot of its own has the rows of the last one before it.
+    """
+    numbers = [snapshot_number(each) for each in snapshots]
+    refs: JsonObject = {}
+    for tag, version in sorted(tags.items()):
+        found = max((number for number in numbers if number <= version), default=None)
+        if found is not None:
+            refs[tag] = {"snapshot-id": found, "type": "tag"}
+    if numbers:
+        refs["main"] = {"snapshot-id": numbers[-1], "type": "branch"}
+    return refs
+
+
+def _sort_orders(
+    table: TableDescription, known: Sequence[JsonObject]
+) -> tuple[list[JsonObject], int]:
+    """Give all sort orders but the empty one, and the id of the one that is asked for."""
+    schema = table.schema
+    orders: list[JsonObject] = [key_order(schema), *known]
+    if not table.sort_order:
+        return orders, KEY_ORDER_ID
+    asked = [
+        (
+            schema.column(each.removeprefix(_DESCENDING)).field_id,
+            each.startswith(_DESCENDING),
+        )
+        for each in table.sort_order.split(",")
+    ]
+    for order in known:
+        if order["fields"] == declared_order(0, asked)["fields"]:
+            assert isinstance(order["order-id"], int)
+            return orders, order["order-id"]
+    order_id = KEY_ORDER_ID + 1 + len(known)
+    return [*orders, declared_order(order_id, asked)], order_id

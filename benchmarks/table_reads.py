@@ -210,6 +210,7 @@ def build_scan_updated(session: TableSession) -> Workload:
         parameters={"rows": session.scale.rows},
         notes=(_AGE_NOTE, _CACHE_NOTE, _UPDATED_NOTE, *left_out(session)),
         uses_disk=False,
+        rounds_max=3,
     )
 
 

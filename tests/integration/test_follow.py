@@ -193,3 +193,24 @@ def test_a_follower_of_a_table_that_is_dropped_ends(lake: KVCatalog, table: neve
     with following(table, lambda: lake.drop_table("a.b")) as follower:
         table.put({"id": 1, "count": 1})
         follower.wait_for(table.flush())
+
+
+def test_the_command_prints_changes_as_they_are_committed(tmp_path: Path) -> None:
+    with neve.open(tmp_path / "lake") as lake:
+        table = lake.create_table("a.b", SCHEMA, ["id"], options=BUSY)
+        table.put({"id": 1, "count": 1})
+        table.flush()
+        command = [sys.executable, "-m", "neve.cli", "changes", "a.b", "--follow"]
+        command += ["--output", "jsonl", "--lake", str(tmp_path / "lake")]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            first = json.loads(process.stdout.readline())
+            table.put({"id": 1, "count": 2})
+            table.flush()
+            before, after = (json.loads(process.stdout.readline()) for _ in range(2))
+            process.send_signal(signal.SIGINT)
+            code = process.wait(WAIT_SECONDS)
+
+    assert (first["_change_type"], first["_commit_version"]) == ("insert", 2)
+    assert [before["count"], after["count"], after["_change_type"]] == [1, 2, "update_postimage"]
+    assert code == 130

@@ -5,14 +5,16 @@ names are the business of `neve.catalog.catalog_entries`.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from threading import Lock
 
 from neve.catalog.sort_order import SortOrder
 from neve.catalog.table_meta import TableMeta
 from neve.engine.table_parts import TableParts
 from neve.errors import Corruption, InvalidArgument, NeveError, NotFound
+from neve.iceberg.publisher import IcebergPublisher
 from neve.manifest.leases import Leases
 from neve.manifest.manifest_store import ManifestStore
 from neve.manifest.sessions import ReadSession
@@ -78,6 +80,9 @@ class StoredTable:
         # Safe on their own: a text is parsed to the same value, whoever does it.
         self._schemas: dict[str, TableSchema] = {}
         self._specs: dict[str, PartitionSpec] = {}
+        # Guarded by _lock.
+        self._lock = Lock()
+        self._publisher: IcebergPublisher | None = None
 
     @property
     def location(self) -> str:
@@ -86,7 +91,12 @@ class StoredTable:
         return f"{root}{'' if root.endswith('/') else '/'}{self.paths.root}"
 
     def parts(
-        self, properties: Mapping[str, str], *, recorder: Recorder, listener: Listener
+        self,
+        properties: Mapping[str, str],
+        *,
+        recorder: Recorder,
+        listener: Listener,
+        publish: Callable[[], bool] | None = None,
     ) -> TableParts:
         """Give what a live table of these properties stands on."""
         return TableParts(
@@ -100,7 +110,21 @@ class StoredTable:
             properties=properties,
             recorder=recorder,
             listener=listener,
+            publish=publish,
         )
+
+    def publisher(self, properties_of: Callable[[], Mapping[str, str]]) -> IcebergPublisher:
+        """Give what publishes the table, of which `properties_of` gives the newest properties."""
+        with self._lock:
+            if self._publisher is None:
+                self._publisher = IcebergPublisher(
+                    self.objects,
+                    self.paths,
+                    versions=self.versions,
+                    work=self.work,
+                    properties_of=properties_of,
+                )
+            return self._publisher
 
     def find_head(self) -> TableHead | None:
         """Give the head; None when the store was never begun."""

@@ -5,12 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from rich.text import Text
 
 from neve.catalog.catalog_table import CatalogTable
+from neve.cli.definition_history import column_json, definition_json, definition_lines
 from neve.cli.shown_text import Json, counted, shown_text
 from neve.model.arrow_types import NESTED_KINDS, kind_of, type_name
-from neve.model.partition_spec import PartitionField
 from neve.model.schema import Column, TableSchema
-from neve.model.schema_json import type_to_json
-from neve.model.transforms import Bucket, Identity, Truncate
+from neve.model.schema_json import default_to_json
 
 
 def table_json(table: CatalogTable, unflushed: int | None) -> dict[str, Json]:
@@ -30,15 +29,7 @@ def table_json(table: CatalogTable, unflushed: int | None) -> dict[str, Json]:
         "deleted_rows": stats.deleted_count,
         "levels": {str(level): count for level, count in stats.level_file_counts.items()},
         "unflushed_changes": unflushed,
-        "columns": [
-            {
-                "id": column.field_id,
-                "name": column.name,
-                "type": type_to_json(column.type),
-                "nullable": column.nullable,
-            }
-            for column in table.schema.columns
-        ],
+        "columns": [column_json(column) for column in table.schema.columns],
         "primary_key": list(key),
         "partition_by": partition_texts(table),
         "sort_by": [str(field) for field in table.sort_order.fields],
@@ -49,6 +40,7 @@ def table_json(table: CatalogTable, unflushed: int | None) -> dict[str, Json]:
         },
         "schema_version": table.schema.schema_id,
         "fingerprint": table.schema.fingerprint(),
+        **definition_json(table),
     }
 
 
@@ -83,6 +75,7 @@ def table_lines(table: CatalogTable, unflushed: int | None) -> Iterator[Text]:
     yield from _aligned(facts)
     yield Text()
     yield from _column_lines(table.schema)
+    yield from definition_lines(table)
     if table.properties:
         yield Text()
         yield from _aligned(dict(sorted(table.properties.items())))
@@ -120,20 +113,7 @@ def history_lines(table: CatalogTable) -> Iterator[Text]:
 
 def partition_texts(table: CatalogTable) -> list[str]:
     """Give the partition fields as `--partition-by` takes them."""
-    return [_partition_text(field, table.schema) for field in table.spec.fields]
-
-
-def _partition_text(field: PartitionField, schema: TableSchema) -> str:
-    column = schema.column_by_id(field.source_id).name
-    match field.transform:
-        case Identity():
-            return column
-        case Bucket(parameter):
-            return f"bucket({parameter}, {column})"
-        case Truncate(parameter):
-            return f"truncate({parameter}, {column})"
-        case other:
-            return f"{other}({column})"
+    return table.spec.texts(table.schema)
 
 
 def _column_lines(schema: TableSchema) -> Iterator[Text]:
@@ -145,6 +125,9 @@ def _column_lines(schema: TableSchema) -> Iterator[Text]:
         notes = [] if column.nullable else ["required"]
         if column.field_id in key:
             notes.append(f"key {key[column.field_id]}" if len(key) > 1 else "key")
+        if column.write_default is not None:
+            default = default_to_json(column.type, column.write_default)
+            notes.append(f"default {shown_text(str(default))}")
         if column.doc:
             notes.append(shown_text(column.doc))
         line = Text.assemble(

@@ -34,6 +34,7 @@ class Backlog:
         # Safe on their own: each is replaced whole.
         self.pressure = CALM
         self._workers: tuple[BackgroundWork, ...] = ()
+        self._bystanders: tuple[BackgroundWork, ...] = ()
         # Writers that are held back wait here; it guards `stall_seconds`.
         self._relief = Condition()
         self.stall_seconds = 0.0
@@ -48,21 +49,22 @@ class Backlog:
         """Why background work does not get on; None while it does."""
         return next((worker.failure for worker in self._workers if worker.failure), None)
 
-    def start(self, *workers: BackgroundWork) -> None:
-        """Let threads work from now on."""
+    def start(self, *workers: BackgroundWork, beside: tuple[BackgroundWork, ...] = ()) -> None:
+        """Let threads work from now on; no writer ever waits for those `beside`."""
         self._workers = workers
-        for worker in workers:
+        self._bystanders = beside
+        for worker in (*workers, *beside):
             worker.start()
         self.wake()
 
     def stop(self) -> None:
         """End the threads, each after the step it is in."""
-        for worker in self._workers:
+        for worker in (*self._workers, *self._bystanders):
             worker.close()
 
     def wake(self) -> None:
         """Have the threads look for work."""
-        for worker in self._workers:
+        for worker in (*self._workers, *self._bystanders):
             worker.wake()
 
     def judge(self) -> None:

@@ -28,6 +28,7 @@ from neve.engine.flush import Flush, FlushTarget
 from neve.engine.live_log import LiveLog
 from neve.engine.open_files import OpenFiles
 from neve.engine.pressure import CALM
+from neve.engine.publishing import CommitPublishing
 from neve.engine.rewrite import PlanExecutor, Progress, Rewrite
 from neve.engine.table_options import TableOptions
 from neve.engine.table_parts import Definitions, TableParts
@@ -72,6 +73,7 @@ class LiveWriter:
         lock: LockHandle,
         context: ReadContext,
         spec_id: int,
+        publishing: CommitPublishing | None,
     ) -> None:
         # Fixed at construction.
         self._parts = parts
@@ -82,6 +84,7 @@ class LiveWriter:
         self._log = log
         self._epoch = epoch
         self._lock = lock
+        self.publishing = publishing
         making = FileMaking(parts, encoder=context.encoder, file_bytes=options.file_bytes)
         committer = TableCommitter(parts.versions, parts.work, clock=parts.clock, ids=parts.ids)
         self._flush = Flush(
@@ -330,7 +333,11 @@ class LiveWriter:
             idle_seconds=_UPKEEP_SECONDS,
             on_failure=told.failed,
         )
-        self.backlog.start(flushing, compacting, tending)
+        beside: tuple[BackgroundWork, ...] = ()
+        if self.publishing is not None:
+            step = self.publishing.publish_once
+            beside = (BackgroundWork(f"neve-publish-{name}", [step], on_failure=told.failed),)
+        self.backlog.start(flushing, compacting, tending, beside=beside)
 
     def close(self, *, flush: bool) -> None:
         """End: stop the threads, flush if asked to, close the log, release the lock."""
@@ -340,6 +347,8 @@ class LiveWriter:
         try:
             if flush and self._ended is None:
                 self.flush()
+            if self.publishing is not None and self._ended is None and self.backlog.has_workers:
+                self.publishing.try_publish()
         finally:
             self._ended = self._ended or Closed("the table was closed", path=self._parts.paths.root)
             self.backlog.let_go()

@@ -23,6 +23,8 @@ from neve.engine.lease_book import LeaseBook
 from neve.engine.live_log import LiveLog
 from neve.engine.live_writer import LiveWriter
 from neve.engine.open_files import OpenFiles
+from neve.engine.publish_mode import PublishMode
+from neve.engine.publishing import CommitPublishing
 from neve.engine.recovery import Recovered, drop_logs, recover
 from neve.engine.snapshot import Snapshot
 from neve.engine.table_options import TableOptions
@@ -287,6 +289,15 @@ class TableEngine:
             self.files.close()
             self.parts.tell(EventKind.CLOSED)
 
+    def publish_committed(self) -> None:
+        """Have a commit published that was just made: by the table's thread, or else here."""
+        if self._writer is None or self._writer.publishing is None:
+            return
+        if self.options.background:
+            self._writer.backlog.wake()
+        else:
+            self._writer.publishing.try_publish()
+
     @property
     def is_closed(self) -> bool:
         """Whether `close` was called."""
@@ -356,10 +367,17 @@ class TableEngine:
                 lock=lock,
                 context=context,
                 spec_id=snapshot.head.spec_id,
+                publishing=self._publishing(),
             )
         except BaseException:
             lock.release()
             raise
+
+    def _publishing(self) -> CommitPublishing | None:
+        publish = self.parts.publish
+        if publish is None or self.options.iceberg_publish != PublishMode.COMMIT:
+            return None
+        return CommitPublishing(self.parts, publish)
 
     def _recover(self, snapshot: TableSnapshot, context: ReadContext, files: FileSet) -> Recovered:
         return recover(

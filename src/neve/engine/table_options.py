@@ -9,6 +9,7 @@ from typing import Final
 
 from neve.compaction.levels import LevelOptions
 from neve.errors import InvalidArgument
+from neve.engine.publish_mode import PublishMode
 from neve.wal.log_options import LogOptions, SyncPolicy
 from neve.wal.recovery_mode import RecoveryMode
 
@@ -58,6 +59,8 @@ class TableOptions:
     """Decoded rows of old files and vectors that are kept in memory."""
     lease_seconds: float = 600.0
     """How long a snapshot outlives a reader that died; live readers renew it."""
+    iceberg_publish: str = PublishMode.COMMIT
+    """When Iceberg's metadata is written: with every `commit`, or on `demand`, when asked for."""
 
     def __post_init__(self) -> None:
         # Their own checks say what is wrong with the parts that are theirs.
@@ -81,6 +84,11 @@ class TableOptions:
             raise InvalidArgument(
                 "level0_files, level0_files_slow and level0_files_max do not ascend",
                 hint="compaction begins first, then writers slow down, then they wait",
+            )
+        if self.iceberg_publish not in set(PublishMode):
+            raise InvalidArgument(
+                f"iceberg_publish={self.iceberg_publish!r} is not known",
+                hint=f"use one of {', '.join(PublishMode)}",
             )
         if not 0 < self.lease_seconds <= 24 * 60 * 60:
             raise InvalidArgument(

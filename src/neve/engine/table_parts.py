@@ -1,6 +1,6 @@
 """TableParts: what a live table stands on: its stores, its paths, its clock."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import cast
@@ -42,6 +42,8 @@ class TableParts:
     properties: Mapping[str, str]
     recorder: Recorder = field(default_factory=NoRecorder)
     listener: Listener = unheard
+    publish: Callable[[], bool] | None = None
+    """Tells other engines of the current Version; False when they know already."""
 
     def tell(self, kind: EventKind, **facts: float | str) -> None:
         """Tell the listener what happened to the table."""

@@ -1,1 +1,1 @@
-"""Iceberg: every Version of a table as an Iceberg snapshot, for readers that know nothing of neve."""
+"""Iceberg: every Version of a table as a snapshot that other engines read."""

@@ -22,27 +22,24 @@ import pyarrow.parquet as pq
 
 from neve.errors import Corruption, NotFound
 from neve.iceberg.iceberg_file import PATH_FIELD_ID, POSITION_FIELD_ID, Locate
-from neve.model.arrow_types import FIELD_ID_KEY
+from neve.model.arrow_types import ArrowField, field_metadata
 from neve.model.data_file import DataFile, VectorRef
 from neve.sstable.deletion_vector import positions_in, read_vector
 from neve.storage.object_store import ObjectStore
 from neve.storage.table_paths import TablePaths, join_path, position_delete_path
 
 _SIZES_KEPT: Final = 100_000
+
+
+def _required(name: str, arrow_type: pa.DataType, field_id: int) -> ArrowField:
+    metadata = field_metadata(field_id=field_id, doc=None)
+    return pa.field(name, arrow_type, nullable=False, metadata=metadata)
+
+
 _SCHEMA: Final = pa.schema(
     [
-        pa.field(
-            "file_path",
-            pa.string(),
-            nullable=False,
-            metadata={FIELD_ID_KEY: str(PATH_FIELD_ID).encode()},
-        ),
-        pa.field(
-            "pos",
-            pa.int64(),
-            nullable=False,
-            metadata={FIELD_ID_KEY: str(POSITION_FIELD_ID).encode()},
-        ),
+        _required("file_path", pa.string(), PATH_FIELD_ID),
+        _required("pos", pa.int64(), POSITION_FIELD_ID),
     ]
 )
 
@@ -116,9 +113,7 @@ class PositionFiles:
             return len(payload)
 
     def _encoded(self, file: DataFile) -> bytes:
-        vector = read_vector(
-            self._objects, self._paths, _vector_of(file), row_count=file.row_count
-        )
+        vector = read_vector(self._objects, self._paths, _vector_of(file), row_count=file.row_count)
         positions = positions_in(vector)
         location = pa.array([self._locate(file.path)])
         same = pa.DictionaryArray.from_arrays(np.zeros(len(positions), dtype=np.int32), location)

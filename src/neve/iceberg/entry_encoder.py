@@ -65,11 +65,11 @@ class EntryEncoder:
         self._forms: dict[int, _SpecForm] = {}
 
     def data_key(self, file: DataFile) -> str:
-        """What a data file is known by in a manifest."""
+        """Give what a data file is known by in a manifest."""
         return self._locate(file.path)
 
     def delete_key(self, file: DataFile) -> str:
-        """What the deletes of a data file are known by in a manifest."""
+        """Give what the deletes of a data file are known by in a manifest."""
         assert file.vector is not None
         location = self._locate(self._deletes.path(file))
         has_vectors = self._format_version >= FORMAT_WITH_VECTORS
@@ -160,7 +160,7 @@ class EntryEncoder:
 
 
 def delete_key(location: str, offset: int | None) -> str:
-    """What deletes are known by: where they are."""
+    """Give what deletes are known by: where they are."""
     return location if offset is None else f"{location}#{offset}"
 
 

@@ -161,6 +161,4 @@ def position_file(
 def _bounds(
     columns: Sequence[ColumnStatistics], bound_of: Callable[[ColumnStatistics], bytes | None]
 ) -> dict[int, bytes]:
-    return {
-        each.field_id: bound for each in columns if (bound := bound_of(each)) is not None
-    }
+    return {each.field_id: bound for each in columns if (bound := bound_of(each)) is not None}

@@ -146,9 +146,7 @@ class ManifestSet:
     def _deletes(self, file: DataFile, number: int, *, is_new: bool) -> LiveEntry:
         return LiveEntry(self.encoder.delete_key(file), file, number if is_new else number - 1)
 
-    def _remove(
-        self, content: int, keys: Sequence[str], number: int, write: WriteManifest
-    ) -> None:
+    def _remove(self, content: int, keys: Sequence[str], number: int, write: WriteManifest) -> None:
         """Rewrite the manifests that hold what leaves."""
         touched: dict[int, Manifest] = {}
         gone: dict[int, list[LiveEntry]] = {}

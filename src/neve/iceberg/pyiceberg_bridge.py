@@ -27,7 +27,6 @@ from typing import Any, Final
 
 from neve.errors import Corruption
 from neve.iceberg.iceberg_file import IcebergFile
-from neve.model.plain_values import PlainValue
 
 EXISTING: Final = 0
 ADDED: Final = 1
@@ -192,7 +191,11 @@ def read_manifest(payload: bytes, *, path: str) -> list[ReadEntry]:
     types, schemas = _load("pyiceberg.types"), _load("pyiceberg.schema")
     whole = _load("pyiceberg.manifest").MANIFEST_ENTRY_SCHEMAS[3]
     file = types.StructType(
-        *(each for each in whole.find_field("data_file").field_type.fields if each.name in _READ_FIELDS)
+        *(
+            each
+            for each in whole.find_field("data_file").field_type.fields
+            if each.name in _READ_FIELDS
+        )
     )
     wanted = schemas.Schema(
         whole.find_field("status"),
@@ -310,20 +313,3 @@ class _Bytes:
 @lru_cache(maxsize=16)
 def _load(name: str) -> Any:  # noqa: ANN401 - a module
     return importlib.import_module(name)
-
-
-__all__ = [
-    "ADDED",
-    "DELETED",
-    "EXISTING",
-    "FieldSummary",
-    "ManifestCodec",
-    "ManifestEntry",
-    "ManifestForm",
-    "ManifestRecord",
-    "PlainValue",
-    "ReadEntry",
-    "encode_manifest_list",
-    "read_manifest",
-    "read_manifest_list",
-]

@@ -75,6 +75,8 @@ def _mapping_of(field_id: Json, name: Json, type_: Json) -> JsonObject:
                 members["fields"] = [_role(type_, "element")]
             case "map":
                 members["fields"] = [_role(type_, "key"), _role(type_, "value")]
+            case _:
+                pass
     return members
 
 

@@ -141,7 +141,7 @@ def snapshot_document(
 
 
 def snapshot_number(snapshot: JsonObject) -> int:
-    """Number of a snapshot that was read back; raises Corruption."""
+    """Read the number of a snapshot; raises Corruption."""
     number = snapshot.get("snapshot-id")
     if not isinstance(number, int) or isinstance(number, bool):
         raise Corruption("a snapshot of Iceberg's metadata has no id")

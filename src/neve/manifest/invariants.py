@@ -1,4 +1,6 @@
-"""Rules that every published Version obeys; checked on each commit and on each load.
+"""Rules that every published Version obeys; checked on each commit, and on each load.
+
+A load cannot tell V7, which is about two heads, and does not look for the schemas of V9.
 
 V1  Files of one partition in a level from 1 on do not overlap in their keys.
 V2  A file has rows, bytes, ordered key bounds and ordered sequence bounds.

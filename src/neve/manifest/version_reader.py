@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from neve.errors import Corruption, InvalidArgument, NotFound
-from neve.manifest.invariants import check_edit, check_version
+from neve.manifest.invariants import check_added, check_edit, check_head, check_version
 from neve.manifest.manifest_store import ManifestStore
 from neve.manifest.sessions import ReadSession, WriteSession
 from neve.manifest.table_head import (
@@ -121,7 +121,9 @@ class VersionReader:
         payload = session.get(HEAD_KEY)
         if payload is None:
             raise NotFound("there is no such table", path=self._path)
-        return TableHead.decode(payload, path=self._path)
+        head = TableHead.decode(payload, path=self._path)
+        check_head(None, head)
+        return head
 
     def version_in(self, session: Session, number: int) -> Version:
         """Give a retained Version as a session sees it; raises NotFound (R1)."""
@@ -151,8 +153,7 @@ class VersionReader:
             pending.append(self.edit_in(session, at))
             at -= 1
         for edit in reversed(pending):
-            check_edit(version, edit)
-            version = apply_edit(version, edit)
+            version = _following(version, edit)
         assert version is not None
         if is_committed:
             self._keep(version)
@@ -179,8 +180,7 @@ class VersionReader:
         version = self.version_in(session, first)
         yield version
         for number in range(first + 1, last + 1):
-            edit = self.edit_in(session, number)
-            version = apply_edit(version, edit)
+            version = _following(version, self.edit_in(session, number))
             yield version
 
     def schemas_in(self, session: Session) -> dict[int, str]:
@@ -301,3 +301,11 @@ class VersionReader:
             self._edits[number] = payload, edit
             while len(self._edits) > _EDITS_KEPT:
                 self._edits.popitem(last=False)
+
+
+def _following(version: Version | None, edit: VersionEdit) -> Version:
+    """Give the Version after a stored edit; raises InvariantViolation when it breaks a rule."""
+    check_edit(version, edit)
+    after = apply_edit(version, edit)
+    check_added(after, edit)
+    return after

@@ -40,6 +40,11 @@ STALL_SECONDS = Metric(
     "neve.engine.stall_seconds", "seconds", "time writers were held back by work that is behind"
 )
 GARBAGE_FILES = Metric("neve.engine.garbage_files", "files", "files deleted as garbage")
+PUBLISHES = Metric("neve.engine.publishes", "times", "times a table was published to other engines")
+PUBLISH_SECONDS = Metric("neve.engine.publish_seconds", "seconds", "time spent in publishing")
+PUBLISH_FAILURES = Metric(
+    "neve.engine.publish_failures", "times", "times publishing failed and was left to the next time"
+)
 
 SSTABLE_FILES = Metric("neve.sstable.files", "files", "data files written")
 SSTABLE_ROWS = Metric("neve.sstable.rows", "rows", "rows written to data files")
@@ -76,6 +81,9 @@ ALL_METRICS = (
     COMPACTED_BYTES,
     STALL_SECONDS,
     GARBAGE_FILES,
+    PUBLISHES,
+    PUBLISH_SECONDS,
+    PUBLISH_FAILURES,
 )
 
 

@@ -52,6 +52,13 @@ class ModelTable:
         for row in rows:
             self.put(row)
 
+    def upsert_columns(self, rows: Iterable[Mapping[str, object]], columns: Sequence[str]) -> None:
+        """Write some columns of rows that have all; a key without a row gets NULL in the others."""
+        for row in rows:
+            key = self.key_of(row)
+            before = self.rows.get(key) or {**dict.fromkeys(row), **_part(row, self.primary_key)}
+            self.rows[key] = {**before, **_part(row, columns)}
+
     def delete(self, key: Key) -> None:
         """Delete a row, whether it is there or not."""
         self.rows.pop(key, None)
@@ -113,6 +120,10 @@ class ModelTable:
     ) -> list[Row]:
         """Give the rows that match, by key; the end of a range is not in it."""
         return scan_rows(self.rows, matches, key_range=key_range, reverse=reverse)
+
+
+def _part(row: Mapping[str, object], names: Sequence[str]) -> Row:
+    return {name: row[name] for name in names}
 
 
 def scan_rows(

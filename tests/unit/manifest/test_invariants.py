@@ -13,8 +13,9 @@ from neve.manifest.invariants import (
     check_head,
     check_version,
 )
-from neve.manifest.table_head import HeadChange, TableHead, state_key
-from neve.manifest.version_codec import encode_version
+from neve.manifest.sessions import WriteSession
+from neve.manifest.table_head import HEAD_KEY, HeadChange, TableHead, state_key, version_key
+from neve.manifest.version_codec import encode_edit, encode_version
 from neve.model.data_file import DataFile, PartitionValue
 from neve.model.version import Operation, Version, VersionEdit, apply_edit
 from tests.unit.manifest.builders import (
@@ -267,6 +268,42 @@ def test_a_stored_version_that_breaks_a_rule_is_not_read(rule: str, files: list[
 
     with pytest.raises(InvariantViolation, match=rf"^{rule}:"):
         bench.another().versions.snapshot_latest()
+
+
+@pytest.mark.parametrize(
+    ("rule", "edit"),
+    [
+        ("V1", edit_of(2, data_file("x", keys=(b"b", b"d"), level=1, first_row_id=30))),
+        ("V2", edit_of(2, data_file("x", rows=0, first_row_id=30))),
+        ("V3", edit_of(2, vectors={"high": vector_ref("2", marked=3)})),
+        ("V5", edit_of(2, renamed(data_file("x", first_row_id=30), "index/x.parquet"))),
+        ("V6", edit_of(2, data_file("x", first_row_id=5))),
+    ],
+)
+def test_a_stored_edit_that_breaks_a_rule_is_not_read(rule: str, edit: VersionEdit) -> None:
+    bench = table()
+    head = replace(bench.versions.head(), current_version=3)
+
+    def plant(session: WriteSession) -> None:
+        session.put(version_key(3), encode_edit(edit))
+        session.put(HEAD_KEY, head.encode())
+
+    bench.store.transact(plant)
+
+    with pytest.raises(InvariantViolation, match=rf"^{rule}:"):
+        bench.another().versions.snapshot_latest()
+    with pytest.raises(InvariantViolation, match=rf"^{rule}:"):
+        bench.another().versions.list_versions()
+
+
+@pytest.mark.parametrize("change", [{"flushed_sequence": 9}, {"wal_floor": 9}])
+def test_a_stored_head_that_breaks_a_rule_is_not_read(change: dict[str, int]) -> None:
+    bench = table()
+    head = replace(bench.versions.head(), **change)  # type: ignore[arg-type]  # all are numbers
+    bench.store.transact(lambda session: session.put(HEAD_KEY, head.encode()))
+
+    with pytest.raises(InvariantViolation, match=r"^V8:"):
+        bench.another().versions.head()
 
 
 def test_the_files_of_a_version_keep_the_order_in_which_they_came() -> None:

@@ -1,0 +1,321 @@
+"""SnapshotChain: snapshots of a table, one after the other, and the manifests of the newest.
+
+    read back    document ──► list ──► manifests       checked against the Version they are of
+    advance      Version n-1, edit n ──► manifests that change, list, snapshot n
+    rebuild      oldest retained Version, whole ──► advance to the current one
+
+C1  A chain that was read back holds exactly the files and vectors of its Version; otherwise it is
+    Corruption, and nothing is built on it.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from neve.errors import Corruption, NotFound
+from neve.iceberg.delete_files import DeleteFiles, PositionFiles, VectorFiles
+from neve.iceberg.entry_encoder import FORMAT_WITH_VECTORS, EntryEncoder, delete_key
+from neve.iceberg.iceberg_file import DATA
+from neve.iceberg.manifest_set import LiveEntry, Manifest, ManifestSet, SnapshotChange
+from neve.iceberg.metadata_folder import MetadataFolder
+from neve.iceberg.pyiceberg_bridge import (
+    ADDED,
+    DELETED,
+    ManifestRecord,
+    encode_manifest_list,
+    read_manifest,
+)
+from neve.iceberg.snapshot_summary import (
+    OPERATIONS,
+    Totals,
+    change_summary,
+    snapshot_document,
+    snapshot_number,
+)
+from neve.iceberg.table_metadata import TableDescription
+from neve.manifest.sessions import ReadSession
+from neve.manifest.table_versions import TableVersions
+from neve.model.data_file import DataFile
+from neve.model.schema_json import JsonObject
+from neve.model.version import Version, VersionEdit
+
+
+class SnapshotChain:
+    """Snapshots up to one Version; used by one thread at a time, and thrown away when it fails."""
+
+    def __init__(
+        self, folder: MetadataFolder, versions: TableVersions, format_version: int
+    ) -> None:
+        self._folder = folder
+        self._versions = versions
+        self._format_version = format_version
+        self._deletes: DeleteFiles = (
+            VectorFiles(folder.objects, folder.paths)
+            if format_version >= FORMAT_WITH_VECTORS
+            else PositionFiles(folder.objects, folder.paths, folder.locate)
+        )
+        self.snapshots: list[JsonObject] = []
+        """Ascending; the last one is that of the Version the chain is at."""
+        self._version: Version | None = None
+        self._set: ManifestSet | None = None
+        self._totals = Totals()
+        self._encoder: EntryEncoder | None = None
+        self._defined: tuple[int, int] | None = None
+
+    def load(
+        self,
+        session: ReadSession,
+        table: TableDescription,
+        number: int,
+        snapshots: Sequence[JsonObject],
+        present: frozenset[str],
+    ) -> None:
+        """Read back what a document of a Version lists; raises NotFound, and Corruption (C1)."""
+        version = self._versions.version_in(session, number)
+        self._use(table)
+        manifests = []
+        if snapshots:
+            location = snapshots[-1].get("manifest-list")
+            if not isinstance(location, str):
+                raise Corruption("a snapshot has no manifest list", path=self._path)
+            manifests = self._read_manifests(location, version)
+        found = ManifestSet.of(self._encoding, manifests)
+        if found.live_keys != self._keys_of(version):
+            raise Corruption(
+                f"the manifests of version {number} do not hold its files", path=self._path
+            )
+        self._set = found
+        self._version = version
+        self._totals = Totals.of(version)
+        # Old snapshots whose lists somebody deleted cannot be read any more.
+        *older, last = snapshots or [{}]
+        self.snapshots = [each for each in older if self._is_present(each, present)]
+        if snapshots:
+            self.snapshots.append(last)
+
+    def advance_to(self, session: ReadSession, table: TableDescription) -> None:
+        """Add the snapshots of all Versions up to the current one; raises NotFound."""
+        assert self._version is not None
+        self._use(table)
+        for number in range(self._version.number + 1, table.version.number + 1):
+            edit = self._versions.edit_in(session, number)
+            self._advance(
+                self._versions.version_in(session, number), edit, target=table.version.number
+            )
+
+    def rebuild(self, session: ReadSession, table: TableDescription, *, limit: int) -> None:
+        """Make everything anew, from the newest retained Versions."""
+        self._use(table)
+        number = table.version.number
+        first = number
+        while first - 1 in table.retained and number - first + 1 < limit:
+            first -= 1
+        base = self._versions.version_in(session, first)
+        self.snapshots = []
+        whole = self._fill(session, base, target=number)
+        if whole is not None:
+            self.snapshots.append(whole)
+        self._version = base
+        self._totals = Totals.of(base)
+        self.advance_to(session, table)
+
+    def list_tagged(self, session: ReadSession, table: TableDescription) -> dict[str, int]:
+        """Give the snapshots that tags stand for, adding those that are not listed."""
+        self._use(table)
+        resolved: dict[str, int] = {}
+        made: dict[int, int | None] = {}
+        kept_set = self._set
+        for tag, number in table.tags.items():
+            if number not in made:
+                made[number] = self._snapshot_of(session, table, number)
+            found = made[number]
+            if found is not None:
+                resolved[tag] = found
+        self._set = kept_set
+        return resolved
+
+    @property
+    def _path(self) -> str:
+        return self._folder.paths.metadata
+
+    @property
+    def _encoding(self) -> EntryEncoder:
+        assert self._encoder is not None
+        return self._encoder
+
+    def _use(self, table: TableDescription) -> None:
+        """Encode entries under the table's definitions, of which there may be more than before."""
+        defined = len(table.schemas), len(table.specs)
+        if defined == self._defined:
+            return
+        self._defined = defined
+        self._encoder = EntryEncoder(
+            format_version=self._format_version,
+            schemas=table.schemas,
+            specs=table.specs,
+            locate=self._folder.locate,
+            deletes=self._deletes,
+        )
+        if self._set is not None:
+            self._set.encoder = self._encoder
+
+    def _snapshot_of(
+        self, session: ReadSession, table: TableDescription, number: int
+    ) -> int | None:
+        """Give the snapshot with the rows of a Version, made if it is not listed."""
+        listed = {snapshot_number(each) for each in self.snapshots}
+        at = number
+        while at not in listed and at in table.retained:
+            version = self._versions.version_in(session, at)
+            if version.facts.operation in OPERATIONS:
+                break
+            at -= 1  # it only changed definitions
+        if at in listed:
+            return at
+        version = self._versions.version_in(session, number)
+        whole = self._fill(session, version, target=table.version.number)
+        if whole is None:
+            return None
+        self.snapshots = sorted([*self.snapshots, whole], key=snapshot_number)
+        return number
+
+    def _fill(self, session: ReadSession, version: Version, *, target: int) -> JsonObject | None:
+        """Write manifests of a whole Version; gives its snapshot, None when it has no rows yet."""
+        edit = self._edit_of(session, version.number)
+        self._set = ManifestSet(self._encoding)
+        if not version.files and version.facts.operation not in OPERATIONS:
+            return None
+        added = frozenset(file.path for file in edit.added) if edit else frozenset()
+        marked = frozenset(edit.vectors) if edit else frozenset()
+        self._set.fill(
+            version.files.values(),
+            number=version.number,
+            added=added,
+            marked=marked,
+            write=lambda payload: self._folder.write_manifest(target, payload),
+        )
+        change = SnapshotChange(
+            number=version.number,
+            added=[version.files[path] for path in version.files if path in added],
+            marked=[
+                file
+                for file in version.files.values()
+                if file.vector is not None and file.path in marked | added
+            ],
+        )
+        return self._snapshot(version, change, Totals.of(version), parent_id=None, target=target)
+
+    def _edit_of(self, session: ReadSession, number: int) -> VersionEdit | None:
+        try:
+            return self._versions.edit_in(session, number)
+        except NotFound:
+            return None
+
+    def _advance(self, version: Version, edit: VersionEdit, *, target: int) -> None:
+        before, manifests = self._version, self._set
+        assert before is not None
+        assert manifests is not None
+        change = change_between(before, version, edit)
+        self._version = version
+        is_change = bool(change.added or change.removed or change.marked or change.unmarked)
+        if not is_change and version.facts.operation not in OPERATIONS:
+            return
+        manifests.advance(change, lambda payload: self._folder.write_manifest(target, payload))
+        self._totals = self._totals.after(
+            added=change.added,
+            removed=change.removed,
+            marked=change.marked,
+            unmarked=change.unmarked,
+        )
+        parent_id = snapshot_number(self.snapshots[-1]) if self.snapshots else None
+        self.snapshots.append(
+            self._snapshot(version, change, self._totals, parent_id=parent_id, target=target)
+        )
+
+    def _snapshot(
+        self,
+        version: Version,
+        change: SnapshotChange,
+        totals: Totals,
+        *,
+        parent_id: int | None,
+        target: int,
+    ) -> JsonObject:
+        assert self._set is not None
+        payload = encode_manifest_list(
+            self._set.records,
+            format_version=self._format_version,
+            snapshot_id=version.number,
+            parent_id=parent_id,
+            first_row_id=version.first_row_id,
+        )
+        has_vectors = self._format_version >= FORMAT_WITH_VECTORS
+        return snapshot_document(
+            version,
+            parent_id=parent_id,
+            manifest_list=self._folder.write_list(target, payload),
+            summary=change_summary(version, change, totals, has_vectors=has_vectors),
+            has_row_ids=has_vectors,
+        )
+
+    def _keys_of(self, version: Version) -> set[str]:
+        encoder = self._encoding
+        keys = {encoder.data_key(file) for file in version.files.values()}
+        return keys | {
+            encoder.delete_key(file) for file in version.files.values() if file.vector is not None
+        }
+
+    def _read_manifests(self, location: str, version: Version) -> list[Manifest]:
+        encoder = self._encoding
+        files: dict[str, DataFile] = {}
+        for file in version.files.values():
+            files[encoder.data_key(file)] = file
+            if file.vector is not None:
+                files[encoder.delete_key(file)] = file
+        return [self._read_manifest(record, files) for record in self._folder.read_list(location)]
+
+    def _read_manifest(self, record: ManifestRecord, files: dict[str, DataFile]) -> Manifest:
+        payload = self._folder.read_intact(record.manifest_path)
+        live: dict[str, LiveEntry] = {}
+        for entry in read_manifest(payload, path=record.manifest_path):
+            if entry.status == DELETED:
+                continue
+            key = entry.file_path
+            if record.content != DATA:
+                key = delete_key(entry.file_path, entry.content_offset)
+            file = files.get(key)
+            snapshot_id = record.added_snapshot_id if entry.status == ADDED else entry.snapshot_id
+            if file is None or snapshot_id is None:
+                raise Corruption("a manifest lists what is not in its version", path=self._path)
+            live[key] = LiveEntry(key, file, snapshot_id)
+        return Manifest(record, live)
+
+    def _is_present(self, snapshot: JsonObject, present: frozenset[str]) -> bool:
+        location = snapshot.get("manifest-list")
+        return isinstance(location, str) and self._folder.name_of(location) in present
+
+
+def change_between(before: Version, after: Version, edit: VersionEdit) -> SnapshotChange:
+    """Say what an edit changes, as manifests tell it.
+
+    A file that leaves and comes back in one step, under another vector, has never left.
+    """
+    left = set(edit.removed)
+    came = {file.path for file in edit.added}
+    added = [after.files[file.path] for file in edit.added if file.path not in left]
+    removed = [before.files[path] for path in edit.removed if path not in came]
+    stayed = [*edit.vectors, *(path for path in edit.removed if path in came)]
+    changed = [
+        (before.files[path], after.files[path])
+        for path in stayed
+        if before.files[path].vector != after.files[path].vector
+    ]
+    return SnapshotChange(
+        number=after.number,
+        added=added,
+        removed=removed,
+        marked=[*_with_vectors(added), *_with_vectors(new for _, new in changed)],
+        unmarked=[*_with_vectors(removed), *_with_vectors(old for old, _ in changed)],
+    )
+
+
+def _with_vectors(files: Iterable[DataFile]) -> list[DataFile]:
+    return [file for file in files if file.vector is not None]

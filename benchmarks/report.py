@@ -203,7 +203,7 @@ def _ratio_cells(ratio: RatioRecord) -> tuple[str, ...]:
     spread = ratio["ratio"]
     target, verdict = _NONE, ""
     if ratio["target"] is not None:
-        target = f"≥ {ratio['target']:g}"
+        target = f"≥ {ratio['target']:.3g}"
         missed = 1 - spread["median"] / ratio["target"]
         verdict = "met" if ratio["is_met"] else f"**missed** by {missed:.0%}"
     return (

@@ -5,7 +5,7 @@
              8     │ 4      │ 100, as it is  │ the rest, UTF-8
 
 Encoding and decoding are part of what such a store costs in Python, and are timed. Scans are
-decoded column by column, which is the fastest way there is.
+decoded column by column, with Arrow.
 """
 
 import struct

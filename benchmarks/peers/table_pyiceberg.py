@@ -1,7 +1,7 @@
 """PyIceberg's part in the table benchmarks: one file sorted by id, in its SQLite catalog.
 
-Its own upsert takes minutes for a tenth of a million rows, so the table after updates is written
-as its rewrite would leave it.
+The table after updates is not made by its upsert but written anew, sorted, in one commit: that
+takes less time, and leaves a scan of one sorted file.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """SlateDB's part in the table benchmarks: its object store is the local disk.
 
-A durable write is followed by a flush of its log, as its own benchmark does; otherwise it waits for
-a timer. Each call enters the event loop once.
+A durable write is followed by a flush of its log, so that it does not wait for a timer.
+Each call enters the event loop once.
 """
 
 import asyncio

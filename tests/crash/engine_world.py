@@ -364,6 +364,41 @@ def put_often(world: World, rng: Random, keys: Sequence[Key], *, count: int) -> 
             world.table.put(row)
 
 
+def upsert_columns(world: World, rng: Random) -> None:
+    """Write some columns of rows, of which some may not be there."""
+    columns = rng.sample(("word", "amount", "share"), rng.randint(1, 3))
+    rows = [world.shape.row(rng) for _ in range(rng.choice((1, 2, 5, 12)))]
+    after = world.model.copy()
+    after.upsert_columns(rows, columns)
+    given: object = [
+        {name: row[name] for name in (*world.shape.primary_key, *columns)} for row in rows
+    ]
+    if rng.random() < 0.5:
+        given = pa.Table.from_pylist(rows, schema=world.shape.schema)
+    with world.changing(after.rows):
+        world.table.upsert(given, columns=columns)
+
+
+def put_if_absent(world: World, rng: Random) -> None:
+    row = world.shape.row(rng)
+    key = world.model.key_of(row)
+    if key in world.model.rows:
+        if world.table.put_if_absent(row) is not None:
+            raise Violation(f"a row of {key} was put though there is one")
+        return
+    with world.changing({**world.model.rows, key: row}):
+        if world.table.put_if_absent(row) is None:
+            raise Violation(f"no row of {key} was put though there is none")
+
+
+def compare_and_put(world: World, rng: Random) -> None:
+    row = world.shape.row(rng)
+    key = world.model.key_of(row)
+    with world.changing({**world.model.rows, key: row}):
+        if world.table.compare_and_put(row, world.model.rows.get(key)) is None:
+            raise Violation(f"the row of {key} is not as it was written")
+
+
 def delete(world: World, rng: Random) -> None:
     key = rng.choice(world.shape.keys)
     with world.changing({k: row for k, row in world.model.rows.items() if k != key}):
@@ -529,6 +564,9 @@ WRITES: Final[Mapping[Step, int]] = {
     put: 6,
     upsert: 5,
     overwrite: 1,
+    upsert_columns: 4,
+    put_if_absent: 1,
+    compare_and_put: 1,
     delete: 3,
     delete_many: 2,
     delete_where: 1,

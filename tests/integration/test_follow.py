@@ -1,5 +1,9 @@
 """Following a table while it is written: nothing is missed, nothing is told twice."""
 
+import json
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +17,7 @@ import neve
 from neve.catalog.kv_catalog import KVCatalog
 from neve.errors import NotFound
 
+NEVE = (sys.executable, "-c", "from neve.cli.main import main; main()")
 SCHEMA = pa.schema({"id": pa.int64(), "count": pa.int64()})
 WAIT_SECONDS = 30.0
 LONG = 3_600.0
@@ -200,8 +205,8 @@ def test_the_command_prints_changes_as_they_are_committed(tmp_path: Path) -> Non
         table = lake.create_table("a.b", SCHEMA, ["id"], options=BUSY)
         table.put({"id": 1, "count": 1})
         table.flush()
-        command = [sys.executable, "-m", "neve.cli", "changes", "a.b", "--follow"]
-        command += ["--output", "jsonl", "--lake", str(tmp_path / "lake")]
+        command = [*NEVE, "changes", "a.b", "--follow", "--output", "jsonl"]
+        command += ["--lake", str(tmp_path / "lake")]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             first = json.loads(process.stdout.readline())

@@ -29,7 +29,7 @@ COLUMNS: Final[dict[str, pa.DataType]] = {
     "b": pa.string(),
     "c": pa.list_(pa.int64()),
 }
-PARTITIONS: Final = ([], ["bucket(3, id)"], ["a"])
+PARTITIONS: Final[tuple[list[str], ...]] = ([], ["bucket(3, id)"], ["a"])
 
 Change = Callable[[ModelTable], None]
 
@@ -67,7 +67,7 @@ class Machine:
             "c": rng.choice((None, [], [1, None])),
         }
 
-    def keys(self) -> list[int]:
+    def some_keys(self) -> list[int]:
         return self.rng.sample(range(KEYS), self.rng.randint(1, 5))
 
     def change(self, change: Change) -> None:
@@ -104,20 +104,20 @@ def put(machine: Machine) -> None:
 
 
 def upsert(machine: Machine) -> None:
-    rows = [machine.row(key) for key in machine.keys()]
+    rows = [machine.row(key) for key in machine.some_keys()]
     machine.table.upsert(rows)
     machine.change(lambda model: model.upsert(rows))
 
 
 def delete(machine: Machine) -> None:
-    keys = machine.keys()
+    keys = machine.some_keys()
     machine.table.delete_many(keys)
     machine.change(lambda model: model.delete_many((key,) for key in keys))
 
 
 def write_some_columns(machine: Machine) -> None:
     columns = machine.rng.sample(OTHERS, machine.rng.randint(1, 3))
-    rows = [machine.row(key) for key in machine.keys()]
+    rows = [machine.row(key) for key in machine.some_keys()]
     given: object = rows
     if machine.rng.random() < 0.5:
         given = pa.Table.from_pylist(rows, schema=pa.schema(COLUMNS))
@@ -145,7 +145,7 @@ def compare_and_put(machine: Machine) -> None:
 
 def commit_beside(machine: Machine) -> None:
     other = OtherCommitter(machine.table)
-    keys = machine.keys()
+    keys = machine.some_keys()
     if machine.rng.random() < 0.4:
         other.delete(keys)
         machine.committed.delete_many((key,) for key in keys)

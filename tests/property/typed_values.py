@@ -58,13 +58,15 @@ PRIMITIVES = [
 primitives = st.sampled_from(PRIMITIVES)
 
 
-def _list(element: Typed, is_required: bool) -> Typed:
+def list_of(element: Typed, is_required: bool) -> Typed:
+    """Make lists of a type."""
     field = pa.field("element", element.type, nullable=not is_required)
     values = element.values if is_required else element.nullable_values
     return Typed(pa.list_(field), st.lists(values, max_size=9))
 
 
-def _struct(members: list[tuple[Typed, bool]]) -> Typed:
+def struct_of(members: list[tuple[Typed, bool]]) -> Typed:
+    """Make structs of types, each with whether it is required."""
     fields = [
         pa.field(f"f{at}", each.type, nullable=not is_required)
         for at, (each, is_required) in enumerate(members)
@@ -76,7 +78,8 @@ def _struct(members: list[tuple[Typed, bool]]) -> Typed:
     return Typed(pa.struct(fields), st.fixed_dictionaries(values))
 
 
-def _map(key: Typed, item: Typed) -> Typed:
+def map_of(key: Typed, item: Typed) -> Typed:
+    """Make maps of a primitive type to another type."""
     pairs = st.lists(st.tuples(key.values, item.nullable_values), max_size=3)
     return Typed(pa.map_(key.type, item.type), pairs)
 
@@ -84,9 +87,9 @@ def _map(key: Typed, item: Typed) -> Typed:
 typed = st.recursive(
     primitives,
     lambda inner: (
-        st.builds(_list, inner, st.booleans())
-        | st.lists(st.tuples(inner, st.booleans()), min_size=1, max_size=3).map(_struct)
-        | st.builds(_map, primitives, inner)
+        st.builds(list_of, inner, st.booleans())
+        | st.lists(st.tuples(inner, st.booleans()), min_size=1, max_size=3).map(struct_of)
+        | st.builds(map_of, primitives, inner)
     ),
     max_leaves=4,
 )

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from neve.catalog.definition_change import DefinitionChange, PlannedChange, plan_change
 from neve.catalog.evolution import Evolution
-from neve.catalog.known_properties import changed_properties, retention_of
+from neve.catalog.known_properties import changed_properties, check_removed, retention_of
 from neve.catalog.listing_column import optional, required
 from neve.catalog.moment import Moment, moment_ms, shown_moment
 from neve.catalog.partition_words import PartitionWords
@@ -37,6 +37,7 @@ from neve.errors import (
     NeveError,
     NotFound,
 )
+from neve.iceberg.publisher import IcebergPublisher
 from neve.manifest.retry import Patience
 from neve.manifest.table_head import HeadChange, Requirements, Retention, TableHead
 from neve.manifest.table_versions import Committed
@@ -235,6 +236,13 @@ class CatalogTable:
         self._seen = _Seen(up_to_date(meta, state), state)
         return self
 
+    def iceberg_metadata(self) -> str:
+        """Give where Iceberg's metadata of the current Version is, written first if it is missing.
+
+        Other engines read the table from there; rows that are not flushed are not in it.
+        """
+        return self._publisher.publish()
+
     # What changes it
 
     def set_properties(
@@ -246,7 +254,7 @@ class CatalogTable:
         that makes a Version.
         """
         entries = self._warehouse.entries
-        given, gone = properties or {}, tuple([remove] if isinstance(remove, str) else remove)
+        given, gone = properties or {}, check_removed(remove)
         self.refresh()
         after = changed_properties(self.meta.properties, given=given, removed=gone)
         if retention_of(after) != self.retention:
@@ -397,6 +405,18 @@ class CatalogTable:
     ) -> PlannedChange | None:
         (requirements or Requirements()).check(state.head, path=self.stored.paths.manifest)
         return plan_change(state, asked, format_version=self.format_version)
+
+    @property
+    def _publisher(self) -> IcebergPublisher:
+        entries, table_id = self._warehouse.entries, self.table_id
+
+        def properties() -> Mapping[str, str]:
+            meta = entries.find_meta(table_id)
+            if meta is None:
+                raise NotFound("the table was dropped", path=table_id)
+            return meta.properties
+
+        return self.stored.publisher(properties)
 
     def _patience(self) -> Patience:
         return Patience(self._warehouse.clock, self._warehouse.ids, _COMMIT_SECONDS)

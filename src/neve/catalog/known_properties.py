@@ -82,12 +82,30 @@ def check_texts(properties: Mapping[str, str]) -> dict[str, str]:
     return dict(properties)
 
 
+def check_removed(removed: Iterable[str]) -> tuple[str, ...]:
+    """Give the names of properties to remove, of which one may come alone; or InvalidArgument."""
+    hint = "Write ['owner']"
+    if isinstance(removed, str):
+        return (removed,)
+    if not isinstance(removed, Iterable):
+        raise InvalidArgument(
+            f"properties to remove are a list of names, not {type(removed).__name__}", hint=hint
+        )
+    names = tuple(removed)
+    for name in names:
+        if not isinstance(name, str):
+            raise InvalidArgument(
+                f"the name of a property is text, not {type(name).__name__}", hint=hint
+            )
+    return names
+
+
 def changed_properties(
     before: Mapping[str, str], *, given: Mapping[str, str], removed: Iterable[str]
 ) -> dict[str, str]:
     """Give the properties after a change; raises InvalidArgument when the format would go back."""
     _refuse_other_than_mapping(given)
-    gone = {removed} if isinstance(removed, str) else set(removed)
+    gone = set(check_removed(removed))
     both = sorted(gone & given.keys())
     if both:
         raise InvalidArgument(

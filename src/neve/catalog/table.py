@@ -10,7 +10,7 @@ engine that the handle holds. Handles of one table from one catalog share an eng
 """
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from threading import Event, Lock
 from types import TracebackType
 from typing import Self
@@ -18,6 +18,7 @@ from typing import Self
 import pyarrow as pa
 
 from neve.catalog.catalog_table import CatalogTable
+from neve.catalog.definition_change import DefinitionChange
 from neve.catalog.evolution import Evolution
 from neve.catalog.live_tables import LiveTables
 from neve.catalog.moment import Moment, moment_ms
@@ -33,9 +34,11 @@ from neve.engine.rewrite import PlanExecutor
 from neve.engine.snapshot import Snapshot, rows_in_order
 from neve.engine.table_engine import TableEngine
 from neve.engine.table_options import TableOptions
+from neve.engine.table_parts import append_files_of
 from neve.engine.upkeep import ExpireReport, GarbageReport
 from neve.engine.verification import VerifyReport
-from neve.errors import Closed, InvalidArgument
+from neve.errors import Closed, InvalidArgument, NotFound
+from neve.manifest.table_head import Requirements
 from neve.read.scan import Scan
 
 
@@ -247,17 +250,17 @@ class Table(CatalogTable):
         """Name a retained Version, by default the current one; it never expires. Names move."""
         self._see()
         self.stored.work.tag(name, self.version if version is None else version)
-        self._see()
+        self._see_committed()
 
     def remove_tag(self, name: str) -> None:
         """Take a name away; raises NotFound."""
         self.stored.work.remove_tag(name)
-        self._see()
+        self._see_committed()
 
     def rollback(self, version: int) -> int:
         """Make an old Version the current one again, after flushing; gives the new number."""
         number = self._maintenance.rollback(version)
-        self._see()
+        self._see_committed()
         return number
 
     def evolve(self) -> Evolution:
@@ -275,12 +278,49 @@ class Table(CatalogTable):
             )
         return super().evolve()
 
+    def update_definition(
+        self, asked: DefinitionChange, *, requirements: Requirements | None = None
+    ) -> int:
+        """Change several parts of the definition as one Version; gives its number."""
+        number = super().update_definition(asked, requirements=requirements)
+        if self._engine is not None:
+            self._engine.publish_committed()
+        return number
+
+    def set_properties(
+        self, properties: Mapping[str, str] | None = None, *, remove: Iterable[str] = ()
+    ) -> None:
+        """Set some properties and remove others, all or none; the rest stays."""
+        super().set_properties(properties, remove=remove)
+        if self._engine is not None:
+            self._engine.publish_committed()
+
+    def iceberg_metadata(self) -> str:
+        """Give where Iceberg's metadata of the current Version is, written first if it is missing.
+
+        Other engines read the table from there; rows that are not flushed are not in it. A handle
+        for reading only writes nothing where a live writer does: it gives what is published, and
+        raises NotFound when nothing is.
+        """
+        if self._is_closed:
+            raise Closed(f"the handle of {self.name!a} was closed", hint="open the table again")
+        if not self._read_only or append_files_of(self.stored.objects) is None:
+            return super().iceberg_metadata()
+        newest = self._publisher.newest()
+        if newest is None:
+            raise NotFound(
+                f"the table {self.name!a} has not been published",
+                path=self.stored.paths.metadata,
+                hint="open it without read_only and ask again, or let its writer flush",
+            )
+        return newest
+
     # Maintenance
 
     def flush(self) -> int:
         """Commit everything written so far as a Version; gives the current one's number."""
         number = self.engine.writer.flush()
-        self._see()
+        self._see_committed()
         return number
 
     def compact(
@@ -295,7 +335,7 @@ class Table(CatalogTable):
         `full` rewrites everything. `progress` is told how many of how many rows are done.
         """
         number = self._maintenance.compact(full=full, executor=executor, progress=progress)
-        self._see()
+        self._see_committed()
         return number
 
     def expire(
@@ -304,7 +344,7 @@ class Table(CatalogTable):
         """Let old Versions go, as retention or the arguments say; tagged ones stay."""
         older_than_ms = None if older_than is None else moment_ms(older_than)
         report = self._maintenance.expire(keep_last=keep_last, older_than_ms=older_than_ms)
-        self._see()
+        self._see_committed()
         return report
 
     def collect_garbage(self, *, dry_run: bool = True) -> GarbageReport:
@@ -349,6 +389,7 @@ class Table(CatalogTable):
                         self.properties,
                         recorder=self._warehouse.recorder,
                         listener=self._warehouse.listener,
+                        publish=self._publisher.publish_once,
                     ),
                 )
                 self._forgotten = weakref.finalize(self, self._live.forget, engine)
@@ -366,3 +407,9 @@ class Table(CatalogTable):
     def _see(self) -> None:
         """Show the newest state in the catalog's half."""
         super().refresh()
+
+    def _see_committed(self) -> None:
+        """Show what was just committed, and have it published."""
+        self._see()
+        if self._engine is not None:
+            self._engine.publish_committed()

@@ -12,13 +12,21 @@ ts_day=2024-03-01    3 files · 1,200 rows · 90,112 bytes
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from rich.text import Text
 
 from neve.catalog.catalog_table import CatalogTable
 from neve.cli.shown_text import Json, counted, shown_text
-from neve.model.arrow_types import NESTED_KINDS, ArrowField, field_id_of, kind_of, type_name
+from neve.model.arrow_types import (
+    NESTED_KINDS,
+    ArrowField,
+    child_fields,
+    field_id_of,
+    kind_of,
+    type_name,
+)
 from neve.model.field_ids import walk_fields
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import Column, TableSchema
@@ -113,8 +121,8 @@ def column_json(column: Column) -> dict[str, Json]:
 def schema_changes(before: TableSchema, after: TableSchema) -> list[str]:
     """Say in words what one schema has otherwise than the one before it."""
     old, new = _fields(before), _fields(after)
-    words = [_added(path, field) for key, (path, field) in new.items() if key not in old]
-    words += [f"dropped {shown_text(path)}" for key, (path, _) in old.items() if key not in new]
+    words = [_added(path, field) for path, field in _only_in(new, old)]
+    words += [f"dropped {shown_text(path)}" for path, _ in _only_in(old, new)]
     for key, (path, field) in new.items():
         if key in old:
             words += _changed(*old[key], path, field)
@@ -127,13 +135,22 @@ def schema_changes(before: TableSchema, after: TableSchema) -> list[str]:
 
 
 def _all_changes(schemas: Sequence[TableSchema]) -> list[list[str]]:
-    later = zip(schemas, schemas[1:], strict=False)
-    return [[], *(schema_changes(before, after) for before, after in later)]
+    return [[], *(schema_changes(before, after) for before, after in pairwise(schemas))]
 
 
 def _fields(schema: TableSchema) -> dict[int | None, tuple[str, ArrowField]]:
     walked = walk_fields(tuple(schema.arrow_schema))
     return {field_id_of(field): (path, field) for path, field in walked}
+
+
+def _only_in(
+    these: dict[int | None, tuple[str, ArrowField]],
+    others: dict[int | None, tuple[str, ArrowField]],
+) -> list[tuple[str, ArrowField]]:
+    """Give the fields that only one schema has, each without what is inside of it."""
+    found = [each for key, each in these.items() if key not in others]
+    paths = {path for path, _ in found}
+    return [(path, field) for path, field in found if path.rpartition(".")[0] not in paths]
 
 
 def _added(path: str, field: ArrowField) -> str:
@@ -158,11 +175,8 @@ def _moved(before: TableSchema, after: TableSchema) -> list[str]:
     old = _fields(before)
     for key, (path, field) in _fields(after).items():
         if key in old and kind_of(field.type) in NESTED_KINDS:
-            pair = [old[key][1], field]
-            orders[shown_text(path)] = [
-                _order([child for name, child in walk_fields((each,)) if name.count(".") == 1])
-                for each in pair
-            ]
+            pair = (old[key][1], field)
+            orders[shown_text(path)] = [_order(child_fields(each.type)) for each in pair]
     return [f"reordered {name}" for name, pair in orders.items() if _is_reordered(*pair)]
 
 

@@ -35,7 +35,12 @@ class CurrentView:
         """Let a memtable take what is written from now on."""
         with self._lock:
             view = self.view
-            self.view = TableView((memtable, *view.memtables), view.files, view.context)
+            self.view = TableView(
+                (memtable, *view.memtables),
+                view.files,
+                view.context,
+                others_version=view.others_version,
+            )
 
     def install(
         self,
@@ -43,8 +48,13 @@ class CurrentView:
         *,
         flushed: Memtable | None = None,
         context: ReadContext | None = None,
+        is_own: bool = False,
     ) -> bool:
-        """Show a Version, and without the memtable whose rows it has; False when it is older."""
+        """Show a Version, and without the memtable whose rows it has; False when it is older.
+
+        `is_own`: the live writer committed it, of its own rows or of no new ones. When it follows
+        the Version shown, nobody else has written in between.
+        """
         with self._lock:
             view = self.view
             is_newer = version.number > view.version
@@ -57,7 +67,13 @@ class CurrentView:
                     before=files,
                 )
             memtables = tuple(each for each in view.memtables if each is not flushed)
-            self.view = TableView(memtables, files, context or view.context)
+            is_alone = not is_newer or (is_own and version.number == view.version + 1)
+            self.view = TableView(
+                memtables,
+                files,
+                context or view.context,
+                others_version=view.others_version if is_alone else version.number,
+            )
             self._moved.notify_all()
             return is_newer
 

@@ -19,15 +19,11 @@ import pyarrow as pa
 
 from neve.engine.live_writer import LiveWriter
 from neve.engine.partial_rows import (
-    MERGED_ROWS_MAX,
     given_columns,
     given_rows,
-    merged,
     narrowed_batches,
     narrowed_codec,
     newest_rows,
-    required_columns,
-    widened,
 )
 from neve.engine.table_engine import TableEngine
 from neve.engine.write_path import ATOMIC_BYTES_MAX, PreparedWrite, WritePath
@@ -38,7 +34,14 @@ from neve.model.key_column import KeyArray
 from neve.model.schema import Column
 from neve.model.shown_value import shown
 from neve.model.write_batch import PartialRows, WriteBatch
-from neve.read.table_view import Places, Row
+from neve.read.partial_merge import (
+    MERGED_ROWS_MAX,
+    Places,
+    merged,
+    required_columns,
+    widened,
+)
+from neve.read.table_view import Row
 from neve.sstable.key_arrays import key_at
 from neve.wal.batch_codec import encode_changes
 
@@ -152,7 +155,7 @@ class DecidedWrites:
         return _MergedBatch(
             keys,
             rows,
-            given_rows(view.memtables[0], keys, places, way.field_ids),
+            given_rows(view.memtables[0], keys, places, way.field_ids, version=view.version),
             PartialRows(
                 rows.select([*batch.schema.names, *(column.name for column in required)]),
                 tuple(sorted(way.field_ids)),

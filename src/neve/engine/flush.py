@@ -25,7 +25,6 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from neve.engine.file_making import FileMaking
-from neve.engine.merge_at_flush import GivenRows, merged_on
 from neve.engine.open_files import OpenFiles
 from neve.engine.partition_split import split_by_partition
 from neve.engine.table_parts import Definitions, TableParts
@@ -43,6 +42,7 @@ from neve.model.partition_spec import PartitionSpec
 from neve.model.version import Operation, Version, VersionFacts
 from neve.read.file_set import FileSet
 from neve.read.key_partitions import KeyPartitions, PartitionedKeys
+from neve.read.partial_merge import GivenRows, merged_on
 from neve.read.read_context import ReadContext
 from neve.read.schema_mapping import SchemaMapping
 from neve.read.table_view import TableView
@@ -127,7 +127,14 @@ class Flush:
                 mapping=base.context.mapping_from(target.mapping.source.schema_id),
                 spec=self._definitions.spec(base.files.version.facts.spec_id),
             )
-            rows = merged_on(base, merging.mapping.table(view.live()), view.live_keys(), partial)
+            rows = merged_on(
+                base,
+                0,
+                merging.mapping.table(view.live()),
+                view.live_keys(),
+                partial,
+                schema=merging.mapping.target,
+            )
             written = self._write(view, rows, merging)
             try:
                 proposal = self._proposal(written, view.keys(), merging)

@@ -2,8 +2,9 @@
 
 A reader pins the Version it reads. The first pin of a Version takes a lease, which keeps its files
 from every collector, in this process and in others; the lease of the newest pinned Version is kept
-for the next reader, the others end with their last pin. A reader of history holds a lease of its
-own, on all Versions it goes through.
+for the next reader, the others end with their last pin. One that lapsed meanwhile is no use to the
+next reader, who takes a new one; readers that slept through it stay with the old one, and are told.
+A reader of history holds a lease of its own, on all Versions it goes through.
 """
 
 from collections.abc import Iterator
@@ -21,6 +22,10 @@ class _Entry:
     def __init__(self, lease: HeldLease | None) -> None:
         self.lease = lease
         self.pins = 0
+
+    @property
+    def is_of_use(self) -> bool:
+        return self.lease is None or not self.lease.has_lapsed
 
 
 class LeaseBook:
@@ -60,22 +65,25 @@ class LeaseBook:
         """Begin to read a Version; `unpin` ends it."""
         with self._lock:
             entry = self._entries.get(number)
-            if entry is not None:
+            if entry is not None and entry.is_of_use:
                 entry.pins += 1
                 return entry.lease
-        lease = self._take(number)
+        taken = spare = self._take(number)
         with self._lock:
-            entry = self._entries.setdefault(number, _Entry(lease))
+            entry = self._entries.setdefault(number, _Entry(taken))
+            if not entry.is_of_use:
+                spare, entry.lease = entry.lease, taken
             entry.pins += 1
             held = entry.lease
-        if held is not lease and lease is not None:
-            lease.release()
+        if spare is not held:
+            _release([spare])
         return held
 
     def lease_of(self, number: int) -> HeldLease | None:
-        """Give the lease of a pinned Version; None where the handle goes without."""
+        """Give the lease of a pinned Version; None where the handle goes without, or was closed."""
         with self._lock:
-            return self._entries[number].lease
+            entry = self._entries.get(number)
+            return None if entry is None else entry.lease
 
     def unpin(self, number: int) -> None:
         """End one reader's pin."""

@@ -315,7 +315,7 @@ class LiveWriter:
 
     def install(self, committed: Committed) -> None:
         """Show the Version of a commit that was made for this writer."""
-        self._install(committed)
+        self._show(committed.snapshot)
 
     # Background
 
@@ -359,15 +359,17 @@ class LiveWriter:
 
     def _install(self, committed: Committed, *, flushed: Memtable | None = None) -> None:
         """Show a commit; the memtable it has the rows of leaves with the same step."""
-        self._show(committed.snapshot, flushed=flushed)
+        self._show(committed.snapshot, flushed=flushed, is_own=True)
 
-    def _show(self, snapshot: TableSnapshot, *, flushed: Memtable | None = None) -> None:
+    def _show(
+        self, snapshot: TableSnapshot, *, flushed: Memtable | None = None, is_own: bool = False
+    ) -> None:
         head = snapshot.head
         with self._showing:
             is_newer = snapshot.version.number > self._current.view.version
             schema_id = self._current.view.context.schema.schema_id
             if not is_newer or head.schema_id == schema_id:
-                self._current.install(snapshot.version, flushed=flushed)
+                self._current.install(snapshot.version, flushed=flushed, is_own=is_own)
                 if is_newer and head.spec_id != self._path.spec.spec_id:
                     context = self._current.view.context
                     self._path = WritePath(context, self._definitions.spec(head.spec_id))

@@ -1,26 +1,16 @@
-"""Rows of which only some columns are written, merged with the rows they change.
+"""Rows of which only some columns are written: taken out of what people have, and checked.
 
-    given     key  b          widened    key  b  c        c: write default, or NULL
-              k1   2                     k1   2  NULL
-              k2   3                     k2   3  NULL
-
-    base      key  b  c       merged     key  b  c
-              k1   1  x                  k1   2  x        c is the base's
-                                         k2   3  NULL     no row yet
-
-1. The key and the columns that are written are taken out of the rows and checked, as in any write.
-2. They are widened to whole rows: what a row is when its key has none yet.
-3. Where the key has a row, the columns that were not given are the base's.
+1. The key and the columns that are written are taken out of the rows, as in any write.
+2. Of several rows with one key the last one stays.
+3. They are merged with the rows that their keys have, see `neve.read.partial_merge`: when they are
+   written, for readers, and again at the flush, on the Version that is committed to. What others
+   wrote to the other columns meanwhile stays.
 
 The log holds what was given, and of the other columns those that are never NULL and have no
 default: should another committer delete the row before the flush, they are all there is.
-
-A merge is made when a row is written, for readers, and again at the flush, on the Version that is
-committed to: what others wrote to the other columns meanwhile stays.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -30,24 +20,16 @@ from neve.errors import InvalidArgument, SchemaMismatch
 from neve.memtable.given_columns import GivenColumns
 from neve.memtable.key_order import key_objects
 from neve.memtable.memtable import Memtable
-from neve.model.array_fit import nulls
 from neve.model.key_column import KeyArray
 from neve.model.row_codec import RowCodec
 from neve.model.schema import (
     Column,
     TableSchema,
-    constant_array,
     normalize_batch,
     similar_name_hint,
 )
-from neve.model.schema_view import ArrowArray
 from neve.model.shown_value import shown
-from neve.read.table_view import Places
-
-ArrowColumn: TypeAlias = "pa.ChunkedArray[Any]"
-
-MERGED_ROWS_MAX: Final = 16_384
-"""Rows merged at a time: even large ones stay far from what one Arrow array can hold."""
+from neve.read.partial_merge import Places
 
 
 def given_columns(columns: object, schema: TableSchema) -> tuple[Column, ...]:
@@ -142,80 +124,21 @@ def newest_rows(batch: pa.RecordBatch, keys: KeyArray) -> tuple[pa.RecordBatch, 
     return batch.take(places), keys.take(places)
 
 
-def widened(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
-    """Give whole rows: what the batch lacks is its write default, or NULL.
-
-    A column that can be neither is NULL all the same, see `required_columns`.
-    """
-    present = set(batch.schema.names)
-    arrays = [
-        batch.column(column.name)
-        if column.name in present
-        else constant_array(column, column.write_default, length=batch.num_rows)
-        for column in schema.columns
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema.arrow_schema)
-
-
-def required_columns(schema: TableSchema, given: Iterable[int]) -> list[Column]:
-    """Give the columns, neither given nor of the key, that a row cannot go without."""
-    known = {*schema.primary_key, *given}
-    return [
-        column
-        for column in schema.columns
-        if column.field_id not in known and not column.nullable and column.write_default is None
-    ]
-
-
-def merged(
-    rows: pa.RecordBatch,
-    base: pa.Table,
-    places: Places,
-    *,
-    given: Iterable[int],
-    schema: TableSchema,
-) -> pa.RecordBatch:
-    """Give whole rows, with the base's values in the columns that were not given.
-
-    Both have the schema; `places` says for each row of the base which row it belongs to.
-    """
-    if not base.num_rows:
-        return rows
-    kept = {*schema.primary_key, *given}
-    chosen = np.arange(base.num_rows, base.num_rows + rows.num_rows, dtype=np.int64)
-    chosen[places] = np.arange(base.num_rows)
-    arrays = [
-        rows.column(column.name)
-        if column.field_id in kept
-        else _taken(base.column(column.name), rows.column(column.name), chosen)
-        for column in schema.columns
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema.arrow_schema)
-
-
-def without_base(
-    rows: pa.RecordBatch, *, given: Iterable[int], schema: TableSchema
-) -> pa.RecordBatch:
-    """Give merged rows as they are when their base is gone: only what was given stays.
-
-    So does what cannot be NULL and has no default.
-    """
-    kept = {*schema.primary_key, *given}
-    kept.update(column.field_id for column in required_columns(schema, kept))
-    names = [column.name for column in schema.columns if column.field_id in kept]
-    return widened(rows.select(names), schema)
-
-
 def given_rows(
-    memtable: Memtable, keys: KeyArray, places: Places, field_ids: frozenset[int]
+    memtable: Memtable,
+    keys: KeyArray,
+    places: Places,
+    field_ids: frozenset[int],
+    *,
+    version: int,
 ) -> list[GivenColumns | None]:
     """Give what is given of each row once a partial write of some columns is in the memtable.
 
-    `places` are those of the keys that have a row.
+    `places` are those of the keys that have a row, `version` is what they were merged on.
     """
     has_row = np.zeros(len(keys), np.bool_)
     has_row[places] = True
-    more = [GivenColumns(field_ids, had_base) for had_base in (False, True)]
+    more = [GivenColumns(field_ids, had_base, version) for had_base in (False, True)]
     if memtable.is_empty:
         return [more[each] for each in has_row.tolist()]
     # A loop over the rows of a write: each is one look into a dict.
@@ -223,8 +146,3 @@ def given_rows(
         memtable.given_with(key, more[each])
         for key, each in zip(key_objects(keys), has_row.tolist(), strict=True)
     ]
-
-
-def _taken(base: ArrowColumn, own: ArrowArray, chosen: Places) -> ArrowArray:
-    together: ArrowArray = pa.concat_arrays([nulls(0, own.type), *base.chunks, own])
-    return together.take(chosen)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from neve.engine.partial_rows import given_rows, merged, widened
+from neve.engine.partial_rows import given_rows
 from neve.engine.table_parts import TableParts
 from neve.manifest.table_head import TableHead
 from neve.memtable.memtable import Memtable
@@ -34,6 +34,7 @@ from neve.model.write_batch import (
     UpsertRows,
 )
 from neve.read.file_set import FileSet
+from neve.read.partial_merge import merged, widened
 from neve.read.read_context import ReadContext
 from neve.read.schema_mapping import SchemaMapping
 from neve.read.table_view import TableView
@@ -152,9 +153,8 @@ class BatchApply:
         base, places = view.get_many(keys, sequence - 1)
         given = frozenset(field_ids)
         whole = merged(batch, base, places, given=given, schema=schema)
-        memtable.upsert_batch(
-            sequence, keys, whole, given=given_rows(memtable, keys, places, given)
-        )
+        more = given_rows(memtable, keys, places, given, version=view.version)
+        memtable.upsert_batch(sequence, keys, whole, given=more)
 
     def _mapped(self, rows: pa.RecordBatch, schema_id: int) -> pa.RecordBatch:
         source = self._schema_of(schema_id)

@@ -19,8 +19,9 @@ from neve.errors import Closed
 from neve.manifest.leases import HeldLease
 from neve.model.key_column import KeyArray
 from neve.model.schema import TableSchema
+from neve.read.partial_merge import Places
 from neve.read.scan import Scan
-from neve.read.table_view import Places, Row, TableView
+from neve.read.table_view import Row, TableView
 
 GetRows = Callable[[KeyArray], tuple[pa.Table, Places]]
 """Gives the rows of unique keys in any order, and for each the place of its key."""

@@ -38,9 +38,10 @@ from neve.model.key_column import KeyArray
 from neve.model.version import Version
 from neve.observability.events import EventKind
 from neve.read.file_set import FileSet
+from neve.read.partial_merge import Places
 from neve.read.read_context import ReadContext
 from neve.read.scan import Scan
-from neve.read.table_view import Places, Row, TableView
+from neve.read.table_view import Row, TableView
 from neve.wal.recovery_mode import RecoveryMode, ReplayReport
 from neve.wal.write_ahead_log import WriteAheadLog
 

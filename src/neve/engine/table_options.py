@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from neve.compaction.levels import LevelOptions
-from neve.errors import InvalidArgument
 from neve.engine.publish_mode import PublishMode
+from neve.errors import InvalidArgument
 from neve.wal.log_options import LogOptions, SyncPolicy
 from neve.wal.recovery_mode import RecoveryMode
 

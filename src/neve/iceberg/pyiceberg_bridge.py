@@ -39,7 +39,6 @@ _LEVEL: Final = 3
 
 # Fields of `data_file` that format 2 does not know.
 _NOT_IN_FORMAT_2: Final = frozenset({"first_row_id", "content_offset", "content_size_in_bytes"})
-_READ_FIELDS: Final = ("file_path", "content_offset")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,30 +187,19 @@ def encode_manifest_list(
 
 def read_manifest(payload: bytes, *, path: str) -> list[ReadEntry]:
     """Read the entries of a manifest; raises Corruption."""
-    types, schemas = _load("pyiceberg.types"), _load("pyiceberg.schema")
-    whole = _load("pyiceberg.manifest").MANIFEST_ENTRY_SCHEMAS[3]
-    file = types.StructType(
-        *(
-            each
-            for each in whole.find_field("data_file").field_type.fields
-            if each.name in _READ_FIELDS
-        )
-    )
-    wanted = schemas.Schema(
-        whole.find_field("status"),
-        whole.find_field("snapshot_id"),
-        whole.find_field("sequence_number"),
-        types.NestedField(2, "data_file", file, required=True),
-    )
+    # PyIceberg cannot pass over maps and structs, so entries are read whole.
+    schema = _load("pyiceberg.manifest").MANIFEST_ENTRY_SCHEMAS[3]
+    names = [field.name for field in schema.find_field("data_file").field_type.fields]
+    path_at, offset_at = names.index("file_path"), names.index("content_offset")
     return [
         ReadEntry(
             status=record[0],
             snapshot_id=record[1],
             sequence_number=record[2],
-            file_path=record[3][0],
-            content_offset=record[3][1],
+            file_path=record[4][path_at],
+            content_offset=record[4][offset_at],
         )
-        for record in _records(payload, wanted, path)
+        for record in _records(payload, schema, path)
     ]
 
 

@@ -1,6 +1,4 @@
-"""Rules that every published Version obeys; checked on each commit, and on each load.
-
-A load cannot tell V7, which is about two heads, and does not look for the schemas of V9.
+"""Rules that every published Version obeys; checked on each commit and on each load.
 
 V1  Files of one partition in a level from 1 on do not overlap in their keys.
 V2  A file has rows, bytes, ordered key bounds and ordered sequence bounds.
@@ -10,9 +8,11 @@ V5  Data files lie under `data/`, vectors under `deletes/`.
 V6  Row ids of two files do not overlap, and each is below 2^63.
 V7  A head never goes back: version, sequences, log number, floor and epoch (H1).
 V8  What is flushed was given out: flushed_sequence <= last_sequence, wal_floor <= next_log_number.
-V9  A commit's schema and partition spec are the head's, and those of its files exist.
+V9  A commit's schema and partition spec are the head's; those of Versions and files exist.
 V10 Among the rows that no vector marks, each key occurs once. (Only reading the files shows this;
     the facts checked here cannot.)
+
+V7 and the first half of V9 are about a commit and the head before it: no load can check them.
 
 Breaking one of them is a bug of the committer, or damage: InvariantViolation says which rule, and
 nothing was written.
@@ -25,7 +25,7 @@ from typing import Final
 from neve.errors import Corruption
 from neve.manifest.table_head import TableHead, schema_key, spec_key
 from neve.model.data_file import DataFile
-from neve.model.version import Version, VersionEdit
+from neve.model.version import Version, VersionEdit, VersionFacts
 
 _ROW_ID_END_MAX: Final = (1 << 63) - 1
 
@@ -139,11 +139,20 @@ def check_definition(
                 f"V9: schema {facts.schema_id} and spec {facts.spec_id} are committed, but the "
                 f"table has {head.schema_id} and {head.spec_id}"
             )
-    used = {schema_key(file.schema_id) for edit in edits for file in edit.added}
-    used |= {spec_key(file.spec_id) for edit in edits for file in edit.added}
-    for key in sorted(used):
-        if not exists(key):
-            raise InvariantViolation(f"V9: a file refers to {key}, which there is not")
+    for edit in edits:
+        check_references(edit.facts, edit.added, exists)
+
+
+def check_references(
+    facts: VersionFacts, files: Iterable[DataFile], exists: Callable[[str], bool]
+) -> None:
+    """Check that the schemas and specs of a Version and of its files exist (V9)."""
+    ids = {(file.schema_id, file.spec_id) for file in files}
+    ids.add((facts.schema_id, facts.spec_id))
+    for schema_id, spec_id in sorted(ids):
+        for key in (schema_key(schema_id), spec_key(spec_id)):
+            if not exists(key):
+                raise InvariantViolation(f"V9: a version refers to {key}, which there is not")
 
 
 def _refuse_overlap(one: DataFile, other: DataFile) -> None:

@@ -45,6 +45,7 @@ _MARGIN: Final = 0.8
 _AHEAD_MS_MAX: Final = int(LEASE_SECONDS_MAX * (2 - _MARGIN) * 1_000)
 """How far ahead the end of a lease can be: the longest one, by a clock as wrong as any may be."""
 _RENEWALS_AT_ONCE: Final = 8
+_VERSION_MAX: Final = (1 << 63) - 1
 _NAME: Final = re.compile(r"[0-9a-f]{32}")
 
 
@@ -67,6 +68,12 @@ class HeldLease:
         self._tag: str | None = None
         """Of the lease as this process wrote it last; None when an answer was lost."""
         self._write(is_new=True)
+
+    @property
+    def has_lapsed(self) -> bool:
+        """Whether it is too old to rely on, for ever; or was given up."""
+        with self._lock:
+            return self._has_lapsed_locked()
 
     def renew(self) -> None:
         """Hold the lease for its whole time from now on; raises Fenced when it has lapsed."""
@@ -144,9 +151,7 @@ class HeldLease:
         raise Unavailable("the lease was renewed by too many at once", path=self._path)
 
     def _refuse_lapsed(self) -> None:
-        with self._lock:
-            has_lapsed = self._has_lapsed_locked()
-        if has_lapsed:
+        if self.has_lapsed:
             raise self._fenced()
 
     def _has_lapsed_locked(self) -> bool:
@@ -178,6 +183,10 @@ class Leases:
         if not 0 < seconds <= LEASE_SECONDS_MAX:
             raise InvalidArgument(
                 f"a lease of {seconds:g} s", hint=f"ask for at most {LEASE_SECONDS_MAX:,} s"
+            )
+        if not all(0 <= number <= _VERSION_MAX for number in (version, last or 0)):
+            raise InvalidArgument(
+                f"a lease on versions {version} to {last}", hint="lease what the table has"
             )
         return HeldLease(self, self._ids.uuid().hex, (version, last), seconds)
 

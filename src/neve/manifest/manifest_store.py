@@ -97,7 +97,8 @@ class ManifestStore:
         self._queue: CommitQueue[_Work[object]] = CommitQueue(
             self._commit_group, group_bytes_max=_GROUP_TRANSACTIONS_MAX, make_latch=make_latch
         )
-        # safe on its own: replaced whole, and only by a newer one
+        self._lock = Lock()
+        # replaced whole, under _lock and only by a newer one; read without it
         self._known: Loaded | None = None
 
     def read(self) -> ReadSession:
@@ -287,9 +288,10 @@ class ManifestStore:
         return loaded
 
     def _remember(self, loaded: Loaded) -> None:
-        known = self._known
-        if known is None or loaded.state.segment >= known.state.segment:
-            self._known = loaded
+        with self._lock:
+            known = self._known
+            if known is None or loaded.state.segment >= known.state.segment:
+                self._known = loaded
 
     def _checkpoint_is_due(self, loaded: Loaded) -> bool:
         state = loaded.state

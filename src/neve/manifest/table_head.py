@@ -78,7 +78,7 @@ def tag_key(name: str) -> str:
 
 def transaction_key(application: str) -> str:
     """Key of an application's last batch; raises InvalidArgument (H3)."""
-    return _named_key(TRANSACTION_PREFIX, "application", application)
+    return _named_key(TRANSACTION_PREFIX, "writing application", application)
 
 
 def job_key(job_id: str) -> str:
@@ -112,6 +112,10 @@ def read_tag(value: bytes, *, path: str) -> int:
 
 
 def _named_key(prefix: str, what: str, name: str) -> str:
+    if not isinstance(name, str):
+        raise InvalidArgument(
+            f"the name of a {what} is text, not {type(name).__name__}", hint="write 'name'"
+        )
     if not name or _REFUSED_IN_NAME.search(name) or len(name.encode()) > _NAME_BYTES_MAX:
         shown = name if len(name) <= _NAME_BYTES_MAX else f"{name[:40]}…"
         raise InvalidArgument(
@@ -256,6 +260,17 @@ class HeadChange:
     intent_id: str | None = None
     restored_version: int | None = None
     """Asserted: the Version whose files a rollback brings back is still retained."""
+
+    def __post_init__(self) -> None:
+        # Not bool, which counts as int, nor what only the type checker would refuse: the number is
+        # stored, and compared with that of every later batch.
+        if self.application is not None:
+            name, batch = self.application
+            if type(batch) is not int:
+                raise InvalidArgument(
+                    f"batch {batch!a} of application {name!a} is no whole number",
+                    hint="count batches from 0",
+                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

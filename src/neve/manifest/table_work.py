@@ -7,8 +7,8 @@ N2  A job registers its intent before it writes its first file. Garbage collecti
     Names of files are never used twice, not even by a job that is repeated.
 N3  A reservation holds other committers back for a bounded time, and ends by itself. It cannot be
     prolonged; the same job gets another one only when others had as long.
-N4  Dropping is for good. Of a table whose files were deleted too, the head stays: it tells a writer
-    that slept that the table is gone.
+N4  Dropping is for good, and no work begins on a dropped table. Of one whose files were deleted
+    too, the head stays: it tells a writer that slept that the table is gone.
 N5  A finished job is remembered for a week, so that it is committed once however often it is
     repeated; the week is one of the table's own time, not of a collector's clock. Batches of
     applications are remembered for ever.
@@ -31,6 +31,7 @@ from neve.manifest.table_head import (
     RESERVATION_MS_MAX,
     TAG_PREFIX,
     Reservation,
+    TableHead,
     abandoned_key,
     intent_key,
     job_key,
@@ -90,14 +91,19 @@ class TableWork:
         """Begin a new writer epoch; gives its number (N1)."""
 
         def run(session: WriteSession) -> int:
-            head = self._versions.head_in(session)
-            if head.dropped:
-                raise NotFound("the table was dropped", path=self._store.log.paths.prefix)
+            head = self._live_head_in(session)
             after = head.with_epoch(head.writer_epoch + 1)
             session.put(HEAD_KEY, after.encode())
             return after.writer_epoch
 
         return self._store.transact(run)
+
+    def _live_head_in(self, session: WriteSession) -> TableHead:
+        """Give the head of a table that work can begin on; raises NotFound (N4)."""
+        head = self._versions.head_in(session)
+        if head.dropped:
+            raise NotFound("the table was dropped", path=self._store.log.paths.prefix)
+        return head
 
     def drop(self, *, purge: bool = False) -> bool:
         """Mark the table dropped, for good; False when it already was.
@@ -136,6 +142,7 @@ class TableWork:
         """Say which files a job will write (N2); raises AlreadyExists for a job id in use."""
 
         def run(session: WriteSession) -> None:
+            self._live_head_in(session)
             key = intent_key(intent.job_id)
             if session.get(key) is not None:
                 raise AlreadyExists(f"job {intent.job_id} is at work already")
@@ -235,6 +242,7 @@ class TableWork:
             )
 
         def run(session: WriteSession) -> None:
+            self._live_head_in(session)
             payload = session.get(RESERVATION_KEY)
             now_ms = self._clock.now_ms()
             if payload is not None:
@@ -255,6 +263,7 @@ class TableWork:
         key = tag_key(name)
 
         def run(session: WriteSession) -> None:
+            self._live_head_in(session)
             self._versions.version_in(session, number)
             session.put(key, tag_value(number))
 

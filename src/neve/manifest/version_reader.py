@@ -10,12 +10,18 @@ R2  Remembered by number are only Versions that are committed. What a transactio
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from neve.errors import Corruption, InvalidArgument, NotFound
-from neve.manifest.invariants import check_added, check_edit, check_head, check_version
+from neve.manifest.invariants import (
+    check_added,
+    check_edit,
+    check_head,
+    check_references,
+    check_version,
+)
 from neve.manifest.manifest_store import ManifestStore
 from neve.manifest.sessions import ReadSession, WriteSession
 from neve.manifest.table_head import (
@@ -127,6 +133,12 @@ class VersionReader:
 
     def version_in(self, session: Session, number: int) -> Version:
         """Give a retained Version as a session sees it; raises NotFound (R1)."""
+        # Not bool, which counts as int, nor what only the type checker would refuse.
+        if type(number) is not int:
+            raise InvalidArgument(
+                f"a version is a number, not {type(number).__name__}",
+                hint="give one of those in the table's history",
+            )
         head = self.head_in(session)
         if not head.oldest_version <= number <= head.current_version and (
             number > head.current_version or session.get(state_key(number)) is None
@@ -153,7 +165,7 @@ class VersionReader:
             pending.append(self.edit_in(session, at))
             at -= 1
         for edit in reversed(pending):
-            version = _following(version, edit)
+            version = _following(session, version, edit)
         assert version is not None
         if is_committed:
             self._keep(version)
@@ -180,7 +192,7 @@ class VersionReader:
         version = self.version_in(session, first)
         yield version
         for number in range(first + 1, last + 1):
-            version = _following(version, self.edit_in(session, number))
+            version = _following(session, version, self.edit_in(session, number))
             yield version
 
     def schemas_in(self, session: Session) -> dict[int, str]:
@@ -206,6 +218,7 @@ class VersionReader:
             return None
         version = decode_version(full, path=f"{self._path}/{key}")
         check_version(version)
+        check_references(version.facts, version.files.values(), _exists_in(session))
         return version
 
     def edit_in(self, session: Session, number: int) -> VersionEdit:
@@ -303,9 +316,15 @@ class VersionReader:
                 self._edits.popitem(last=False)
 
 
-def _following(version: Version | None, edit: VersionEdit) -> Version:
+def _following(session: Session, version: Version | None, edit: VersionEdit) -> Version:
     """Give the Version after a stored edit; raises InvariantViolation when it breaks a rule."""
     check_edit(version, edit)
     after = apply_edit(version, edit)
     check_added(after, edit)
+    check_references(edit.facts, edit.added, _exists_in(session))
     return after
+
+
+def _exists_in(session: Session) -> Callable[[str], bool]:
+    """Tell whether a session sees a schema or spec; what is there is never changed."""
+    return lambda key: session.get(key) is not None

@@ -15,12 +15,14 @@ from typing import NamedTuple
 class GivenColumns(NamedTuple):
     """Columns of one row that were written since it came into the memtable; the key is not listed.
 
-    `had_base` tells whether there was a row of the key below the memtable when it was merged.
+    `had_base` tells whether there was a row of the key below the memtable when it was merged,
+    `version` which Version was shown then.
     """
 
     field_ids: frozenset[int]
     had_base: bool
+    version: int
 
-    def with_more(self, field_ids: frozenset[int]) -> "GivenColumns":
-        """Give what is given when these are written too."""
-        return GivenColumns(self.field_ids | field_ids, self.had_base)
+    def with_more(self, more: "GivenColumns") -> "GivenColumns":
+        """Give what is given when more is written on the Version that is shown then."""
+        return GivenColumns(self.field_ids | more.field_ids, self.had_base, more.version)

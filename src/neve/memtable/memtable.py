@@ -181,7 +181,7 @@ class Memtable:
         # What was deleted or written whole does not depend on what lies below any more.
         if not isinstance(found, BatchRow) or found.given is None:
             return None
-        return found.given.with_more(more.field_ids)
+        return found.given.with_more(more)
 
     def get(self, key: bytes) -> Found | None:
         """Give the newest change of a key, None when there is none here."""

@@ -55,6 +55,7 @@ class MemtableView:
         "_codec",
         "_live",
         "_lock",
+        "_partial",
         "_rows",
         "_sorted",
         "_width",
@@ -83,6 +84,7 @@ class MemtableView:
         self._batches: Sequence[KeyedBatch] = batches
         self._sorted: _SortedChanges | None = None
         self._live: pa.Table | None = None
+        self._partial: Mapping[GivenColumns, Positions] | None = None
 
     @property
     def sequence_max(self) -> int:
@@ -113,21 +115,12 @@ class MemtableView:
                 self._live = _woven_rows(changes, self._codec)
             return self._live
 
-    def partial_rows(self) -> dict[GivenColumns, Positions]:
+    def partial_rows(self) -> Mapping[GivenColumns, Positions]:
         """Give which rows of `live` are of partial writes, by what was given of them."""
-        changes = self._sorted_changes()
-        if all(batch.given is None for batch in changes.batches):
-            return {}
-        # A loop over the rows of batches, once per flush of a memtable with partial writes.
-        given: list[GivenColumns | None] = [None] * len(changes.values)
-        for batch in changes.batches:
-            given.extend(batch.given or [None] * len(batch.keys))
-        found: defaultdict[GivenColumns, list[int]] = defaultdict(list)
-        for place, position in enumerate(changes.positions[changes.is_live].tolist()):
-            each = given[position]
-            if each is not None:
-                found[each].append(place)
-        return {each: np.array(places, np.int64) for each, places in found.items()}
+        with self._lock:
+            if self._partial is None:
+                self._partial = _partial_rows(self._sorted_changes_locked())
+            return self._partial
 
     def _sorted_changes(self) -> _SortedChanges:
         with self._lock:
@@ -258,6 +251,21 @@ def _woven_rows(changes: _SortedChanges, codec: RowCodec) -> pa.Table:
         return table.combine_chunks().take(indices)
     windows = np.array_split(indices, -(-table.nbytes // _ARRAY_BYTES_MAX))
     return pa.concat_tables([_taken_apart(sources, window) for window in windows if len(window)])
+
+
+def _partial_rows(changes: _SortedChanges) -> Mapping[GivenColumns, Positions]:
+    if all(batch.given is None for batch in changes.batches):
+        return {}
+    # Loops over rows, once per view of a memtable with partial writes.
+    given: list[GivenColumns | None] = [None] * len(changes.values)
+    for batch in changes.batches:
+        given.extend(batch.given or [None] * len(batch.keys))
+    found: defaultdict[GivenColumns, list[int]] = defaultdict(list)
+    for place, position in enumerate(changes.positions[changes.is_live].tolist()):
+        each = given[position]
+        if each is not None:
+            found[each].append(place)
+    return {each: np.array(places, np.int64) for each, places in found.items()}
 
 
 def _bounded_pieces(values: list[bytes]) -> list[list[bytes]]:

@@ -8,8 +8,6 @@ that key in all that come after it, and in every file.
     joined     keys  a b d   rows  a b
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,9 +16,11 @@ from neve.memtable.memtable import Memtable
 from neve.memtable.memtable_view import MemtableView
 from neve.model.key_column import KeyArray
 from neve.model.key_range import KeyRange
-from neve.read.read_context import ReadContext
+from neve.model.write_batch import SEQUENCE_MAX
+from neve.read.partial_merge import merged_on
 from neve.read.row_keys import Flags, RowKeys, key_place
 from neve.read.schema_mapping import SchemaMapping
+from neve.read.table_view import TableView
 from neve.sstable.key_arrays import as_large, concat_keys, within
 from neve.sstable.search_words import SearchWords
 
@@ -28,18 +28,18 @@ from neve.sstable.search_words import SearchWords
 class MemoryRows:
     """Rows and keys in memory up to a sequence; taken at construction, joined when asked."""
 
-    def __init__(
-        self, memtables: Sequence[Memtable], sequence: int | None, context: ReadContext
-    ) -> None:
+    def __init__(self, table: TableView, sequence: int | None) -> None:
         """Take the views; raises InvalidArgument when a memtable no longer has that sequence."""
+        self._table = table
+        self._sequence = SEQUENCE_MAX if sequence is None else sequence
+        self._memtables = tuple(each for each in table.memtables if not each.is_empty)
         # What was written before the schema changed is in a memtable of its own.
         self._views: tuple[tuple[MemtableView, SchemaMapping], ...] = tuple(
             (
                 memtable.view(memtable.last_sequence if sequence is None else sequence),
-                context.mapping_from(memtable.schema.schema_id),
+                table.context.mapping_from(memtable.schema.schema_id),
             )
-            for memtable in memtables
-            if not memtable.is_empty
+            for memtable in self._memtables
         )
         # Made when first asked; two threads that make it at once make the same.
         self._live_keys: list[tuple[KeyArray, Flags | None]] | None = None
@@ -90,8 +90,10 @@ class MemoryRows:
     def _join(self) -> tuple[pa.Table, KeyArray]:
         tables: list[pa.Table] = []
         live_keys: list[KeyArray] = []
-        for (view, mapping), (keys, kept) in zip(self._views, self._unhidden_keys(), strict=True):
-            rows = mapping.table(view.live())
+        for memtable, (view, mapping), (keys, kept) in zip(
+            self._memtables, self._views, self._unhidden_keys(), strict=True
+        ):
+            rows = self._merged(memtable, view, mapping.table(view.live()))
             tables.append(rows if kept is None else rows.filter(pa.array(kept)))
             live_keys.append(keys)
         if len(tables) == 1:
@@ -99,6 +101,24 @@ class MemoryRows:
         keys = concat_keys(live_keys)
         order = pc.sort_indices(keys)
         return pa.concat_tables(tables).take(order), keys.take(order)
+
+    def _merged(self, memtable: Memtable, view: MemtableView, rows: pa.Table) -> pa.Table:
+        """Give rows as they are, those of partial writes with what others wrote since."""
+        table = self._table
+        stale = {
+            given: places for given, places in view.partial_rows().items() if table.is_stale(given)
+        }
+        if not stale:
+            return rows
+        # Older memtables are frozen: they have every sequence.
+        return merged_on(
+            table.below(memtable),
+            self._sequence,
+            rows,
+            view.live_keys(),
+            stale,
+            schema=table.context.schema,
+        )
 
 
 def _span(keys: KeyArray, wanted: KeyRange) -> tuple[int, int]:

@@ -120,7 +120,7 @@ class Scan:
         self._is_descending = bool(reverse)
         self._check = check
         self._pin = pin
-        self._memory = MemoryRows(view.memtables, sequence, context)
+        self._memory = MemoryRows(view, sequence)
         self._last_counts: GroupCounts | None = None
 
     @property

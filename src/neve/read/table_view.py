@@ -4,37 +4,57 @@ Both are taken together, as one object, so that no row is missed between them: a
 view as a whole. A reader takes the view first and the sequence number after it.
 
 A key is looked up in the memtables, newest first, and then in the files. The first word about it
-counts, also when it says that the row was deleted.
+counts, also when it says that the row was deleted. Only of a row that was written in part, and
+merged before others committed, the search goes on for the columns that were not given.
 """
 
 from collections.abc import Sequence
-from typing import cast
+from typing import TypeGuard, cast
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from neve.memtable.found_row import DELETED, BatchRow, Found
+from neve.memtable.given_columns import GivenColumns
 from neve.memtable.memtable import Memtable
 from neve.model.key_column import KeyArray
+from neve.model.write_batch import SEQUENCE_MAX
 from neve.read.file_set import FileSet
+from neve.read.partial_merge import Places, merged_on, merged_row
 from neve.read.read_context import ReadContext
 from neve.sstable.row_cells import RowCells
 
 Row = dict[str, object]
-Places = npt.NDArray[np.int64]
+
+_Group = tuple[int, GivenColumns | None]
+"""Rows of one batch: of its id, and of what was given of them when they are merged anew."""
 
 
 class TableView:
     """Memtables and files, taken together; immutable, but for what is written to the first one."""
 
-    __slots__ = ("_decode", "_find_row", "_word", "context", "files", "memtables")
+    __slots__ = (
+        "_decode",
+        "_find_row",
+        "_word",
+        "context",
+        "files",
+        "memtables",
+        "others_version",
+    )
 
     def __init__(
-        self, memtables: tuple[Memtable, ...], files: FileSet, context: ReadContext
+        self,
+        memtables: tuple[Memtable, ...],
+        files: FileSet,
+        context: ReadContext,
+        *,
+        others_version: int | None = None,
     ) -> None:
         self.memtables = memtables
         """Newest first."""
+        self.others_version = files.version.number if others_version is None else others_version
+        """The last Version that may show rows which somebody else wrote."""
         self.files = files
         self.context = context
         self._decode = context.codec.decode
@@ -48,19 +68,30 @@ class TableView:
 
     def get(self, key: bytes) -> Row | None:
         """Give the newest row of a key; None when there is none."""
-        for memtable in self.memtables:
-            found = memtable.get(key)
-            if found is not None:
-                return None if found is DELETED else self._row_in_memory(memtable, found)
-        return self._row_in_files(key)
+        return self.get_at(key, SEQUENCE_MAX)
 
     def get_at(self, key: bytes, sequence: int) -> Row | None:
         """Give the row of a key as it was when `sequence` was the last write."""
         for memtable in self.memtables:
             found = memtable.get_at(key, sequence)
             if found is not None:
-                return None if found is DELETED else self._row_in_memory(memtable, found)
+                if found is DELETED:
+                    return None
+                row = self._row_in_memory(memtable, found)
+                if isinstance(found, BatchRow) and self.is_stale(found.given):
+                    base = self.below(memtable).get_at(key, sequence)
+                    return merged_row(row, base, found.given, self.context.schema)
+                return row
         return self._row_in_files(key)
+
+    def is_stale(self, given: GivenColumns | None) -> TypeGuard[GivenColumns]:
+        """Tell whether others may have committed since a row of a partial write was merged."""
+        return given is not None and given.version < self.others_version
+
+    def below(self, memtable: Memtable) -> "TableView":
+        """Give the view without a memtable and all newer ones."""
+        older = self.memtables[self.memtables.index(memtable) + 1 :]
+        return TableView(older, self.files, self.context, others_version=self.others_version)
 
     def get_many(
         self, keys: KeyArray, sequence: int, *, columns: Sequence[str] | None = None
@@ -79,7 +110,7 @@ class TableView:
         values: list[bytes] = []
         valued: list[int] = []
         unknown: list[int] = []
-        in_batches: dict[int, tuple[pa.RecordBatch, list[int], list[int]]] = {}
+        in_batches: dict[_Group, tuple[pa.RecordBatch, list[int], list[int]]] = {}
         # A loop over the keys asked for: each is one look into a dict.
         keys = cast("list[bytes]", search.keys.take(search.places).to_pylist())
         for place, key in zip(search.places.tolist(), keys, strict=True):
@@ -87,7 +118,8 @@ class TableView:
             if found is None:
                 unknown.append(place)
             elif isinstance(found, BatchRow):
-                _, rows, places = in_batches.setdefault(id(found.batch), (found.batch, [], []))
+                group = id(found.batch), found.given if self.is_stale(found.given) else None
+                _, rows, places = in_batches.setdefault(group, (found.batch, [], []))
                 rows.append(found.row)
                 places.append(place)
             elif found is not DELETED:
@@ -98,9 +130,20 @@ class TableView:
             batch = self.context.codec.decode_many(values)
             search.add(pa.Table.from_batches([batch]).select(search.names), np.array(valued))
         mapping = self.context.mapping_from(memtable.schema.schema_id)
-        for batch, rows, places in in_batches.values():
-            taken = mapping.batch(batch.take(np.array(rows)), search.names)
-            search.add(pa.Table.from_batches([taken]), np.array(places))
+        for (_, given), (batch, rows, places) in in_batches.items():
+            if given is None:
+                taken = mapping.batch(batch.take(np.array(rows)), search.names)
+                search.add(pa.Table.from_batches([taken]), np.array(places))
+                continue
+            merged = merged_on(
+                self.below(memtable),
+                sequence,
+                pa.Table.from_batches([mapping.batch(batch.take(np.array(rows)))]),
+                search.keys.take(np.array(places)),
+                {given: np.arange(len(places))},
+                schema=self.context.schema,
+            )
+            search.add(merged.select(search.names), np.array(places))
         search.places = np.array(unknown, dtype=np.int64)
 
     def _search_files(self, search: "_Search") -> None:

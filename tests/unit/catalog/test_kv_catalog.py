@@ -717,8 +717,9 @@ def test_a_table_that_is_being_dropped_cannot_be_renamed_away() -> None:
         lambda lake, wrong: lake.create_namespace("new", wrong or 7),
         lambda lake, wrong: lake.load_table("shop.orders").set_properties(wrong or 7),
         lambda lake, wrong: lake.create_table("a.b", ORDERS, ["id"], properties=wrong or 7),
+        lambda lake, wrong: lake.load_table("shop.orders").set_properties(remove=[wrong]),
     ],
-    ids=range(14),
+    ids=range(15),
 )  # fmt: skip
 def test_what_is_of_the_wrong_type_is_refused_and_changes_nothing(
     call: Callable[[KVCatalog, object], object], wrong: object
@@ -746,8 +747,9 @@ def test_what_is_of_the_wrong_type_is_refused_and_changes_nothing(
         lambda lake, wrong: lake.create_table("a.b", wrong, ["id"]),
         lambda lake, wrong: lake.load_table("shop.orders").update_partition_spec(wrong or 7),
         lambda lake, wrong: lake.load_table("shop.orders").update_sort_order(wrong or 7),
+        lambda lake, wrong: lake.load_table("shop.orders").set_properties(remove=wrong),
     ],
-    ids=range(7),
+    ids=range(8),
 )
 def test_what_is_no_list_is_refused_and_changes_nothing(
     call: Callable[[KVCatalog, object], object], wrong: object

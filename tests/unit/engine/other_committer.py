@@ -6,8 +6,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import neve
+from neve.compaction.policy import full_plan
 from neve.engine.file_making import FileMaking
 from neve.engine.partition_split import split_by_partition
+from neve.engine.rewrite import Rewrite
 from neve.engine.write_path import key_batch
 from neve.manifest.rebase import Proposal
 from neve.manifest.table_commit import TableCommitter
@@ -47,6 +49,20 @@ class OtherCommitter:
         context = self._context()
         encoded = context.encoder.encode_arrays(key_batch(keys, context).columns)
         return self._commit((), encoded.take(pc.sort_indices(encoded)))
+
+    def compact(self) -> int:
+        """Rewrite every file; gives the Version's number."""
+        context = self._context()
+        version = self._versions.snapshot_latest().version
+        rewrite = Rewrite(
+            self._making(context), self._engine.files, self._engine.definitions, self._committer
+        )
+        for plan in full_plan(version, self._engine.options.level_options):
+            written = rewrite.execute(
+                plan, context, progress=lambda _rows: None, check_cancelled=lambda: None
+            )
+            rewrite.commit(plan, written, version.facts, HeadChange())
+        return self._versions.snapshot_latest().version.number
 
     def _context(self) -> ReadContext:
         facts = self._versions.snapshot_latest().version.facts

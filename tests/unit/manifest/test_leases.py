@@ -208,6 +208,16 @@ def test_a_lease_without_an_end_is_refused(seconds: float) -> None:
     assert versions_of(leases) == []
 
 
+@pytest.mark.parametrize("versions", [(-1, None), (1, -1), (1 << 64, None), (1, 1 << 64)])
+def test_a_lease_on_no_version_is_refused(versions: tuple[int, int | None]) -> None:
+    leases = leases_on(MemoryStore(), SimulatedClock())
+
+    with pytest.raises(InvalidArgument, match="version"):
+        leases.take(versions[0], seconds=60, last=versions[1])
+
+    assert versions_of(leases) == []
+
+
 def test_a_lease_that_cannot_be_read_counts_for_every_version_and_is_left_alone() -> None:
     _, leases, lease = held()
     path = leases.paths.lease(lease.lease_id)

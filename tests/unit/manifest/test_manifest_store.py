@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
@@ -899,6 +899,33 @@ def test_what_is_known_is_read_without_a_call() -> None:
 
     assert store.read_known().get("counter") == b"1"
     assert len(counted.calls) == calls
+
+
+def test_what_is_known_never_goes_back_whichever_thread_comes_last() -> None:
+    store = open_store(MemoryStore())
+    store.transact(increment)
+    older = store._known
+    assert older is not None
+    store.transact(increment)
+    newer = store._known
+    assert newer is not None
+    store._known = older
+
+    overtaking = threading.Thread(target=store._remember, args=(newer,))
+
+    class Overtaken(int):
+        """A segment's number; while it is compared, another thread brings a newer state."""
+
+        def __ge__(self, other: int) -> bool:
+            overtaking.start()
+            overtaking.join(timeout=0.1)
+            return int(self) >= other
+
+    segment = Overtaken(older.state.segment)
+    store._remember(replace(older, state=replace(older.state, segment=segment)))
+    overtaking.join()
+
+    assert store.read_known().get("counter") == b"2"
 
 
 def test_a_checkpoint_that_another_process_published_meanwhile_is_not_published_again() -> None:

@@ -134,6 +134,19 @@ def test_a_name_that_cannot_be_kept_is_refused(key_of: Callable[[str], str], nam
     assert len(str(caught.value)) < 1_000
 
 
+@pytest.mark.parametrize("key_of", [tag_key, transaction_key, job_key, intent_key])
+@pytest.mark.parametrize("name", [None, 7, b"gold"], ids=repr)
+def test_a_name_that_is_no_text_is_refused(key_of: Callable[[object], str], name: object) -> None:
+    with pytest.raises(InvalidArgument, match="is text, not"):
+        key_of(name)
+
+
+@pytest.mark.parametrize("batch", ["1", None, True, 1.0], ids=repr)
+def test_a_batch_that_is_no_whole_number_is_refused(batch: int) -> None:
+    with pytest.raises(InvalidArgument, match="batch"):
+        HeadChange(application=("spark", batch))
+
+
 @pytest.mark.parametrize("name", ["a", "über/alles", "x" * 255, "../..", "tag 1"])
 def test_other_names_are_kept_as_they_are(name: str) -> None:
     assert tag_key(name) == f"tag/{name}"

@@ -42,6 +42,23 @@ def test_every_takeover_begins_a_new_epoch() -> None:
     assert bench.versions.head().writer_epoch == 2
 
 
+def test_no_work_begins_on_a_dropped_table() -> None:
+    bench = table_with("a")
+    bench.work.drop()
+    before = bench.segment()
+
+    for begin in (
+        bench.work.take_over,
+        lambda: bench.work.tag("gold", 1),
+        lambda: bench.work.register_intent(intent(bench)),
+        lambda: bench.work.reserve("job", milliseconds=1_000),
+    ):
+        with pytest.raises(NotFound, match="dropped"):
+            begin()
+
+    assert bench.segment() == before
+
+
 def test_dropping_twice_is_no_error() -> None:
     bench = table_with("a")
 
@@ -387,6 +404,16 @@ def test_a_version_that_is_not_there_cannot_be_tagged(number: int) -> None:
     bench = table_with("a")
 
     with pytest.raises(NotFound):
+        bench.work.tag("gold", number)
+
+    assert bench.work.tags() == {}
+
+
+@pytest.mark.parametrize("number", ["1", None, True, 1.0], ids=repr)
+def test_a_version_that_is_no_number_cannot_be_tagged(number: int) -> None:
+    bench = table_with("a")
+
+    with pytest.raises(InvalidArgument, match="number"):
         bench.work.tag("gold", number)
 
     assert bench.work.tags() == {}

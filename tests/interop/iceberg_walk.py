@@ -1,0 +1,225 @@
+"""An Iceberg table walked by hand: JSON, Avro by fastavro, Puffin by its specification.
+
+It shares nothing with what publishes tables. It knows the members that the specification requires,
+and finds rows as a reader would: data files of live entries, without the positions of their deletes.
+"""
+
+import io
+import json
+import struct
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyroaring import BitMap64
+
+Record = dict[str, Any]
+
+REQUIRED = {
+    "format-version", "table-uuid", "location", "last-sequence-number", "last-updated-ms",
+    "last-column-id", "schemas", "current-schema-id", "partition-specs", "default-spec-id",
+    "last-partition-id", "sort-orders", "default-sort-order-id",
+}  # fmt: skip
+LIST_REQUIRED = (
+    "manifest_path", "manifest_length", "partition_spec_id", "content", "sequence_number",
+    "min_sequence_number", "added_snapshot_id", "added_files_count", "existing_files_count",
+    "deleted_files_count", "added_rows_count", "existing_rows_count", "deleted_rows_count",
+)  # fmt: skip
+MANIFEST_METADATA = {
+    "schema", "schema-id", "partition-spec", "partition-spec-id", "format-version", "content",
+}  # fmt: skip
+
+
+@dataclass
+class WalkedFile:
+    """A live entry with everything inherited."""
+
+    entry: Record
+    manifest: Record
+    sequence: int
+    first_row_id: int | None = None
+
+    @property
+    def path(self) -> str:
+        return str(self.entry["data_file"]["file_path"])
+
+
+@dataclass
+class WalkedSnapshot:
+    """What one snapshot reads."""
+
+    snapshot: Record
+    data: dict[str, WalkedFile] = field(default_factory=dict)
+    deletes: list[WalkedFile] = field(default_factory=list)
+
+    def rows(self, names: Mapping[int, str]) -> pa.Table:
+        """Read the rows that are left, columns by field id."""
+        gone = {path: marked for each in self.deletes for path, marked in positions_of(each).items()}
+        tables = []
+        for path in self.data:
+            table = pq.read_table(local(path))
+            keep = [at for at in range(table.num_rows) if at not in gone.get(path, ())]
+            by_id = {
+                int(column.metadata[b"PARQUET:field_id"]): at
+                for at, column in enumerate(table.schema)
+            }
+            columns = {
+                name: table.column(by_id[number]).take(pa.array(keep, pa.int64()))
+                for number, name in names.items()
+                if number in by_id
+            }
+            tables.append(pa.table(columns))
+        return pa.concat_tables(tables, promote_options="permissive") if tables else pa.table({})
+
+
+def local(location: str) -> Path:
+    assert location.startswith("file:///"), location
+    return Path(location.removeprefix("file://"))
+
+
+def read_avro(location: str) -> tuple[dict[str, str], list[Record]]:
+    reader = fastavro.reader(io.BytesIO(local(location).read_bytes()))
+    records: list[Record] = []
+    for record in reader:
+        assert isinstance(record, dict)
+        records.append(record)
+    return dict(reader.metadata), records
+
+
+def read_metadata(location: str) -> Record:
+    metadata: Record = json.loads(local(location).read_bytes())
+    missing = REQUIRED - metadata.keys()
+    assert not missing, missing
+    assert metadata["format-version"] in {2, 3}
+    assert {"schema", "partition-spec"}.isdisjoint(metadata)
+    schemas = {each["schema-id"] for each in metadata["schemas"]}
+    assert metadata["current-schema-id"] in schemas
+    assert metadata["default-spec-id"] in {each["spec-id"] for each in metadata["partition-specs"]}
+    orders = {each["order-id"]: each for each in metadata["sort-orders"]}
+    assert metadata["default-sort-order-id"] in orders
+    assert orders[0]["fields"] == []
+    snapshots = {each["snapshot-id"]: each for each in metadata["snapshots"]}
+    if snapshots:
+        assert metadata["current-snapshot-id"] in snapshots
+        assert metadata["refs"]["main"] == {
+            "snapshot-id": metadata["current-snapshot-id"], "type": "branch"
+        }  # fmt: skip
+    for each in snapshots.values():
+        assert each["schema-id"] in schemas
+        assert each["sequence-number"] <= metadata["last-sequence-number"]
+        assert each["summary"]["operation"] in {"append", "replace", "overwrite", "delete"}
+        assert all(isinstance(value, str) for value in each["summary"].values())
+        if metadata["format-version"] == 3:
+            assert each["first-row-id"] + each["added-rows"] <= metadata["next-row-id"]
+    assert all(ref["snapshot-id"] in snapshots for ref in metadata["refs"].values())
+    times = [each["timestamp-ms"] for each in metadata["snapshot-log"]]
+    assert times == sorted(times)
+    for each in metadata["metadata-log"]:
+        assert local(each["metadata-file"]).exists()
+    return metadata
+
+
+def walk(metadata: Record, snapshot_id: int) -> WalkedSnapshot:
+    """Walk one snapshot, checking what the specification says on the way."""
+    snapshot = next(each for each in metadata["snapshots"] if each["snapshot-id"] == snapshot_id)
+    found = WalkedSnapshot(snapshot)
+    header, manifests = read_avro(snapshot["manifest-list"])
+    assert header["snapshot-id"] == str(snapshot_id)
+    assert header["format-version"] == str(metadata["format-version"])
+    for manifest in manifests:
+        assert all(manifest[name] is not None for name in LIST_REQUIRED), manifest
+        assert local(manifest["manifest_path"]).stat().st_size == manifest["manifest_length"]
+        _walk_manifest(manifest, metadata, found)
+    for each in found.deletes:
+        for path in positions_of(each):
+            data = found.data[path]
+            assert data.sequence <= each.sequence
+            assert data.entry["data_file"]["partition"] == each.entry["data_file"]["partition"]
+    return found
+
+
+def _walk_manifest(manifest: Record, metadata: Record, found: WalkedSnapshot) -> None:
+    header, entries = read_avro(manifest["manifest_path"])
+    assert header.keys() >= MANIFEST_METADATA
+    assert header["content"] == ("deletes" if manifest["content"] else "data")
+    assert header["partition-spec-id"] == str(manifest["partition_spec_id"])
+    counts = {0: [0, 0], 1: [0, 0], 2: [0, 0]}
+    sequences = []
+    next_row_id = manifest.get("first_row_id")
+    if metadata["format-version"] == 3:
+        assert (next_row_id is None) == bool(manifest["content"])
+    for entry in entries:
+        file = entry["data_file"]
+        counts[entry["status"]][0] += 1
+        counts[entry["status"]][1] += file["record_count"]
+        assert bool(file["content"]) == bool(manifest["content"])
+        sequence = entry["sequence_number"]
+        if entry["status"] == 1:
+            assert sequence is None
+            assert entry["file_sequence_number"] is None
+            sequence = manifest["sequence_number"]
+        assert sequence is not None
+        if entry["status"] == 2:
+            assert entry["snapshot_id"] == manifest["added_snapshot_id"]
+            continue
+        assert local(file["file_path"]).stat().st_size == file["file_size_in_bytes"]
+        sequences.append(sequence)
+        row_id = file.get("first_row_id")
+        if metadata["format-version"] == 3 and not manifest["content"] and row_id is None:
+            row_id, next_row_id = next_row_id, next_row_id + file["record_count"]
+        walked = WalkedFile(entry, manifest, sequence, row_id)
+        if file["content"]:
+            found.deletes.append(walked)
+        else:
+            assert walked.path not in found.data
+            assert file["sort_order_id"] == 1
+            found.data[walked.path] = walked
+    assert counts[1] == [manifest["added_files_count"], manifest["added_rows_count"]]
+    assert counts[0] == [manifest["existing_files_count"], manifest["existing_rows_count"]]
+    assert counts[2] == [manifest["deleted_files_count"], manifest["deleted_rows_count"]]
+    assert not sequences or min(sequences) == manifest["min_sequence_number"]
+
+
+def positions_of(deletes: WalkedFile) -> dict[str, set[int]]:
+    """Positions that a delete file marks, by data file."""
+    file = deletes.entry["data_file"]
+    if file["file_format"] == "PUFFIN":
+        return {file["referenced_data_file"]: _vector(file)}
+    rows = pq.read_table(local(file["file_path"]))
+    ids = [int(column.metadata[b"PARQUET:field_id"]) for column in rows.schema]
+    assert ids == [2147483546, 2147483545]
+    paths = rows.column(0).unique().to_pylist()
+    assert paths == [file["referenced_data_file"]]
+    assert rows.num_rows == file["record_count"]
+    bounds = {each["key"]: each["value"] for each in file["lower_bounds"]}
+    assert bounds[2147483546].decode() == paths[0]
+    positions = rows.column(1)
+    assert positions.to_pylist() == sorted(positions.to_pylist())
+    return {paths[0]: set(positions.to_pylist())}
+
+
+def _vector(file: Record) -> set[int]:
+    content = local(file["file_path"]).read_bytes()
+    assert content[:4] == content[-4:] == b"PFA1"
+    (size,) = struct.unpack_from("<i", content, len(content) - 12)
+    footer = json.loads(content[-12 - size : -12])
+    blob = next(each for each in footer["blobs"] if each["offset"] == file["content_offset"])
+    assert blob["length"] == file["content_size_in_bytes"]
+    assert blob["type"] == "deletion-vector-v1"
+    assert blob["properties"] == {
+        "referenced-data-file": file["referenced_data_file"],
+        "cardinality": str(file["record_count"]),
+    }
+    raw = content[blob["offset"] : blob["offset"] + blob["length"]]
+    (length,) = struct.unpack_from(">I", raw)
+    checked = raw[4 : 4 + length]
+    assert checked[:4] == bytes.fromhex("d1d33964")
+    assert struct.unpack(">I", raw[4 + length :]) == (zlib.crc32(checked),)
+    positions = set(BitMap64.deserialize(checked[4:]))
+    assert len(positions) == file["record_count"]
+    return positions

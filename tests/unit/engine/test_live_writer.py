@@ -1,0 +1,156 @@
+"""LiveWriter: what files that are gone, busy tables and failing upkeep do to writes and flushes."""
+
+from collections.abc import Callable, Iterator
+from threading import Event, Thread
+
+import pytest
+
+import neve
+from neve.catalog.kv_catalog import KVCatalog
+from neve.engine.flush import Flush, FlushTarget
+from neve.engine.upkeep import Upkeep
+from neve.errors import NotFound, Unavailable
+from neve.manifest.table_versions import Committed
+from neve.memtable.memtable import Memtable
+from tests.unit.engine.other_committer import OtherCommitter
+from tests.unit.engine.tables import a_catalog, a_table, rows
+
+WAIT_SECONDS = 30
+ANY_AGE_MS = 1 << 62
+ROW = {"id": 3, "v": 1, "text": "t"}
+
+
+@pytest.fixture
+def lake() -> Iterator[KVCatalog]:
+    with a_catalog() as catalog:
+        yield catalog
+
+
+def files_of(table: neve.Table) -> dict[str, bytes]:
+    objects, root = table.stored.objects, table.stored.paths.root
+    return {
+        info.path: objects.get(info.path).payload
+        for folder in ("data", "index")
+        for info in objects.list(f"{root}/{folder}/")
+    }
+
+
+@pytest.mark.parametrize(
+    "work",
+    [lambda table: table.flush(), lambda table: table.compact(full=True)],
+    ids=["flush", "compact"],
+)
+def test_a_file_that_is_gone_does_not_end_the_writer(
+    lake: KVCatalog, work: Callable[[neve.Table], int]
+) -> None:
+    table = a_table(lake)
+    table.upsert(rows(0, 10))
+    table.flush()
+    kept = files_of(table)
+    for path in kept:
+        table.stored.objects.delete(path)
+    table.engine.files.close()
+    table.put(ROW)
+
+    with pytest.raises(NotFound):
+        work(table)
+    table.put({**ROW, "id": 99})
+    assert table.get(99) == {**ROW, "id": 99}
+
+    for path, payload in kept.items():
+        table.stored.objects.put(path, payload)
+    work(table)
+    assert table.scan().count() == 11
+    table.verify()
+
+
+def test_a_flush_whose_files_others_rewrote_and_collected_is_made_on_theirs(
+    lake: KVCatalog,
+) -> None:
+    table = a_table(lake)
+    table.upsert(rows(0, 10))
+    table.flush()
+    shown = table.engine.current.view.version
+    last = OtherCommitter(table).compact()
+    table.engine.upkeep.expire(keep_last=1, older_than_ms=ANY_AGE_MS)
+    assert table.engine.upkeep.collect().file_count > 0
+    table.engine.files.close()
+    assert table.engine.current.view.version == shown < last
+    table.put(ROW)
+
+    table.flush()
+
+    assert table.get(3) == ROW
+    assert table.scan().count() == 10
+    table.verify()
+
+
+def test_a_flush_ends_with_what_was_written_before_it(
+    lake: KVCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However fast others write: each flush here is followed by another full memtable."""
+    table = a_table(lake)
+    table.put(ROW)
+    writer = table.engine.writer
+    run = Flush.run
+    rounds = 0
+
+    def busy(flush: Flush, memtable: Memtable, target: FlushTarget) -> Committed:
+        nonlocal rounds
+        rounds += 1
+        if rounds < 20:
+            table.put({**ROW, "id": 100 + rounds})
+            writer._log.roll()
+        return run(flush, memtable, target)
+
+    monkeypatch.setattr(Flush, "run", busy)
+    table.flush()
+
+    assert rounds == 1
+    assert table.stats().memtable_rows == 1
+    assert table.scan().count() == 2
+
+
+def test_upkeep_that_fails_is_shown_and_stops_no_writer(
+    lake: KVCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed, flush_on = Event(), Event()
+
+    def fails(_upkeep: Upkeep) -> bool:
+        failed.set()
+        raise Unavailable("the garbage of this table cannot be listed")
+
+    monkeypatch.setattr(Upkeep, "tend_once", fails)
+    run = Flush.run
+
+    def waits(flush: Flush, memtable: Memtable, target: FlushTarget) -> Committed:
+        assert flush_on.wait(WAIT_SECONDS)
+        return run(flush, memtable, target)
+
+    monkeypatch.setattr(Flush, "run", waits)
+    table = a_table(lake, options=neve.TableOptions(memtable_bytes=1 << 10, frozen_memtables=1))
+    text = "x" * 2_000
+    for number in range(2):
+        table.put({"id": number, "v": 0, "text": text})
+    assert failed.wait(WAIT_SECONDS)
+    backlog = table.engine.writer.backlog
+    while backlog.failure is None:
+        assert failed.wait(WAIT_SECONDS)
+    assert backlog.pressure.must_wait
+    assert "garbage" in table.stats().failure
+
+    held: list[object] = []
+
+    def write() -> None:
+        try:
+            held.append(table.put({"id": 2, "v": 0, "text": text}))
+        except neve.NeveError as error:
+            held.append(error)
+
+    writer = Thread(target=write)
+    writer.start()
+    writer.join(0.5)
+    assert held == []
+    flush_on.set()
+    writer.join(WAIT_SECONDS)
+    assert held == [3]

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from neve.manifest import rebase, table_garbage
+from neve.manifest.documents import Lease
 from neve.manifest.manifest_store import ManifestStore
 from neve.manifest.sessions import ReadSession, WriteSession
 from neve.manifest.table_garbage import GcPlan, TableGarbage
@@ -65,7 +66,7 @@ def leases_are_listed_before_the_plan_is_applied(monkeypatch: pytest.MonkeyPatch
     """Who took a lease between the listing and the commit is not seen."""
 
     class ListsLeasesFirst(TableGarbage):
-        listed: set[int] | None = None
+        listed: list[Lease] | None = None
 
         def compute_gc_plan(
             self, *, keep_last: int | None = None, older_than_ms: int | None = None
@@ -75,7 +76,7 @@ def leases_are_listed_before_the_plan_is_applied(monkeypatch: pytest.MonkeyPatch
             self.listed = super()._leased(0)
             return plan
 
-        def _leased(self, known_ms: int) -> set[int]:
+        def _leased(self, known_ms: int) -> list[Lease]:
             return super()._leased(known_ms) if self.listed is None else self.listed
 
     monkeypatch.setattr(table_garbage, "TableGarbage", ListsLeasesFirst)

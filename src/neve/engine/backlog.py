@@ -5,7 +5,7 @@ wait are woken by the next judgement that lets them go on; they look again on th
 and then, whether the work they wait for has failed: then waiting would have no end.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from threading import Condition
 from typing import Final
 
@@ -47,13 +47,13 @@ class Backlog:
     @property
     def failure(self) -> NeveError | None:
         """Why background work does not get on; None while it does."""
-        return next((worker.failure for worker in self._workers if worker.failure), None)
+        return _failure_of((*self._workers, *self._bystanders))
 
-    def start(self, *workers: BackgroundWork, beside: tuple[BackgroundWork, ...] = ()) -> None:
+    def start(self, *workers: BackgroundWork, beside: Iterable[BackgroundWork] = ()) -> None:
         """Let threads work from now on; no writer ever waits for those `beside`."""
         self._workers = workers
-        self._bystanders = beside
-        for worker in (*workers, *beside):
+        self._bystanders = tuple(beside)
+        for worker in (*workers, *self._bystanders):
             worker.start()
         self.wake()
 
@@ -108,11 +108,15 @@ class Backlog:
         self.wake()
         while self.pressure.must_wait:
             check()
-            failure = self.failure
+            failure = _failure_of(self._workers)
             if failure is not None:
                 raise _stopped(self.pressure, failure) from failure
             with self._relief:
                 self._relief.wait(_LOOK_AGAIN_SECONDS)
+
+
+def _failure_of(workers: Iterable[BackgroundWork]) -> NeveError | None:
+    return next((failure for worker in workers if (failure := worker.failure) is not None), None)
 
 
 def _stopped(pressure: Pressure, failure: NeveError) -> Unavailable:

@@ -26,7 +26,7 @@ from pyroaring import BitMap64
 
 from neve.engine.file_making import FileMaking
 from neve.engine.open_files import OpenFiles
-from neve.engine.partition_split import split_by_partition
+from neve.engine.partition_split import split_by_partition, split_by_spec
 from neve.engine.table_parts import Definitions, TableParts
 from neve.errors import CatalogConflict, Conflict, NeveError, OutcomeUnknown
 from neve.manifest.rebase import Proposal, complete
@@ -203,25 +203,28 @@ class Flush:
     ) -> tuple[WrittenFile, ...]:
         if not rows.num_rows:
             return ()
-        keys = view.live_keys()
+        schema, keys = target.mapping.target, view.live_keys()
         written: list[WrittenFile] = []
         try:
-            schema = target.mapping.target
-            for partition in split_by_partition(rows, target.spec, schema):
-                writer = self._making.data_files(
-                    schema,
-                    spec_id=target.spec.spec_id,
-                    partition=partition,
-                    level=0,
-                    file_format=target.format,
-                    sequences=(view.sequence_min, view.sequence_max),
-                )
-                if partition.positions is None:
-                    writer.append(rows, keys)
-                else:
+            for spec, given, places in split_by_spec(
+                rows, self._definitions.specs_from(target.spec.spec_id), schema
+            ):
+                given_keys = keys if places is None else keys.take(places)
+                for partition in split_by_partition(given, spec, schema):
+                    writer = self._making.data_files(
+                        schema,
+                        spec_id=spec.spec_id,
+                        partition=partition,
+                        level=0,
+                        file_format=target.format,
+                        sequences=(view.sequence_min, view.sequence_max),
+                    )
                     positions = partition.positions
-                    writer.append(rows.take(positions), keys.take(positions))
-                written.extend(writer.finish())
+                    if positions is None:
+                        writer.append(given, given_keys)
+                    else:
+                        writer.append(given.take(positions), given_keys.take(positions))
+                    written.extend(writer.finish())
         except BaseException:
             self._making.discard(written)
             raise

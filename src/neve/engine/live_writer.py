@@ -9,7 +9,8 @@ hand. Writers wait for neither, except as `neve.engine.pressure` says.
 T1  One flush and one compaction at a time; a sweep of unknown files runs beside neither.
 T2  The writer's epoch is asserted by every commit. One that was taken over is Fenced, and takes no
     more writes.
-T3  What could not be flushed stays in memory and in the log, and is tried again.
+T3  What could not be flushed stays in memory and in the log, and is tried again. A file of the
+    table that is gone ends no writer: only a table that was dropped does.
 """
 
 import logging
@@ -25,6 +26,7 @@ from neve.engine.backlog import Backlog
 from neve.engine.current_view import CurrentView
 from neve.engine.file_making import FileMaking
 from neve.engine.flush import Flush, FlushTarget
+from neve.engine.lease_book import LeaseBook
 from neve.engine.live_log import LiveLog
 from neve.engine.open_files import OpenFiles
 from neve.engine.pressure import CALM
@@ -67,6 +69,7 @@ class LiveWriter:
         *,
         definitions: Definitions,
         files: OpenFiles,
+        leases: LeaseBook,
         current: CurrentView,
         log: LiveLog,
         epoch: int,
@@ -80,6 +83,7 @@ class LiveWriter:
         self._options = options
         self._definitions = definitions
         self._files = files
+        self._leases = leases
         self._current = current
         self._log = log
         self._epoch = epoch
@@ -147,9 +151,14 @@ class LiveWriter:
         """Bring everything written so far into the table; gives the current Version's number."""
         self._check_open()
         self._log.roll()
-        while self.flush_once():
-            pass
+        # Not what is written meanwhile: beside a busy writer this would have no end.
+        for memtable in self._current.view.memtables[1:2]:
+            while self._is_waiting(memtable) and self.flush_once():
+                pass
         return self._current.view.version
+
+    def _is_waiting(self, memtable: Memtable) -> bool:
+        return any(each is memtable for each in self._current.view.memtables)
 
     def flush_once(self) -> bool:
         """Flush the oldest frozen memtable; False when there is none."""
@@ -158,8 +167,17 @@ class LiveWriter:
             memtables = self._current.view.memtables
             if len(memtables) == 1:
                 return False
-            with self._fenced_ends():
-                self._flush_memtable(memtables[-1])
+            shown = self._current.view.version
+            try:
+                with self._fenced_ends():
+                    self._flush_memtable(memtables[-1])
+            except (Conflict, NotFound):
+                self.refresh()
+                if self._current.view.version == shown:
+                    raise
+                # Others have rewritten files, and the Version before is not kept any more.
+                with self._fenced_ends():
+                    self._flush_memtable(memtables[-1])
         self.backlog.judge()
         self.backlog.wake()
         return True
@@ -227,7 +245,8 @@ class LiveWriter:
             plan = pick(version, self._options.level_options, frozenset())
             if plan is None:
                 return False
-            self._run_plan(plan, version.facts, progress or _unheard, executor)
+            with self._kept(version.number):
+                self._run_plan(plan, version.facts, progress or _unheard, executor)
         self.backlog.judge()
         return True
 
@@ -238,9 +257,16 @@ class LiveWriter:
         with self._compacting:
             self._check_open()
             version = self._current.view.files.version
-            for plan in full_plan(version, self._options.level_options):
-                self._run_plan(plan, version.facts, progress or _unheard, executor)
+            with self._kept(version.number):
+                for plan in full_plan(version, self._options.level_options):
+                    self._run_plan(plan, version.facts, progress or _unheard, executor)
         self.backlog.judge()
+
+    @contextmanager
+    def _kept(self, number: int) -> Iterator[None]:
+        """Keep the Version that is rewritten, and its files, however short history is."""
+        with self._fenced_ends(), self._leases.pinned(number):
+            yield
 
     def _run_plan(
         self,
@@ -333,11 +359,11 @@ class LiveWriter:
             idle_seconds=_UPKEEP_SECONDS,
             on_failure=told.failed,
         )
-        beside: tuple[BackgroundWork, ...] = ()
+        beside = [tending]
         if self.publishing is not None:
             step = self.publishing.publish_once
-            beside = (BackgroundWork(f"neve-publish-{name}", [step], on_failure=told.failed),)
-        self.backlog.start(flushing, compacting, tending, beside=beside)
+            beside.append(BackgroundWork(f"neve-publish-{name}", [step], on_failure=told.failed))
+        self.backlog.start(flushing, compacting, beside=beside)
 
     def close(self, *, flush: bool) -> None:
         """End: stop the threads, flush if asked to, close the log, release the lock."""
@@ -411,9 +437,16 @@ class LiveWriter:
         """Take no more writes once a commit says that somebody else is the writer."""
         try:
             yield
-        except (Fenced, NotFound) as error:
+        except Fenced as error:
             self._ended = error
             self.backlog.let_go()
+            raise
+        except NotFound:
+            # Of the table, which ends it, or of a file of it: the newest head tells.
+            try:
+                self.refresh()
+            finally:
+                self.backlog.let_go()
             raise
 
     def _roll_full(self) -> None:

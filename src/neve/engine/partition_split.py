@@ -7,17 +7,17 @@ The directory is decoration for people, escaped and bounded: the values in the m
 truth. Order within a partition is the order of the rows given.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from neve.errors import NotFound, SchemaMismatch
 from neve.model.data_file import PartitionValue
-from neve.model.partition_groups import partition_groups
+from neve.model.partition_groups import Positions, partition_groups
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
 from neve.model.single_value import decode_single_value
@@ -32,7 +32,7 @@ class Partition:
 
     values: tuple[PartitionValue, ...]
     path: str
-    positions: npt.NDArray[np.int64] | None
+    positions: Positions | None
     """None stands for all rows."""
 
 
@@ -50,6 +50,67 @@ def split_by_partition(
             for field, value in zip(spec.fields, group.plain, strict=True)
         ]
         yield Partition(values=group.values, path="/".join(segments), positions=group.positions)
+
+
+def split_by_spec(
+    rows: pa.Table, specs: Sequence[PartitionSpec], schema: TableSchema
+) -> Iterator[tuple[PartitionSpec, pa.Table, Positions | None]]:
+    """Give the rows under the first spec that takes them, with their positions; None for all.
+
+    A few of the outermost values have no partition under some specs. A row that has such a one was
+    written while another spec was current, and keeps to that. Raises SchemaMismatch when it cannot.
+    """
+    if len(specs) == 1:
+        # Rows were tried with it before they were logged.
+        yield specs[0], rows, None
+        return
+    left: Positions | None = None
+    failure: SchemaMismatch | None = None
+    for spec in specs:
+        given = rows if left is None else rows.take(left)
+        try:
+            batch = given.combine_chunks().to_batches()[0]
+            refused = _refused(batch, spec, schema)
+        except NotFound:
+            continue  # a column that the spec needs was dropped since
+        if not len(refused):
+            yield spec, given, left
+            return
+        failure = failure or _failure(batch.take(refused[:1]), spec, schema)
+        places = np.arange(rows.num_rows, dtype=np.int64) if left is None else left
+        taken = np.setdiff1d(np.arange(given.num_rows), refused)
+        if len(taken):
+            yield spec, given.take(taken), places[taken]
+        left = places[refused]
+    if failure is not None:
+        raise failure
+
+
+def _refused(
+    batch: pa.RecordBatch, spec: PartitionSpec, schema: TableSchema, first: int = 0
+) -> Positions:
+    """Find the rows without a partition: halves are tried until only those are left."""
+    if _failure(batch, spec, schema) is None:
+        return np.empty(0, np.int64)
+    if batch.num_rows == 1:
+        return np.array([first], np.int64)
+    half = batch.num_rows // 2
+    return np.concatenate(
+        (
+            _refused(batch.slice(0, half), spec, schema, first),
+            _refused(batch.slice(half), spec, schema, first + half),
+        )
+    )
+
+
+def _failure(
+    batch: pa.RecordBatch, spec: PartitionSpec, schema: TableSchema
+) -> SchemaMismatch | None:
+    try:
+        spec.values(batch, schema)
+    except SchemaMismatch as failure:
+        return failure
+    return None
 
 
 def partition_of(

@@ -362,6 +362,7 @@ class TableEngine:
                 options,
                 definitions=self.definitions,
                 files=self.files,
+                leases=self.leases,
                 current=self.current,
                 log=LiveLog(log, self.current, memtable_bytes=options.memtable_bytes),
                 epoch=epoch,

@@ -99,6 +99,13 @@ class Definitions:
                     return column.type
         raise Corruption(f"the table never had a column of field id {field_id}", path=self._path)
 
+    def specs_from(self, spec_id: int) -> list[PartitionSpec]:
+        """Give the partition spec of an id, and after it all others, the newest first."""
+        first = self.spec(spec_id)
+        with self._lock:
+            others = sorted((each for each in self._specs if each != spec_id), reverse=True)
+            return [first, *(self._specs[each] for each in others)]
+
     def learn(self, session: Session) -> None:
         """Parse what a session has and was not known; an id never changes its meaning."""
         schemas = self._versions.schemas_in(session)

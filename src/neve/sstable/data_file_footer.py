@@ -88,7 +88,7 @@ class FooterFacts:
 class SealedFile:
     """The bytes of a whole data file."""
 
-    payload: bytes
+    pieces: tuple[memoryview, ...]
     footer_crc: int
     metadata: pq.FileMetaData
 
@@ -123,7 +123,7 @@ def seal(body: pa.Buffer, schema: pa.Schema, facts: FooterFacts) -> SealedFile:
     final.write_metadata_file(written)
     footer = written.getvalue().slice(len(MAGIC))
     return SealedFile(
-        payload=b"".join((memoryview(body.slice(0, footer_at)), memoryview(footer))),
+        pieces=(memoryview(body.slice(0, footer_at)), memoryview(footer)),
         footer_crc=google_crc32c.value(footer),
         metadata=final,
     )

@@ -15,6 +15,7 @@ the index file too.
 """
 
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -52,6 +53,7 @@ from neve.sstable.search_words import SearchWords
 from neve.storage.clock import IdSource
 from neve.storage.object_store import ObjectStore
 from neve.storage.table_paths import TablePaths
+from neve.storage.whole_file import put_file
 
 # A group this many times larger than it should be ends the file before it.
 _OVERGROWN: Final = 4
@@ -228,7 +230,7 @@ class DataFileWriter:
         path = target.paths.data_file(file_id, partition_path=target.partition_path)
         file = DataFile(
             path=path.removeprefix(f"{target.paths.root}/"),
-            file_bytes=len(sealed.payload),
+            file_bytes=sum(map(len, sealed.pieces)),
             row_count=len(keys),
             level=target.level,
             key_min=key_min,
@@ -243,21 +245,21 @@ class DataFileWriter:
             statistics=opened.statistics.finish(sealed.metadata),
         )
         index = KeyIndex.build(keys, self._words)
-        index_bytes = encode_index_file(
+        index_pieces = encode_index_file(
             file=file, key_index=index, words=self._words, groups=opened.kept_groups
         )
-        self._store(path, sealed.payload)
-        self._store(target.paths.index_file(file_id, INDEX_SUFFIX), index_bytes)
+        self._store(path, sealed.pieces)
+        self._store(target.paths.index_file(file_id, INDEX_SUFFIX), index_pieces)
         self._written.append(WrittenFile(file=file, keys=keys, index=index))
         self._recorder.add(SSTABLE_FILES, 1)
         self._recorder.add(SSTABLE_ROWS, file.row_count)
         self._recorder.add(SSTABLE_BYTES, file.file_bytes)
-        self._recorder.add(SSTABLE_INDEX_BYTES, len(index_bytes))
+        self._recorder.add(SSTABLE_INDEX_BYTES, sum(map(len, index_pieces)))
 
-    def _store(self, path: str, payload: bytes) -> None:
+    def _store(self, path: str, pieces: Sequence[memoryview]) -> None:
         # Noted first: a write that failed may have happened.
         self._stored_paths.append(path)
-        self._target.store.put(path, payload)
+        put_file(self._target.store, path, pieces)
 
 
 class _PendingRows:

@@ -90,8 +90,8 @@ def encode_index_file(
     key_index: KeyIndex,
     words: SearchWords,
     groups: Sequence[pa.RecordBatch] = (),
-) -> bytes:
-    """Give the bytes of the index file of `file`; with `groups`, it holds the rows too.
+) -> tuple[memoryview, ...]:
+    """Give the index file of `file`, in pieces; with `groups`, it holds the rows too.
 
     Groups are all rows of the file in order, in batches of one schema and, but for the last, of one
     length.
@@ -130,7 +130,7 @@ def encode_index_file(
         file.footer_crc,
     ) + b"".join(_SECTION.pack(each.offset, each.length, each.crc) for each in sections)
     output.fill(0, head + _CRC.pack(google_crc32c.value(head)))
-    return output.joined()
+    return output.pieces()
 
 
 def _little_endian(numbers: npt.NDArray[np.unsignedinteger], kind: str) -> pa.Buffer:
@@ -138,7 +138,7 @@ def _little_endian(numbers: npt.NDArray[np.unsignedinteger], kind: str) -> pa.Bu
 
 
 class _Output:
-    """Pieces of a file in order, each at its aligned place; copied once, when joined."""
+    """Pieces of a file in order, each at its aligned place."""
 
     def __init__(self) -> None:
         self._pieces: list[pa.Buffer | bytes] = []
@@ -163,10 +163,10 @@ class _Output:
         self._pieces[self._numbers[offset]] = piece
         return _Piece(offset=offset, length=len(piece), crc=google_crc32c.value(piece))
 
-    def joined(self) -> bytes:
-        joined = b"".join(map(memoryview, self._pieces))
-        assert len(joined) == self.length
-        return joined
+    def pieces(self) -> tuple[memoryview, ...]:
+        pieces = tuple(memoryview(piece).cast("B") for piece in self._pieces if len(piece))
+        assert sum(map(len, pieces)) == self.length
+        return pieces
 
 
 def open_index_file(buffer: pa.Buffer, *, file: DataFile, words: SearchWords) -> "IndexFile":

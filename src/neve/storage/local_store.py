@@ -24,7 +24,7 @@ asked for, and nothing but `lock` takes its name. Listings show none of them.
 
 import errno
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final
 
@@ -142,19 +142,23 @@ class LocalStore:
 
     def put(self, path: str, payload: bytes) -> str:
         """Write or replace an object; gives its tag."""
-        directory = self._check_object(path, payload)
+        self.put_pieces(path, (payload,))
+        return content_tag(payload)
+
+    def put_pieces(self, path: str, pieces: Sequence[bytes | memoryview]) -> None:
+        """Write or replace an object that is made of pieces; its tag is not computed."""
+        directory = self._check_object(path, sum(map(len, pieces)))
         with self._writing("write an object", path):
             self._tree.refuse_links(path)
             self._tree.ensure_directory(directory)
-            temporary = self._tree.write_temporary(directory, payload)
+            temporary = self._tree.write_temporary(directory, *pieces)
             with self._tree.discarding_on_failure(temporary), self._tree.locked(directory):
                 self._rename(temporary, path)
         self._settle(path)
-        return content_tag(payload)
 
     def put_if_absent(self, path: str, payload: bytes) -> str | None:
         """Create an object; gives its tag, or None when another one is already there."""
-        directory = self._check_object(path, payload)
+        directory = self._check_object(path, len(payload))
         with self._writing("create an object", path):
             self._tree.refuse_links(path)
             self._tree.ensure_directory(directory)
@@ -166,7 +170,7 @@ class LocalStore:
 
     def put_if_match(self, path: str, payload: bytes, *, tag: str) -> str | None:
         """Replace the object that has `tag`; gives the new tag, or None when it has another."""
-        directory = self._check_object(path, payload)
+        directory = self._check_object(path, len(payload))
         with self._writing("replace an object", path):
             # Looking before locking spares a loser the wait, and a missing object its directory.
             found = self._tag_now(path)
@@ -422,11 +426,11 @@ class LocalStore:
         except OSError as error:
             raise error_from_disk(error, doing="list objects", path="") from error
 
-    def _check_object(self, path: str, payload: bytes) -> str:
+    def _check_object(self, path: str, byte_count: int) -> str:
         """Refuse what cannot be stored; gives the object's directory."""
         directory = check_object_path(path)
-        if len(payload) > self._object_bytes_max:
-            raise self._too_large(path, len(payload))
+        if byte_count > self._object_bytes_max:
+            raise self._too_large(path, byte_count)
         return directory
 
     def _too_large(self, path: str, actual: int) -> LimitExceeded:

@@ -136,11 +136,11 @@ class LocalTree:
         finally:
             self.close(handle)
 
-    def write_temporary(self, directory: str, payload: bytes) -> str:
+    def write_temporary(self, directory: str, *pieces: bytes | memoryview) -> str:
         """Write and sync a file nobody else looks at; gives its path."""
         path, handle = self._create_temporary(directory)
         try:
-            write_fully(self.disk, handle, (payload,), 0)
+            write_fully(self.disk, handle, pieces, 0)
             self.disk.sync(handle)
         except BaseException:
             self.close(handle)

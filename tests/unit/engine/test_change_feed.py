@@ -206,6 +206,26 @@ def test_history_stays_while_a_reader_runs_and_goes_with_it(table: neve.Table) -
         table.changes(0)
 
 
+def test_what_a_follower_has_not_heard_of_yet_does_not_expire(table: neve.Table) -> None:
+    batches = table.follow(0, poll_seconds=60.0)
+    heard = [next(batches).column("_commit_version")[0].as_py() for _ in range(3)]
+    for number in range(3):
+        table.put({"id": 7, "name": f"later {number}"})
+        table.flush()
+
+    expire_all(table)
+    heard += [next(batches).column("_commit_version")[0].as_py() for _ in range(3)]
+
+    assert heard == [2, 3, 4, 5, 6, 7]
+    expire_all(table)
+    with pytest.raises(NotFound, match="since=4"):
+        table.changes(3)  # it holds nothing that it has heard of
+    assert told(table.changes(4))[0][0] == 5
+    del batches
+    expire_all(table)
+    assert held(table) == 0
+
+
 @pytest.mark.parametrize("how", ["never read", "read in part", "read"])
 def test_a_reader_that_is_forgotten_holds_nothing(table: neve.Table, how: str) -> None:
     gc.disable()  # not by luck of the collector

@@ -68,11 +68,13 @@ def built_index(encoder: KeyEncoder, count: int) -> KeyIndex:
 
 
 def encoded(encoder: KeyEncoder = LONGS, *, count: int = 10, with_rows: bool = True) -> bytes:
-    return encode_index_file(
-        file=described(count),
-        key_index=built_index(encoder, count),
-        words=SearchWords(encoder),
-        groups=cut(rows(count)) if with_rows else (),
+    return b"".join(
+        encode_index_file(
+            file=described(count),
+            key_index=built_index(encoder, count),
+            words=SearchWords(encoder),
+            groups=cut(rows(count)) if with_rows else (),
+        )
     )
 
 
@@ -132,11 +134,11 @@ def test_a_file_without_rows_has_only_the_key_index(encoder: KeyEncoder) -> None
 
 def test_one_group_may_hold_all_rows() -> None:
     file, words = described(3), SearchWords(LONGS)
-    payload = encode_index_file(
+    pieces = encode_index_file(
         file=file, key_index=built_index(LONGS, 3), words=words, groups=[rows(3)]
     )
 
-    index_file = open_index_file(pa.py_buffer(payload), file=file, words=words)
+    index_file = open_index_file(pa.py_buffer(b"".join(pieces)), file=file, words=words)
 
     assert index_file.group_count == 1
     assert index_file.group(0) == rows(3)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from benchmarks.harness import Workload
+from benchmarks.table_buckets import build_buckets
 from benchmarks.table_changes import build_changes
 from benchmarks.table_growth import build_growth
 from benchmarks.table_reads import (
@@ -51,6 +52,7 @@ TABLE_WORKLOADS: Final[Mapping[str, Callable[[TableSession], Workload]]] = {
     "table_reopen": build_reopen,
     "table_disk": build_disk,
     "table_changes": build_changes,
+    "table_buckets": build_buckets,
     "table_growth": build_growth,
 }
 

@@ -228,7 +228,10 @@ def commands(group: click.Group, *, below: str) -> Iterator[tuple[str, click.Com
         command = group.get_command(context, name)
         assert command is not None
         if isinstance(command, click.Group):
-            yield from commands(command, below=f"{below} {name}")
+            given = [
+                f" {each.metavar}" for each in command.params if isinstance(each, click.Argument)
+            ]
+            yield from commands(command, below=f"{below} {name}{''.join(given)}")
         else:
             yield f"{below} {name}", command
 

@@ -37,7 +37,7 @@ COLUMNS: Final[dict[str, pa.DataType]] = {
 # A partition, and filters on its source column, some of which prune and some of which cannot.
 CASES: Final[dict[str, list[str]]] = {
     "number": ["number = 7", "number > 17", "number in (3, 4)", "number is null", "number != 3"],
-    "name": ["name = 'bb3'", "name >= 'cc'", "name starts with 'aa'", "name is null"],
+    "name": ["name = 'bb3'", "name >= 'cc'", "name like 'aa%'", "name is null"],
     "day": ["day = '1970-01-05'", "day < '1970-01-02'", "day is null"],
     "price": ["price = 1.25", "price < 0", "price is not null"],
     "year(at)": ["at < '1970-01-01T00:00:00+00:00'", "at = '1970-01-03T00:00:00+00:00'"],
@@ -51,7 +51,7 @@ CASES: Final[dict[str, list[str]]] = {
     "bucket(3, price)": ["price = 0.25"],
     "bucket(3, raw)": ["number = 4"],
     "truncate(5, number)": ["number = 7", "number < 0", "number >= 15"],
-    "truncate(2, name)": ["name = 'cc4'", "name starts with 'bb'", "name > 'bb'"],
+    "truncate(2, name)": ["name = 'cc4'", "name like 'bb%'", "name > 'bb'"],
     "truncate(100, price)": ["price > 1.50", "price = -0.75"],
 }
 # What prunes at least one file by its partition, bounds of columns left aside.
@@ -101,15 +101,15 @@ def a_table(
 def test_a_pruned_file_never_holds_a_matching_row(lake: KVCatalog, field: str) -> None:
     rng = Random(field)
     table = a_table(lake, [field])
-    rows = {key: a_row(key, rng) for key in range(120)}
+    rows = {key: a_row(key, rng) for key in range(60)}
     table.upsert(list(rows.values()))
     table.flush()
     # Rows move between partitions, and some leave.
-    for key in rng.sample(range(120), 50):
+    for key in rng.sample(range(60), 50):
         rows[key] = a_row(key, rng)
     table.upsert(list(rows.values()))
-    table.delete_many([gone := 3, 77])
-    del rows[gone], rows[77]
+    table.delete_many([3, 47])
+    del rows[3], rows[47]
     table.flush()
     with neve.open(f"memory://{field}") as other:
         whole = other.create_table("a.b", pa.schema(COLUMNS), ["id"], options=OPTIONS)

@@ -245,8 +245,9 @@ class LiveWriter:
             plan = pick(version, self._options.level_options, frozenset())
             if plan is None:
                 return False
-            with self._kept(version.number):
-                self._run_plan(plan, version.facts, progress or _unheard, executor)
+            with self._kept(version.number) as is_kept:
+                if is_kept:
+                    self._run_plan(plan, version.facts, progress or _unheard, executor)
         self.backlog.judge()
         return True
 
@@ -257,16 +258,28 @@ class LiveWriter:
         with self._compacting:
             self._check_open()
             version = self._current.view.files.version
-            with self._kept(version.number):
-                for plan in full_plan(version, self._options.level_options):
+            with self._kept(version.number) as is_kept:
+                plans = full_plan(version, self._options.level_options) if is_kept else []
+                for plan in plans:
                     self._run_plan(plan, version.facts, progress or _unheard, executor)
         self.backlog.judge()
 
     @contextmanager
-    def _kept(self, number: int) -> Iterator[None]:
-        """Keep the Version that is rewritten, and its files, however short history is."""
-        with self._fenced_ends(), self._leases.pinned(number):
-            yield
+    def _kept(self, number: int) -> Iterator[bool]:
+        """Keep a Version and its files while it is rewritten, however short history is.
+
+        False when others have let it go already: then a newer one is shown.
+        """
+        try:
+            self._leases.pin(number)
+        except NotFound:
+            self.refresh()
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            self._leases.unpin(number)
 
     def _run_plan(
         self,

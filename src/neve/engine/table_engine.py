@@ -229,15 +229,25 @@ class TableEngine:
     def delete_where(self, filter: object) -> int:  # noqa: A002 - the word of `scan`
         """Delete the rows that match, while no other write can come between."""
         writer = self.writer
+        if filter is None:
+            raise InvalidArgument(
+                "no filter says which rows to delete", hint='"true" stands for all of them'
+            )
 
         def decide() -> PreparedWrite | None:
-            names = list(self.current.view.context.encoder.names)
-            keys = self.scan(filter=filter, columns=names).to_arrow()
-            if not keys.num_rows:
-                return None
+            view = self.current.view
+            # Without a refresh: to show another schema it waits for the log, which waits for this.
+            keys = Scan(
+                view,
+                sequence=self.current.sequence,
+                filter=filter,
+                columns=list(view.context.encoder.names),
+                check=self.check_open,
+                pin=lambda: self.leases.pinned(view.version),
+            ).to_arrow()
             return writer.path.delete_many(keys)
 
-        sequence = writer.write_decided(decide)
+        sequence = self.once_more(lambda: writer.write_decided(decide))
         return self.current.sequence if sequence is None else sequence
 
     def view_of(self, version: Version) -> TableView:

@@ -69,7 +69,10 @@ class DeleteRows:
 
 @dataclass(frozen=True, slots=True)
 class PartialRows:
-    """Rows of which only the columns in `field_ids` (and the key) are given."""
+    """Rows of which only the columns in `field_ids` (and the key) are given.
+
+    Other columns in them are those that a row cannot go without, as they were when it was written.
+    """
 
     rows: pa.RecordBatch
     field_ids: tuple[int, ...]

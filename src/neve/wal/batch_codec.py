@@ -10,7 +10,8 @@ The frame is LevelDB's and RocksDB's; entries 00 and 01 are theirs, the others a
     01 Put             varint key length, key, varint value length, value (row codec)
     10 ArrowUpsert     varint rows, varint length, Arrow IPC stream: schema and one record batch
     11 ArrowDelete     the same, key columns only
-    12 ArrowPartial    varint n, n × varint field id, then as 10
+    12 ArrowPartial    varint n, n × varint field id, then as 10: the key, the columns of these ids,
+                       and others that are never NULL and have no default, as they were
     20 SchemaVersion   varint version         schema the rows of this batch were written with
     21 DurableThrough  u64 sequence, u64 nonce     every row up to here was synced before this
                        batch; the nonce is the log's own

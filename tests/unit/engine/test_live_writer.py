@@ -85,6 +85,65 @@ def test_a_flush_whose_files_others_rewrote_and_collected_is_made_on_theirs(
     table.verify()
 
 
+def test_a_flush_whose_version_expired_under_it_is_made_on_the_newest(
+    lake: KVCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = a_table(lake)
+    table.upsert(rows(0, 10))
+    table.flush()
+    run, runs = Flush.run, 0
+
+    def overtaken(flush: Flush, memtable: Memtable, target: FlushTarget) -> Committed:
+        nonlocal runs
+        runs += 1
+        if runs == 1:
+            OtherCommitter(table).compact()
+            table.engine.upkeep.expire(keep_last=1, older_than_ms=ANY_AGE_MS)
+        return run(flush, memtable, target)
+
+    monkeypatch.setattr(Flush, "run", overtaken)
+    table.put(ROW)
+    table.flush()
+
+    assert runs == 2
+    assert table.scan().count() == 10
+    table.verify()
+
+
+def test_a_compaction_is_not_in_vain_when_its_version_expires_meanwhile(lake: KVCatalog) -> None:
+    table = a_table(lake)
+    table.upsert(rows(0, 10))
+    table.flush()
+
+    def overtake(_done: int, _total: int) -> None:
+        table.put(ROW)
+        table.flush()
+        table.expire(keep_last=1)
+
+    table.compact(full=True, progress=overtake)
+
+    assert table.history()["operation"].to_pylist()[-1] == "REPLACE"
+    assert table.get(3) == ROW
+    assert table.scan().count() == 10
+    table.verify()
+
+
+def test_a_compaction_of_a_version_that_others_let_go_is_planned_anew(lake: KVCatalog) -> None:
+    table = a_table(lake)
+    for number in range(4):
+        table.upsert(rows(0, 10, v=number))
+        table.flush()
+    other = OtherCommitter(table)
+    other.upsert([ROW])
+    other.upsert([ROW])
+    table.engine.upkeep.expire(keep_last=1, older_than_ms=ANY_AGE_MS)
+
+    table.compact(full=True)
+
+    assert table.get(3) == ROW
+    table.verify()
+
+
 def test_a_flush_ends_with_what_was_written_before_it(
     lake: KVCatalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:

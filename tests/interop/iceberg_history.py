@@ -12,19 +12,18 @@ from neve.catalog.kv_catalog import KVCatalog
 from neve.catalog.table import Table
 
 OPTIONS = TableOptions(background=False, memtable_bytes=1 << 20)
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.int64(), nullable=False),
-        pa.field("day", pa.date32()),
-        pa.field("name", pa.string()),
-        pa.field("amount", pa.float64()),
-        pa.field("small", pa.int32()),
-        pa.field("price", pa.decimal128(9, 2)),
-        pa.field("at", pa.timestamp("us", tz="UTC")),
-        pa.field("tags", pa.list_(pa.string())),
-        pa.field("place", pa.struct([("x", pa.int32()), ("y", pa.string())])),
-    ]
-)
+_FIELDS: list["pa.Field[pa.DataType]"] = [
+    pa.field("id", pa.int64(), nullable=False),
+    pa.field("day", pa.date32()),
+    pa.field("name", pa.string()),
+    pa.field("amount", pa.float64()),
+    pa.field("small", pa.int32()),
+    pa.field("price", pa.decimal128(9, 2)),
+    pa.field("at", pa.timestamp("us", tz="UTC")),
+    pa.field("tags", pa.list_(pa.string())),
+    pa.field("place", pa.struct([("x", pa.int32()), ("y", pa.string())])),
+]
+SCHEMA = pa.schema(_FIELDS)
 _BEGIN = datetime(2024, 1, 1, tzinfo=UTC)
 _KEYS = 60
 
@@ -115,8 +114,8 @@ class History:
             change.set_partition_by(self.random.choice(ways))
 
     def _rollback(self) -> None:
-        numbers = self.table.history().column("version").to_pylist()
-        self.table.rollback(self.random.choice(numbers))
+        numbers = self.table.history().column("version").to_numpy()
+        self.table.rollback(int(self.random.choice(numbers)))
 
     def _expire(self) -> None:
         self.table.expire(keep_last=3)

@@ -8,7 +8,7 @@ from pathlib import Path
 import duckdb
 import polars as pl
 import pyarrow as pa
-from duckdb_extensions import import_extension
+from duckdb_extensions import import_extension  # type: ignore[import-untyped]
 from pyiceberg.table import StaticTable
 
 Rows = list[dict[str, object]]
@@ -51,7 +51,7 @@ class DuckDb:
 
     def read(self, location: str, snapshot_id: int | None) -> Rows:
         version = "" if snapshot_id is None else f", snapshot_from_id={snapshot_id}"
-        return in_order(self.query(f"SELECT * FROM iceberg_scan('{location}'{version})"))
+        return in_order(self.query(f"FROM iceberg_scan('{location}'{version})"))
 
 
 @contextmanager

@@ -1,14 +1,14 @@
 """An Iceberg table walked by hand: JSON, Avro by fastavro, Puffin by its specification.
 
 It shares nothing with what publishes tables. It knows the members that the specification requires,
-and finds rows as a reader would: data files of live entries, without the positions of their deletes.
+and finds rows as a reader would: data files of live entries, without the rows that deletes mark.
 """
 
 import io
 import json
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
 Record = dict[str, Any]
+Fetch = Callable[[str], bytes]
+"""Gives the bytes at a location."""
 
 REQUIRED = {
     "format-version", "table-uuid", "location", "last-sequence-number", "last-updated-ms",
@@ -54,20 +56,22 @@ class WalkedSnapshot:
     """What one snapshot reads."""
 
     snapshot: Record
+    fetch: Fetch
     data: dict[str, WalkedFile] = field(default_factory=dict)
     deletes: list[WalkedFile] = field(default_factory=list)
 
     def rows(self, names: Mapping[int, str]) -> pa.Table:
         """Read the rows that are left, columns by field id."""
-        gone = {path: marked for each in self.deletes for path, marked in positions_of(each).items()}
+        gone = {
+            path: marked
+            for each in self.deletes
+            for path, marked in positions_of(each, self.fetch).items()
+        }
         tables = []
         for path in self.data:
-            table = pq.read_table(local(path))
+            table = pq.read_table(io.BytesIO(self.fetch(path)))
             keep = [at for at in range(table.num_rows) if at not in gone.get(path, ())]
-            by_id = {
-                int(column.metadata[b"PARQUET:field_id"]): at
-                for at, column in enumerate(table.schema)
-            }
+            by_id = {field_id(column): at for at, column in enumerate(table.schema)}
             columns = {
                 name: table.column(by_id[number]).take(pa.array(keep, pa.int64()))
                 for number, name in names.items()
@@ -77,13 +81,18 @@ class WalkedSnapshot:
         return pa.concat_tables(tables, promote_options="permissive") if tables else pa.table({})
 
 
-def local(location: str) -> Path:
+def field_id(column: "pa.Field[pa.DataType]") -> int:
+    assert column.metadata is not None
+    return int(column.metadata[b"PARQUET:field_id"])
+
+
+def from_disk(location: str) -> bytes:
     assert location.startswith("file:///"), location
-    return Path(location.removeprefix("file://"))
+    return Path(location.removeprefix("file://")).read_bytes()
 
 
-def read_avro(location: str) -> tuple[dict[str, str], list[Record]]:
-    reader = fastavro.reader(io.BytesIO(local(location).read_bytes()))
+def read_avro(location: str, fetch: Fetch = from_disk) -> tuple[dict[str, str], list[Record]]:
+    reader = fastavro.reader(io.BytesIO(fetch(location)))
     records: list[Record] = []
     for record in reader:
         assert isinstance(record, dict)
@@ -91,8 +100,8 @@ def read_avro(location: str) -> tuple[dict[str, str], list[Record]]:
     return dict(reader.metadata), records
 
 
-def read_metadata(location: str) -> Record:
-    metadata: Record = json.loads(local(location).read_bytes())
+def read_metadata(location: str, fetch: Fetch = from_disk) -> Record:
+    metadata: Record = json.loads(fetch(location))
     missing = REQUIRED - metadata.keys()
     assert not missing, missing
     assert metadata["format-version"] in {2, 3}
@@ -120,23 +129,23 @@ def read_metadata(location: str) -> Record:
     times = [each["timestamp-ms"] for each in metadata["snapshot-log"]]
     assert times == sorted(times)
     for each in metadata["metadata-log"]:
-        assert local(each["metadata-file"]).exists()
+        assert fetch(each["metadata-file"])
     return metadata
 
 
-def walk(metadata: Record, snapshot_id: int) -> WalkedSnapshot:
+def walk(metadata: Record, snapshot_id: int, fetch: Fetch = from_disk) -> WalkedSnapshot:
     """Walk one snapshot, checking what the specification says on the way."""
     snapshot = next(each for each in metadata["snapshots"] if each["snapshot-id"] == snapshot_id)
-    found = WalkedSnapshot(snapshot)
-    header, manifests = read_avro(snapshot["manifest-list"])
+    found = WalkedSnapshot(snapshot, fetch)
+    header, manifests = read_avro(snapshot["manifest-list"], fetch)
     assert header["snapshot-id"] == str(snapshot_id)
     assert header["format-version"] == str(metadata["format-version"])
     for manifest in manifests:
         assert all(manifest[name] is not None for name in LIST_REQUIRED), manifest
-        assert local(manifest["manifest_path"]).stat().st_size == manifest["manifest_length"]
+        assert len(fetch(manifest["manifest_path"])) == manifest["manifest_length"]
         _walk_manifest(manifest, metadata, found)
     for each in found.deletes:
-        for path in positions_of(each):
+        for path in positions_of(each, fetch):
             data = found.data[path]
             assert data.sequence <= each.sequence
             assert data.entry["data_file"]["partition"] == each.entry["data_file"]["partition"]
@@ -144,7 +153,7 @@ def walk(metadata: Record, snapshot_id: int) -> WalkedSnapshot:
 
 
 def _walk_manifest(manifest: Record, metadata: Record, found: WalkedSnapshot) -> None:
-    header, entries = read_avro(manifest["manifest_path"])
+    header, entries = read_avro(manifest["manifest_path"], found.fetch)
     assert header.keys() >= MANIFEST_METADATA
     assert header["content"] == ("deletes" if manifest["content"] else "data")
     assert header["partition-spec-id"] == str(manifest["partition_spec_id"])
@@ -167,7 +176,7 @@ def _walk_manifest(manifest: Record, metadata: Record, found: WalkedSnapshot) ->
         if entry["status"] == 2:
             assert entry["snapshot_id"] == manifest["added_snapshot_id"]
             continue
-        assert local(file["file_path"]).stat().st_size == file["file_size_in_bytes"]
+        assert len(found.fetch(file["file_path"])) == file["file_size_in_bytes"]
         sequences.append(sequence)
         row_id = file.get("first_row_id")
         if metadata["format-version"] == 3 and not manifest["content"] and row_id is None:
@@ -185,26 +194,26 @@ def _walk_manifest(manifest: Record, metadata: Record, found: WalkedSnapshot) ->
     assert not sequences or min(sequences) == manifest["min_sequence_number"]
 
 
-def positions_of(deletes: WalkedFile) -> dict[str, set[int]]:
+def positions_of(deletes: WalkedFile, fetch: Fetch = from_disk) -> dict[str, set[int]]:
     """Positions that a delete file marks, by data file."""
     file = deletes.entry["data_file"]
     if file["file_format"] == "PUFFIN":
-        return {file["referenced_data_file"]: _vector(file)}
-    rows = pq.read_table(local(file["file_path"]))
-    ids = [int(column.metadata[b"PARQUET:field_id"]) for column in rows.schema]
+        return {file["referenced_data_file"]: _vector(file, fetch)}
+    rows = pq.read_table(io.BytesIO(fetch(file["file_path"])))
+    ids = [field_id(column) for column in rows.schema]
     assert ids == [2147483546, 2147483545]
     paths = rows.column(0).unique().to_pylist()
     assert paths == [file["referenced_data_file"]]
     assert rows.num_rows == file["record_count"]
     bounds = {each["key"]: each["value"] for each in file["lower_bounds"]}
     assert bounds[2147483546].decode() == paths[0]
-    positions = rows.column(1)
-    assert positions.to_pylist() == sorted(positions.to_pylist())
-    return {paths[0]: set(positions.to_pylist())}
+    positions = [int(each) for each in rows.column(1).to_numpy()]
+    assert positions == sorted(positions)
+    return {paths[0]: set(positions)}
 
 
-def _vector(file: Record) -> set[int]:
-    content = local(file["file_path"]).read_bytes()
+def _vector(file: Record, fetch: Fetch) -> set[int]:
+    content = fetch(file["file_path"])
     assert content[:4] == content[-4:] == b"PFA1"
     (size,) = struct.unpack_from("<i", content, len(content) - 12)
     footer = json.loads(content[-12 - size : -12])

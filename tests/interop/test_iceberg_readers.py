@@ -1,6 +1,6 @@
 """Whatever happened to a table, other engines read it as neve does, in both formats."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ from tests.interop.iceberg_readers import (
     read_polars,
     read_pyiceberg,
 )
-from tests.interop.iceberg_walk import read_metadata, walk
+from tests.interop.iceberg_walk import Record, WalkedSnapshot, read_metadata, walk
 
 PARTITIONS = {
     "unpartitioned": [],
@@ -38,7 +38,20 @@ def rows_of(table: Table, version: int | None = None) -> Rows:
         return in_order(old.scan().to_arrow())
 
 
-def check_readers(table: Table, location: str, readers: dict[str, Read]) -> None:
+def check_row_ids(table: Table, metadata: Record, walked: WalkedSnapshot) -> None:
+    """Row ids that readers derive are those that neve gave out."""
+    if metadata["format-version"] < 3:
+        return
+    version = table.stored.versions.version(walked.snapshot["snapshot-id"])
+    given = {file.path: file.first_row_id for file in version.files.values()}
+    derived = {
+        path.removeprefix(f"{metadata['location']}/"): each.first_row_id
+        for path, each in walked.data.items()
+    }
+    assert derived == given
+
+
+def check_readers(table: Table, location: str, readers: Mapping[str, Read]) -> None:
     """Compare the head, and every snapshot that is listed, with what neve reads."""
     metadata = read_metadata(location)
     expected = rows_of(table)
@@ -55,6 +68,10 @@ def check_readers(table: Table, location: str, readers: dict[str, Read]) -> None
         live = sum(each.entry["data_file"]["record_count"] for each in walked.data.values())
         marked = sum(each.entry["data_file"]["record_count"] for each in walked.deletes)
         assert live - marked == len(old)
+        assert {row["id"] for row in walked.rows({1: "id"}).to_pylist()} == {
+            row["id"] for row in old
+        }
+        check_row_ids(table, metadata, walked)
         assert read_pyiceberg(location, number) == old, number
 
 
@@ -68,9 +85,7 @@ def test_every_reader_agrees_after_a_random_history(
     partition_by: list[str],
     format_version: int,
 ) -> None:
-    history = History(
-        tmp_path, seed=seed, format_version=format_version, partition_by=partition_by
-    )
+    history = History(tmp_path, seed=seed, format_version=format_version, partition_by=partition_by)
     readers = {"pyiceberg": read_pyiceberg, "duckdb": duckdb_engine.read, "polars": read_polars}
     for step in range(24):
         history.step()

@@ -51,6 +51,9 @@ _COMMANDS: Final = {
     "rollback": LazyCommand(
         "neve.cli.history_commands", "rollback", "Make an old version the current one again"
     ),
+    "iceberg": LazyCommand(
+        "neve.cli.iceberg_command", "iceberg", "Show how other engines read a table"
+    ),
     "flush": LazyCommand("neve.cli.upkeep_commands", "flush", "Commit what is only in the log"),
     "compact": LazyCommand("neve.cli.upkeep_commands", "compact", "Rewrite files to read faster"),
     "expire": LazyCommand("neve.cli.upkeep_commands", "expire", "Let old versions go"),

@@ -22,7 +22,6 @@ from neve.engine.partial_rows import (
     given_columns,
     given_rows,
     narrowed_batches,
-    narrowed_codec,
     newest_rows,
 )
 from neve.engine.table_engine import TableEngine
@@ -107,23 +106,23 @@ class DecidedWrites:
     def upsert(self, rows: object, columns: object) -> int:
         """Write some columns of many rows; gives the last sequence number."""
         sequence = self._engine.current.sequence
-        for batch in _bounded(rows, _Narrowing(self._writer.path, columns)):
-            written = self._engine.once_more(partial(self._write, batch, columns))
+        way = _Narrowing(self._writer.path, columns)
+        for batch in _bounded(rows, way):
+            written = self._engine.once_more(partial(self._write, batch, way))
             sequence = sequence if written is None else written
         return sequence
 
-    def _write(self, batch: pa.RecordBatch, columns: object) -> int | None:
+    def _write(self, batch: pa.RecordBatch, way: "_Narrowing") -> int | None:
         """Write one batch, all or nothing."""
-        narrowed = _Narrowing(self._writer.path, columns)
 
         def decide() -> PreparedWrite | None:
             path = self._writer.path
-            way, given = narrowed, batch
-            if way.path.context is not path.context:
-                # The schema was changed since the rows were checked.
-                way = _Narrowing(path, columns)
-                given = pa.Table.from_batches(way.batches(batch)).combine_chunks().to_batches()[0]
-            return self._prepared(given, way)
+            if way.path.context is path.context:
+                return self._prepared(batch, way.along(path))
+            # The schema was changed since the rows were checked.
+            other = _Narrowing(path, way.columns)
+            narrowed = pa.Table.from_batches(other.batches(batch)).combine_chunks().to_batches()
+            return self._prepared(narrowed[0], other)
 
         return self._writer.write_decided(decide)
 
@@ -176,8 +175,15 @@ class _Narrowing:
         schema = path.context.schema
         given = given_columns(columns, schema)
         self.path = path
+        self.columns = [column.name for column in given]
         self.field_ids = frozenset(column.field_id for column in given)
-        self._codec = narrowed_codec(schema, given)
+        self._codec = path.narrowed_codec(given)
+
+    def along(self, path: WritePath) -> "_Narrowing":
+        """Give the same under a newer partition spec."""
+        if path is self.path:
+            return self
+        return _Narrowing(path, self.columns)
 
     def batches(self, rows: object) -> Iterator[pa.RecordBatch]:
         """Give the key and the named columns of rows."""

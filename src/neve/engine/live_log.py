@@ -4,12 +4,16 @@
 
     active memtable full ──► rotate the log ──► freeze ──► the next one is active
 
+A memtable that is full of overwritten rows drops those and goes on, but not for ever: its logs hold
+all of them, and can only go when it is flushed.
+
 M1  A memtable is frozen while no batch can be applied, so none is split between two.
 M2  Memtables are flushed in the order in which they were frozen.
 """
 
 from collections.abc import Callable
 from threading import Lock
+from typing import Final
 
 from neve.engine.current_view import CurrentView
 from neve.engine.write_path import ApplyTo, PreparedWrite
@@ -17,6 +21,10 @@ from neve.memtable.memtable import Memtable
 from neve.read.read_context import ReadContext
 from neve.wal.batch_codec import EncodedChanges
 from neve.wal.write_ahead_log import WriteAheadLog
+
+_LOGS_MIN: Final = 8
+_LOG_SHARE: Final = 4
+"""Logs of one memtable are at most about this many times as long as it may be large."""
 
 
 class LiveLog:
@@ -28,8 +36,10 @@ class LiveLog:
         self._current = current
         self._memtable_bytes = memtable_bytes
         self._rolling = Lock()
+        self._logs_max = max(_LOGS_MIN, _LOG_SHARE * memtable_bytes // log.options.segment_bytes)
         # Owned by whoever the log lets apply or rotate.
         self._active = current.view.memtables[0]
+        self._first_log = log.active_log_number - len(log.closed_logs)
 
     @property
     def active(self) -> Memtable:
@@ -40,6 +50,11 @@ class LiveLog:
     def is_full(self) -> bool:
         """Whether the active memtable has reached its size."""
         return self._active.byte_count >= self._memtable_bytes
+
+    @property
+    def is_long(self) -> bool:
+        """Whether the logs of the active memtable are to be cut, by flushing it."""
+        return self.log.active_log_number - self._first_log >= self._logs_max
 
     def put(self, changes: EncodedChanges, key: bytes, value: bytes) -> int:
         """Log and apply one row; gives its sequence number."""
@@ -92,7 +107,7 @@ class LiveLog:
             active = self._active
             if active.is_empty or (only_if_full and not self.is_full):
                 return False
-            if only_if_full and self._make_room():
+            if only_if_full and not self.is_long and self._make_room():
                 return False
             self.log.rotate(then=lambda: self._begin_memtable(self._current.view.context))
             return True
@@ -109,8 +124,8 @@ class LiveLog:
         return freed >= self._memtable_bytes // 2
 
     def _begin_memtable(self, context: ReadContext) -> None:
-        before = self._active
-        before.freeze()
+        self._active.freeze()
+        self._first_log = self.log.active_log_number
         self._active = Memtable(
             context.schema,
             context.codec,

@@ -6,7 +6,8 @@ Steps of a writer, in this order:
 2. take the table over: the next epoch fences every commit of the writer before
 3. read the head: rows up to `flushed_sequence` are in files
 4. replay the logs above it into a memtable; partial writes are merged with the rows of the head
-5. begin a new log under the new epoch; the replayed ones stay until their rows are flushed
+5. begin a new log under the new epoch; the replayed ones stay until their rows are flushed, and go
+   at once when there are none; are there many, what was replayed is the first to be flushed
 
 A reader takes no lock and no epoch, writes nothing, and reads the same logs as far as the operating
 system has them. Logs that vanish while it reads were flushed: it starts again at step 3.
@@ -54,6 +55,11 @@ class Recovered:
     next_sequence: int
     next_log_number: int
     report: ReplayReport
+
+    def is_nothing_above(self, head: TableHead) -> bool:
+        """Whether the logs hold nothing that files lack, and are read to their end."""
+        is_read = not self.report.problems
+        return is_read and self.next_sequence == head.flushed_sequence + 1
 
 
 def find_logs(parts: TableParts) -> list[LogFile]:

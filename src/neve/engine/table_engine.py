@@ -11,6 +11,7 @@ D2  A reader that finds a file gone looks at the newest Version and tries once m
     current Version are never deleted.
 """
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Lock
@@ -44,6 +45,8 @@ from neve.read.scan import Scan
 from neve.read.table_view import Row, TableView
 from neve.wal.recovery_mode import RecoveryMode, ReplayReport
 from neve.wal.write_ahead_log import WriteAheadLog
+
+logger = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
 
@@ -92,6 +95,7 @@ class TableEngine:
         else:
             self._writer = self._open_writer()
             if self.options.background:
+                self._flush_replayed(self._writer)
                 self._writer.start_background(
                     (self.leases.renew_once, self.upkeep.tend_once, self._sweep_once)
                 )
@@ -365,8 +369,13 @@ class TableEngine:
                 ids=parts.ids,
                 recorder=parts.recorder,
             )
+            if recovered.is_nothing_above(snapshot.head):
+                log.truncate_below(log.active_log_number)
             view = TableView((recovered.memtable,), files, context)
             self.current = CurrentView(view, recovered.next_sequence - 1)
+            live_log = LiveLog(log, self.current, memtable_bytes=options.memtable_bytes)
+            if live_log.is_long:
+                live_log.roll()
             return LiveWriter(
                 parts,
                 options,
@@ -374,7 +383,7 @@ class TableEngine:
                 files=self.files,
                 leases=self.leases,
                 current=self.current,
-                log=LiveLog(log, self.current, memtable_bytes=options.memtable_bytes),
+                log=live_log,
                 epoch=epoch,
                 lock=lock,
                 context=context,
@@ -384,6 +393,14 @@ class TableEngine:
         except BaseException:
             lock.release()
             raise
+
+    def _flush_replayed(self, writer: LiveWriter) -> None:
+        """Flush what was frozen at opening because of its many logs; threads try again."""
+        try:
+            while writer.flush_once():
+                pass
+        except NeveError as error:
+            logger.warning("could not flush what was replayed cause=%s", error)
 
     def _publishing(self) -> CommitPublishing | None:
         publish = self.parts.publish

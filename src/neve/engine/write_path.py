@@ -12,12 +12,15 @@ from typing import Final
 
 import pyarrow as pa
 
+from neve.engine.partial_rows import narrowed_codec
 from neve.engine.row_input import ArrowStream, batches_of
 from neve.errors import InvalidArgument, SchemaMismatch
 from neve.memtable.memtable import Memtable
 from neve.model.array_fit import fit_column, nulls
 from neve.model.key_column import KeyArray
 from neve.model.partition_spec import PartitionSpec
+from neve.model.row_codec import RowCodec
+from neve.model.schema import Column
 from neve.model.write_batch import Change, DeleteRow, DeleteRows, UpsertRows, WriteBatch
 from neve.read.read_context import ReadContext
 from neve.read.schema_mapping import SchemaMapping
@@ -25,6 +28,8 @@ from neve.wal.batch_codec import EncodedChanges, encode_changes, encode_put
 
 ATOMIC_BYTES_MAX: Final = 128 << 20
 """Rows given in one call are one batch up to about so many bytes; more are several, in order."""
+
+_NARROWED_MAX: Final = 64
 
 # Python values that an Arrow array takes as they are, without reading anything into them.
 _EXACT_TYPES: Final = {pa.int64(): int, pa.string(): str, pa.binary(): bytes}
@@ -53,6 +58,18 @@ class WritePath:
         self._key_names = context.encoder.names
         self._key_name = self._key_names[0] if context.is_single_key else None
         self._is_partitioned = not spec.is_unpartitioned
+        # Safe on its own: a codec made twice is the same. Callers write few sets of columns.
+        self._narrowed: dict[tuple[int, ...], RowCodec] = {}
+
+    def narrowed_codec(self, given: Sequence[Column]) -> RowCodec:
+        """Give the codec of rows that have only the key and some columns."""
+        field_ids = tuple(column.field_id for column in given)
+        codec = self._narrowed.get(field_ids)
+        if codec is None:
+            if len(self._narrowed) >= _NARROWED_MAX:
+                self._narrowed.clear()
+            codec = self._narrowed[field_ids] = narrowed_codec(self.context.schema, given)
+        return codec
 
     def put(self, row: Mapping[str, object]) -> tuple[EncodedChanges, bytes, bytes]:
         """Prepare one row; gives its changes, key and value, the short way."""

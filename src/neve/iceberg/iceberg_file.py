@@ -117,6 +117,7 @@ def vector_file(
     puffin_bytes: int,
 ) -> IcebergFile:
     """Describe the vector of a data file, for format 3."""
+    referenced, bound = _referenced(file, locate)
     return IcebergFile(
         content=POSITION_DELETES,
         file_path=locate(vector.path),
@@ -124,7 +125,9 @@ def vector_file(
         partition=partition,
         record_count=vector.cardinality,
         file_size_in_bytes=puffin_bytes,
-        referenced_data_file=locate(file.path),
+        lower_bounds=bound,
+        upper_bounds=bound,
+        referenced_data_file=referenced,
         content_offset=vector.offset,
         content_size_in_bytes=vector.length,
     )
@@ -139,12 +142,8 @@ def position_file(
     path: str,
     file_bytes: int,
 ) -> IcebergFile:
-    """Describe the position deletes of a data file, for format 2.
-
-    Both bounds of the path are the data file's own: so readers know that no other is concerned.
-    """
-    referenced = locate(file.path)
-    bound = {PATH_FIELD_ID: referenced.encode()}
+    """Describe the position deletes of a data file, for format 2."""
+    referenced, bound = _referenced(file, locate)
     return IcebergFile(
         content=POSITION_DELETES,
         file_path=locate(path),
@@ -156,6 +155,16 @@ def position_file(
         upper_bounds=bound,
         referenced_data_file=referenced,
     )
+
+
+def _referenced(file: DataFile, locate: Locate) -> tuple[str, Mapping[int, bytes]]:
+    """Give the location of a data file, and the bounds of the paths that its deletes are about.
+
+    Both bounds are the one path. Readers that know nothing of `referenced_data_file`, such as
+    PyIceberg and Polars, learn from them that no other file is concerned.
+    """
+    referenced = locate(file.path)
+    return referenced, {PATH_FIELD_ID: referenced.encode()}
 
 
 def _bounds(

@@ -4,9 +4,11 @@
                       └──► schemas, specs, sort orders, refs, logs
 
 Everything in it follows from the table and from the documents before it, so whoever publishes a
-Version writes the same.
+Version writes the same. Two properties are neve's own: the number of the Version, and a checksum of
+the rest of the document, without which nothing is built on it.
 """
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +25,7 @@ from neve.model.version import Version
 
 FORMAT_WITH_ROW_IDS: Final = 3
 VERSION_PROPERTY: Final = "neve.version"
+CHECKSUM_PROPERTY: Final = "neve.checksum"
 
 _NAME_MAPPING: Final = "schema.name-mapping.default"
 _RESERVED: Final = frozenset({"format-version"})
@@ -105,8 +108,8 @@ def metadata_document(table: TableDescription, history: PublishedHistory) -> Jso
 
 
 def encode_document(document: JsonObject) -> bytes:
-    """Give the bytes of a document."""
-    return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
+    """Give the bytes of a document, with a checksum of the rest among its properties."""
+    return _dumped(_with_checksum(document, _checksum(document)))
 
 
 def decode_document(payload: bytes, *, path: str) -> JsonObject:
@@ -115,8 +118,11 @@ def decode_document(payload: bytes, *, path: str) -> JsonObject:
         document = json.loads(payload)
     except (ValueError, RecursionError) as error:
         raise Corruption(f"Iceberg's metadata is no JSON: {error}", path=path) from error
-    if not isinstance(document, dict):
-        raise Corruption("Iceberg's metadata is no JSON object", path=path)
+    if not isinstance(document, dict) or not isinstance(document.get("properties"), dict):
+        raise Corruption("Iceberg's metadata is no JSON object with properties", path=path)
+    found = document["properties"].pop(CHECKSUM_PROPERTY, None)
+    if found != _checksum(document):
+        raise Corruption("Iceberg's metadata is damaged, or was not written by neve", path=path)
     return document
 
 
@@ -131,6 +137,20 @@ def history_of(document: JsonObject, *, path: str) -> PublishedHistory:
             if each.get("order-id") not in {0, KEY_ORDER_ID}
         ),
     )
+
+
+def _checksum(document: JsonObject) -> str:
+    return hashlib.sha256(_dumped(document)).hexdigest()
+
+
+def _with_checksum(document: JsonObject, checksum: str) -> JsonObject:
+    properties = document["properties"]
+    assert isinstance(properties, dict)
+    return {**document, "properties": {**properties, CHECKSUM_PROPERTY: checksum}}
+
+
+def _dumped(document: JsonObject) -> bytes:
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def _objects(document: JsonObject, name: str, path: str) -> tuple[JsonObject, ...]:

@@ -12,8 +12,8 @@ Steps of a commit on the state after segment S:
    - it holds ours and HEAD is one behind: move HEAD; if that fails, look again.
    - it is empty: the create never arrived; repeat it.
 
-P1  A transaction is committed, lost, or (when time runs out in step 3) OutcomeUnknown; a lost one
-    never becomes visible.
+P1  A transaction is committed, lost, or (when time runs out in step 3, or damage is met there)
+    OutcomeUnknown; a lost one never becomes visible.
 P2  HEAD's segment and checkpoint never go down.
 P3  Folding is contiguous from the checkpoint to HEAD; a hole is never passed over. Neither is an
     old copy of HEAD, or a HEAD that is gone, as far as anything there shows it.
@@ -111,14 +111,24 @@ class ManifestLog:
             written_ms=self.clock.now_ms(),
             records=records,
         )
-        if self._create_segment(segment, patience):
+        is_created = self._create_segment(segment, patience)
+        if is_created:
             head = self._move_head(segment, base.head)
             if head is not None:
                 state = base.state.apply(
                     records, segment=slot, transaction=transaction, epoch=segment.epoch
                 )
                 return Decision.COMMITTED, Loaded(state=state, head=head)
-        decision = self._resolve(segment, patience)
+        try:
+            decision = self._resolve(segment, patience)
+        except Corruption as damage:
+            if is_created is False:
+                raise
+            raise OutcomeUnknown(
+                f"it could not be found out whether the commit happened: {damage.message}",
+                path=damage.path,
+                hint="repair the store, then read before writing again",
+            ) from damage
         if decision is Decision.COMMITTED:
             return decision, base
         loaded = self.load(base, patience)
@@ -331,15 +341,15 @@ class ManifestLog:
                 hint="remove it: HEAD does not point to it",
             )
 
-    def _create_segment(self, segment: Segment, patience: Patience) -> bool:
-        """Create the slot; False when it is not certain that this very transaction did."""
+    def _create_segment(self, segment: Segment, patience: Patience) -> bool | None:
+        """Create the slot; False when something else is in it, None when the answer was lost."""
         payload = encode_segment(segment)
         path = self.paths.segment(segment.number)
         while True:
             try:
                 return self.objects.put_if_absent(path, payload) is not None
             except OutcomeUnknown:
-                return False
+                return None
             except Unavailable as error:
                 patience.pause("the segment could not be written", path=path, cause=error)
 

@@ -92,6 +92,10 @@ class Transform(ABC):
             return None
         return self._apply_one(to_plain(value, source, column=column), source, column=column)
 
+    def apply_plain(self, value: PlainValue, source: pa.DataType) -> PlainValue:
+        """Transform one plain value of a type that is known to fit; raises SchemaMismatch."""
+        return self._apply_one(value, source, column="")
+
     def check_source(self, source: pa.DataType, *, column: str) -> None:
         """Raise InvalidArgument unless the transform takes values of this type."""
         if self.accepts(source):

@@ -12,7 +12,7 @@ any key. Floats do not determine a partition: keys take -0.0 for 0.0, partitions
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias, cast
 
 import numpy as np
 import pyarrow as pa
@@ -23,13 +23,15 @@ from neve.model.key_column import KeyArray
 from neve.model.key_encoding import KeyEncoder
 from neve.model.partition_groups import Positions, partition_groups
 from neve.model.partition_spec import PartitionSpec
-from neve.model.plain_values import is_float
+from neve.model.plain_values import PlainValue, is_float, to_plain
 from neve.model.schema import Column, TableSchema
 from neve.model.single_value import decode_single_value, encode_single_value
 from neve.model.transforms import Transform
 
 Place: TypeAlias = tuple[bytes | None, ...]
 """Stored values of a partition, in the order of the spec's fields."""
+
+_PLAIN_TYPES: Final = frozenset({int, str, bytes})
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +62,14 @@ class KeyPartitioning:
         values = self._encoder.decode(key)
         found: list[bytes | None] = []
         for field in self._fields:
+            value, source = values[field.place], field.source.type
+            # Numbers, text and bytes are plain as they are.
+            plain = value if type(value) in _PLAIN_TYPES else to_plain(value, source, column="")
             try:
-                plain = field.transform.apply_one(values[field.place], field.source.type)
+                result = field.transform.apply_plain(cast("PlainValue", plain), source)
             except SchemaMismatch:
                 return None
-            assert plain is not None, "no column of a key is NULL"
-            found.append(encode_single_value(field.type, plain))
+            found.append(encode_single_value(field.type, result))
         return tuple(found)
 
     def groups(self, keys: KeyArray) -> dict[Place, Positions] | None:

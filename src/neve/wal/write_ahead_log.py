@@ -288,7 +288,7 @@ class WriteAheadLog:
 
         def close() -> None:
             if self._unusable is None:
-                self._guard(self._end_active, self._active.file.path)
+                self._guard(lambda: self._end_active(is_last=True), self._active.file.path)
                 self._unusable = Closed("the log was closed", path=self._active.file.path)
             self._active.file.close()
 
@@ -386,14 +386,15 @@ class WriteAheadLog:
         self._recorder.add(WAL_ROTATIONS, 1)
         logger.info("rotated log=%s next=%d", full.file.path, self._active.log_number)
 
-    def _end_active(self) -> None:
+    def _end_active(self, *, is_last: bool = False) -> None:
         # LogEnd says that all rows are durable, so they must be. It needs no sync of its own:
         # without it the log merely ends like one whose writer died between two records.
         if self._durable_through < self._next_sequence - 1:
             self._sync_active()
         if self._stamped:
             self._active.append([self._frame_stamp(encode_log_end())])
-        if self.options.recycle_count == 0:
+        if is_last or self.options.recycle_count == 0:
+            # Nobody will write over it: the space that it reserved is given back.
             self._active.file.truncate_to_position()
         self._active.file.close()
 

@@ -1,14 +1,18 @@
 """Partial writes: some columns are written, the others stay as they are."""
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
 import pyarrow as pa
 import pytest
 
 import neve
+from neve.engine.live_writer import LiveWriter
+from neve.engine.write_path import PreparedWrite
 from neve.errors import InvalidArgument, NotFound, SchemaMismatch
 from neve.manifest.table_versions import TableVersions
+from neve.manifest.table_work import TableWork
 from neve.storage.memory_store import MemoryStore
 from tests.unit.engine.other_committer import OtherCommitter
 from tests.unit.engine.tables import a_catalog, a_table
@@ -294,6 +298,55 @@ def test_a_commit_between_the_merge_and_the_flush_is_merged_too(
     assert data_files == []  # what was written in vain is gone
 
 
+def test_what_others_wrote_is_seen_before_the_flush_once_their_version_is_shown(
+    table: neve.Table,
+) -> None:
+    table.flush()
+    table.upsert([{"id": 1, "v": 10}, {"id": 2, "v": 20}, {"id": 3, "v": 30}], columns=["v"])
+    other = OtherCommitter(table)
+    other.upsert([{**ONE, "v": 5, "text": "uno"}, {"id": 3, "v": 6, "text": "tres"}])
+    other.delete([2])
+    with table.snapshot() as before:
+        table.refresh()
+
+        assert before.get(1) == {**ONE, "v": 10}
+        assert before.scan("id = 1").to_arrow().to_pylist() == [{**ONE, "v": 10}]
+    assert seen(table, 1) == {"id": 1, "v": 10, "text": "uno"}
+    assert seen(table, 2) == {"id": 2, "v": 20, "text": None}
+    assert seen(table, 3) == {"id": 3, "v": 30, "text": "tres"}
+    assert table.get_many([3, 1, 2])["text"].to_pylist() == ["tres", "uno", None]
+    assert table.scan("text = 'uno'").count() == 1
+
+
+def test_a_writer_that_keeps_losing_against_others_gets_its_turn(
+    table: neve.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.flush()
+    table.upsert([{"id": 1, "v": 10}], columns=["v"])
+    other = OtherCommitter(table)
+    numbers = iter(range(6))
+    reserved: list[str] = []
+    commit, reserve = TableVersions.apply_version_edits, TableWork.reserve
+
+    def beaten(versions: TableVersions, *given: object, **named: object) -> object:
+        for number in numbers:
+            other.upsert([{**ONE, "v": 5, "text": str(number)}])
+            break
+        return commit(versions, *given, **named)  # type: ignore[arg-type]
+
+    def noted(work: TableWork, job_id: str, *, milliseconds: int) -> object:
+        reserved.append(job_id)
+        return reserve(work, job_id, milliseconds=milliseconds)
+
+    monkeypatch.setattr(TableVersions, "apply_version_edits", beaten)
+    monkeypatch.setattr(TableWork, "reserve", noted)
+
+    table.flush()
+
+    assert seen(table, 1) == {"id": 1, "v": 10, "text": "5"}
+    assert reserved
+
+
 def test_a_whole_row_after_a_partial_one_owes_nothing_to_others(table: neve.Table) -> None:
     table.flush()
     table.upsert([{"id": 1, "v": 10}], columns=["v"])
@@ -318,6 +371,42 @@ def test_two_memtables_with_partial_writes_of_one_row_are_flushed_in_order(
     table.flush()
 
     assert seen(table, 1) == {"id": 1, "v": 10, "text": "uno"}
+
+
+def test_threads_that_write_a_column_each_lose_nothing_beside_flushes_and_commits() -> None:
+    names, rounds, keys = ("a", "b", "c"), 25, 6
+    columns: dict[str, pa.DataType] = {"id": pa.int64(), **dict.fromkeys(names, pa.int64())}
+    columns["theirs"] = pa.int64()
+    with a_catalog() as catalog:
+        table = a_table(catalog, columns=columns)
+        other = OtherCommitter(table)
+        other.upsert([{"id": key, "theirs": 0} for key in range(keys)])
+        table.refresh()
+
+        def write(name: str) -> None:
+            for number in range(1, rounds + 1):
+                rows = [{"id": key, name: number} for key in range(keys)]
+                table.upsert(rows, columns=[name])
+                for row in table.get_many(list(range(keys))).to_pylist():
+                    assert row[name] == number
+
+        with ThreadPoolExecutor(len(names)) as pool:
+            writers = [pool.submit(write, name) for name in names]
+            while not all(each.done() for each in writers):
+                table.flush()
+                table.compact()
+            for each in writers:
+                each.result()
+
+        table.upsert([{"id": key, "a": rounds + 1} for key in range(keys)], columns=["a"])
+        whole = table.scan().to_arrow().sort_by("id").to_pylist()
+        other.upsert([{**row, "theirs": 1} for row in whole])
+        table.flush()
+        expected = {"a": rounds + 1, "b": rounds, "c": rounds, "theirs": 1}
+        assert table.scan().to_arrow().sort_by("id").to_pylist() == [
+            {"id": key, **expected} for key in range(keys)
+        ]
+        assert not table.verify().problems
 
 
 # After a crash
@@ -368,6 +457,33 @@ def test_a_partial_write_under_an_older_schema_keeps_columns_it_does_not_know(
     assert seen(table, 3) == {"id": 3, "number": 30, "text": None, "more": None}
     table.upsert([{"id": 1, "more": "z"}], columns=["more"])
     assert seen(table, 1) == {"id": 1, "number": 10, "text": "uno", "more": "z"}
+
+
+def test_a_schema_that_changes_under_a_partial_write_is_the_one_it_is_written_with(
+    table: neve.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = LiveWriter.write_decided
+    is_changed = False
+
+    def changed_before(
+        writer: LiveWriter, decide: Callable[[], PreparedWrite | None]
+    ) -> int | None:
+        nonlocal is_changed
+        if not is_changed:
+            is_changed = True
+            with table.evolve() as change:
+                change.add_column("more", pa.string(), default="m")
+                change.move_column("text", first=True)
+        return write(writer, decide)
+
+    monkeypatch.setattr(LiveWriter, "write_decided", changed_before)
+
+    table.upsert([{"id": 1, "v": 10}, {"id": 3, "v": 30}], columns=["v"])
+
+    assert seen(table, 1) == {"text": "one", "id": 1, "v": 10, "more": "m"}
+    assert seen(table, 3) == {"text": None, "id": 3, "v": 30, "more": "m"}
+    table.flush()
+    assert seen(table, 1) == {"text": "one", "id": 1, "v": 10, "more": "m"}
 
 
 def test_a_default_is_that_of_the_day_of_the_write() -> None:

@@ -888,11 +888,34 @@ class TestOldCopiesOfHead:
             objects, before=Operation.PUT_IF_MATCH, do=lambda: objects.delete(HEAD)
         )
 
-        with pytest.raises(Corruption, match="HEAD is missing"):
+        with pytest.raises(OutcomeUnknown, match="HEAD is missing"):
             writer.decide(mine=b"")
 
         with pytest.raises(NotFound):
             objects.get(HEAD)
+
+    def test_a_commit_that_may_have_happened_is_not_denied_because_head_is_damaged(self) -> None:
+        objects = with_commits(3)
+        whole = objects.get(HEAD).payload
+        writer = writer_with(
+            objects, before=Operation.PUT_IF_MATCH, do=lambda: objects.put(HEAD, whole[:-1])
+        )
+
+        with pytest.raises(OutcomeUnknown, match="HEAD") as unknown:
+            writer.decide(key4=b"4")
+
+        assert isinstance(unknown.value.__cause__, Corruption)
+        objects.put(HEAD, whole)
+        assert healed_content_of(objects) == expected(4)
+
+    def test_a_damaged_object_of_another_one_in_the_slot_is_corruption(self) -> None:
+        objects = with_commits(3)
+        writer = Actor(objects)
+        writer.load()
+        objects.put(writer.log.paths.segment(4), b"NEVE")
+
+        with pytest.raises(Corruption, match="cut off"):
+            writer.decide(key4=b"4")
 
     def test_a_commit_under_way_is_unknown_where_head_went_far_back(self) -> None:
         objects = with_commits(1)

@@ -1,0 +1,346 @@
+"""What is published, when, and what becomes of a folder that was damaged."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+
+import pyarrow as pa
+import pytest
+
+import neve
+from neve import TableOptions
+from neve.catalog.kv_catalog import KVCatalog
+from neve.errors import NotFound, Unavailable
+from neve.iceberg.publisher import SNAPSHOTS_LISTED
+from neve.observability.events import EventKind, LifecycleEvent
+from neve.observability.metrics import PUBLISH_FAILURES, Counters
+from neve.storage.memory_store import MemoryStore
+from tests.unit.iceberg.published_lake import BY_HAND, SCHEMA, PublishedLake
+
+
+class FullStore(MemoryStore):
+    """A store that takes no metadata."""
+
+    is_full = True
+
+    def put_if_absent(self, path: str, payload: bytes) -> str | None:
+        if self.is_full and "/metadata/" in path:
+            raise Unavailable("the disk is full", path=path)
+        return super().put_if_absent(path, payload)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[PublishedLake]:
+    made = PublishedLake(tmp_path)
+    yield made
+    made.close()
+
+
+def test_every_commit_is_a_snapshot_under_its_number(lake: PublishedLake) -> None:
+    lake.commit(1, 2)
+    lake.commit(2, 3)
+    lake.table.delete(1)
+    lake.table.flush()
+    lake.table.compact(full=True)
+
+    snapshots = lake.document()["snapshots"]
+
+    assert [each["snapshot-id"] for each in snapshots] == [2, 3, 4, 5]
+    assert [each["sequence-number"] for each in snapshots] == [2, 3, 4, 5]
+    assert [each["summary"]["operation"] for each in snapshots] == [
+        "append", "overwrite", "delete", "replace"
+    ]  # fmt: skip
+    assert [each.get("parent-snapshot-id") for each in snapshots] == [None, 2, 3, 4]
+    assert lake.read() == [2, 3]
+
+
+def test_a_table_without_rows_has_metadata_and_no_snapshot(lake: PublishedLake) -> None:
+    location = lake.table.iceberg_metadata()
+
+    document = lake.document(1)
+    assert location == f"file://{lake.metadata}/v1.metadata.json"
+    assert document["snapshots"] == []
+    assert "current-snapshot-id" not in document
+    assert document["next-row-id"] == 0
+
+
+def test_a_change_of_definitions_brings_metadata_and_no_snapshot(lake: PublishedLake) -> None:
+    lake.commit(1)
+    with lake.table.evolve() as change:
+        change.add_column("note", "string")
+        change.set_partition_by(["bucket(2, id)"])
+
+    document = lake.document()
+
+    assert lake.table.version == 3
+    assert document["current-snapshot-id"] == 2
+    assert [each["schema-id"] for each in document["schemas"]] == [0, 1]
+    assert [each["spec-id"] for each in document["partition-specs"]] == [0, 1]
+    assert document["metadata-log"][-1]["metadata-file"].endswith("/v2.metadata.json")
+
+
+def test_row_ids_follow_one_another(lake: PublishedLake) -> None:
+    lake.commit(1, 2)
+    lake.commit(3)
+
+    document = lake.document()
+
+    assert document["next-row-id"] == 3
+    assert [(s["first-row-id"], s["added-rows"]) for s in document["snapshots"]] == [(0, 2), (2, 1)]
+
+
+def test_a_key_is_the_identifier_unless_it_is_a_float(tmp_path: Path) -> None:
+    with neve.open(tmp_path) as lake:
+        for name, kind, expected in (("a", pa.int64(), [1]), ("b", pa.float64(), None)):
+            table = lake.create_table(
+                f"t.{name}",
+                pa.schema([pa.field("k", kind, nullable=False)]),
+                ["k"],
+                options=BY_HAND,
+            )
+            location = table.iceberg_metadata()
+            document = Path(location.removeprefix("file://")).read_text()
+            assert ('"identifier-field-ids":[1]' in document) == (expected is not None)
+            table.close()
+
+
+def test_a_declared_sort_order_is_the_default_beside_the_order_of_the_key(
+    lake: PublishedLake,
+) -> None:
+    with lake.table.evolve() as change:
+        change.set_sort_by(["-name"])
+
+    document = lake.document(int(lake.table.iceberg_metadata().split("/v")[-1].split(".")[0]))
+
+    assert document["default-sort-order-id"] == 2
+    assert [each["order-id"] for each in document["sort-orders"]] == [0, 1, 2]
+    assert document["sort-orders"][2]["fields"][0]["direction"] == "desc"
+
+
+def test_tags_are_refs_and_move(lake: PublishedLake) -> None:
+    lake.commit(1)
+    lake.commit(2)
+    lake.table.tag("good", 2)
+    assert lake.document()["refs"]["good"] == {"snapshot-id": 2, "type": "tag"}
+
+    lake.table.tag("good")
+    assert lake.document()["refs"]["good"]["snapshot-id"] == 3
+    lake.table.remove_tag("good")
+    assert set(lake.document()["refs"]) == {"main"}
+
+
+def test_a_tag_on_a_change_of_definitions_names_the_rows_before_it(lake: PublishedLake) -> None:
+    lake.commit(1)
+    with lake.table.evolve() as change:
+        change.add_column("note", "string")
+    lake.table.tag("evolved")
+    lake.commit(2)
+
+    assert lake.document()["refs"]["evolved"]["snapshot-id"] == 2
+
+
+def test_versions_that_expired_are_not_listed_and_tagged_ones_stay(lake: PublishedLake) -> None:
+    for key in range(6):
+        lake.commit(key)
+    lake.table.tag("kept", 3)
+    lake.table.expire(keep_last=2)
+
+    document = lake.document()
+
+    assert [each["snapshot-id"] for each in document["snapshots"]] == [3, 6, 7]
+    assert document["refs"]["kept"]["snapshot-id"] == 3
+
+
+def test_a_tagged_version_that_is_not_listed_any_more_is_listed_again(
+    lake: PublishedLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("neve.iceberg.publisher.SNAPSHOTS_LISTED", 3)
+    for key in range(8):
+        lake.commit(key)
+    assert [each["snapshot-id"] for each in lake.document()["snapshots"]] == [7, 8, 9]
+
+    lake.table.tag("old", 4)
+
+    document = lake.document()
+    assert [each["snapshot-id"] for each in document["snapshots"]] == [4, 7, 8, 9]
+    assert lake.read() == list(range(8))
+
+
+def test_the_folder_stays_bounded(lake: PublishedLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("neve.iceberg.publisher.SNAPSHOTS_LISTED", 4)
+    for key in range(40):
+        lake.commit(key % 7)
+
+    assert len(lake.names("v*.metadata.json")) <= 4 + 16
+    assert len(lake.names("snap-*.avro")) <= 4 + 16 + 1
+    assert len(lake.document()["snapshots"]) == 4
+    assert lake.read() == list(range(7))
+    assert SNAPSHOTS_LISTED == 100
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["version-hint.text", "v4.metadata.json", "v*.metadata.json", "snap-*.avro", "m-*.avro", "*"],
+)
+@pytest.mark.parametrize("damage", ["deleted", "emptied", "flipped"])
+def test_a_damaged_folder_is_published_anew(lake: PublishedLake, pattern: str, damage: str) -> None:
+    lake.commit(1, 2)
+    lake.commit(2, 3)
+    lake.table.delete(1)
+    lake.table.flush()
+    for path in lake.metadata.glob(pattern):
+        content = path.read_bytes()
+        if damage == "deleted":
+            path.unlink()
+        elif damage == "emptied":
+            path.write_bytes(b"")
+        elif content:
+            at = len(content) // 2
+            path.write_bytes(content[:at] + bytes([content[at] ^ 0x55]) + content[at + 1 :])
+
+    lake.reopen()
+
+    assert lake.read() == [2, 3]
+    lake.commit(4)
+    assert lake.read() == [2, 3, 4]
+
+
+def test_the_folder_of_another_table_is_not_built_on(lake: PublishedLake) -> None:
+    lake.commit(1)
+    path = lake.metadata / "v2.metadata.json"
+    path.write_text(path.read_text().replace(lake.table.uuid, "0" * 8 + lake.table.uuid[8:]))
+
+    lake.reopen()
+    lake.commit(2)
+
+    assert lake.document()["table-uuid"] == lake.table.uuid
+    assert lake.read() == [1, 2]
+
+
+def test_a_hint_ahead_of_the_table_is_put_right(lake: PublishedLake) -> None:
+    lake.commit(1)
+    (lake.metadata / "version-hint.text").write_text("99")
+
+    lake.commit(2)
+
+    assert (lake.metadata / "version-hint.text").read_text() == "3"
+
+
+def test_a_warehouse_that_moved_is_published_for_its_new_place(tmp_path: Path) -> None:
+    old = PublishedLake(tmp_path / "old")
+    old.commit(1, 2)
+    old.commit(2)
+    old.close()
+    (tmp_path / "old").rename(tmp_path / "a new place")
+
+    moved = PublishedLake.__new__(PublishedLake)
+    moved.folder = tmp_path / "a new place"
+    moved.lake = neve.open(moved.folder)
+    moved.table = moved.lake.table("shop.orders", options=BY_HAND)
+    moved.commit(3)
+    moved.table.compact(full=True)
+    moved.table.delete(1)
+    moved.table.flush()
+
+    assert moved.table.iceberg_metadata().startswith(f"file://{tmp_path}/a new place/")
+    assert moved.read() == [2, 3]
+    moved.close()
+
+
+def test_a_table_that_rises_to_format_3_has_vectors_instead_of_position_deletes(
+    tmp_path: Path,
+) -> None:
+    lake = PublishedLake(tmp_path, format_version="2")
+    lake.commit(1, 2)
+    lake.commit(2)
+    assert lake.document()["format-version"] == 2
+    assert list(tmp_path.glob("tables/*/deletes/*.parquet"))
+
+    lake.table.set_properties({"format-version": "3"})
+
+    document = lake.document()
+    assert document["format-version"] == 3
+    assert all("first-row-id" in each for each in document["snapshots"])
+    assert lake.read() == [1, 2]
+    lake.close()
+
+
+def test_position_deletes_go_with_the_vectors_they_follow_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("neve.iceberg.publisher._COLLECT_EVERY", 1)
+    lake = PublishedLake(tmp_path, format_version="2")
+    for _ in range(5):
+        lake.commit(1, 2)
+    lake.table.compact(full=True)
+    lake.table.expire(keep_last=1)
+    lake.table.collect_garbage(dry_run=False)
+    lake.commit(3)
+
+    assert not list(tmp_path.glob("tables/*/deletes/*.parquet"))
+    assert lake.read() == [1, 2, 3]
+    lake.close()
+
+
+def test_a_read_only_handle_gives_what_is_published_and_writes_nothing(tmp_path: Path) -> None:
+    with neve.open(tmp_path) as lake:
+        options = TableOptions(background=False, iceberg_publish="demand")
+        table = lake.create_table("shop.orders", SCHEMA, ["id"], options=options)
+        table.put({"id": 1, "name": None})
+        table.flush()
+        with neve.open(tmp_path) as other:
+            reader = other.table("shop.orders", read_only=True)
+            with pytest.raises(NotFound, match="has not been published"):
+                reader.iceberg_metadata()
+            assert not list(tmp_path.glob("tables/*/metadata/*"))
+            assert table.iceberg_metadata() == reader.iceberg_metadata()
+            reader.close()
+        table.close()
+
+
+def test_publishing_that_fails_fails_no_write_and_is_made_up_for() -> None:
+    told: list[LifecycleEvent] = []
+    counters = Counters()
+    store = FullStore()
+    lake = KVCatalog(store, recorder=counters, listener=told.append)
+    table = lake.create_table("shop.orders", SCHEMA, ["id"], options=BY_HAND)
+    table.put({"id": 1, "name": None})
+
+    assert table.flush() == 2
+
+    assert table.get(1) is not None
+    assert counters.total(PUBLISH_FAILURES) == 1
+    assert [event.facts["step"] for event in told if event.kind is EventKind.FAILED] == ["publish"]
+    store.is_full = False
+    assert table.iceberg_metadata().endswith("/v2.metadata.json")
+    lake.close()
+
+
+def test_two_processes_that_publish_at_once_leave_one_whole_table(tmp_path: Path) -> None:
+    lake = PublishedLake(tmp_path)
+    others = [neve.open(tmp_path) for _ in range(3)]
+    failures: list[BaseException] = []
+
+    def publish(number: int) -> None:
+        try:
+            for _ in range(10):
+                others[number].load_table("shop.orders").iceberg_metadata()
+        except BaseException as error:  # noqa: BLE001 - told below
+            failures.append(error)
+
+    threads = [Thread(target=publish, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for key in range(12):
+        lake.commit(key)
+    for thread in threads:
+        thread.join()
+
+    assert failures == []
+    assert lake.read() == list(range(12))
+    for number in {int(name[1:].split(".")[0]) for name in lake.names("v*.metadata.json")} - {1}:
+        location = f"file://{lake.metadata}/v{number}.metadata.json"
+        assert lake.read(location) == list(range(number - 1))
+    for other in others:
+        other.close()
+    lake.close()

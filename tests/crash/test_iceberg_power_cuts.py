@@ -1,4 +1,4 @@
-"""Publishing on a disk that loses power in any call: readers always find a committed Version, whole.
+"""Publishing on a disk that loses power in any call: readers always find a whole Version.
 
 A history of commits is run with the power cut in one call of the disk. Whatever the disk kept, the
 document that the hint names shows the rows of one Version, and so does the newest document. Opening

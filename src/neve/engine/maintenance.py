@@ -72,8 +72,11 @@ class Maintenance:
         """
         _ = self._engine.writer
         self._engine.leases.let_go_of_unread(before=self._engine.current.view.version)
-        if keep_last is not None and keep_last < 1:
-            raise InvalidArgument(f"keep_last={keep_last}", hint="the current version is kept: 1")
+        if keep_last is not None and (type(keep_last) is not int or keep_last < 1):
+            raise InvalidArgument(
+                f"keep_last={keep_last!r} is no number of versions",
+                hint="the current version is always kept: use 1 or more",
+            )
         if keep_last is not None and older_than_ms is None:
             older_than_ms = _ANY_AGE_MS
         elif older_than_ms is not None and keep_last is None:

@@ -3,7 +3,7 @@
 1. every file of the current Version: size, checksums, order of keys, counts, bounds
 2. every vector: its checksum, its cardinality, positions inside of the file, its Puffin footer
 3. one live row per key, over all files
-4. every file of the other retained Versions is there, with its size
+4. every file of the other retained Versions is there, with its size, and every vector can be read
 
 Nothing is changed. The first three take as long as reading the table.
 """
@@ -75,11 +75,18 @@ def verify_table(
     retained = 0
     session = parts.versions.store.read()
     sizes: dict[str, NeveError | None] = {}
+    known = {file.vector for file in version.files.values()}
     for each in parts.versions.each_version_in(session):
         retained += 1
         for file in each.files.values():
             if file.path not in version.files and file.path not in sizes:
                 sizes[file.path] = _missing(parts, file)
+            if file.vector is not None and file.vector not in known:
+                known.add(file.vector)
+                try:
+                    _verify_vector(parts, file, file.vector)
+                except (Corruption, NotFound) as problem:
+                    problems.append(problem)
     problems.extend(problem for problem in sizes.values() if problem is not None)
     return VerifyReport(
         version=version.number,

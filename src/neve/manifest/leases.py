@@ -20,6 +20,7 @@ G5  A reader of history leases several Versions in a row at once. No Version fro
     expires meanwhile, so that the edits between them stay too.
 """
 
+import logging
 import re
 from collections.abc import Iterator
 from contextlib import suppress
@@ -38,6 +39,8 @@ from neve.errors import (
 from neve.manifest.documents import Lease, StorePaths, decode_lease, encode_lease
 from neve.storage.clock import Clock, IdSource
 from neve.storage.object_store import ObjectStore
+
+logger = logging.getLogger(__name__)
 
 LEASE_SECONDS_MAX: Final = 24 * 60 * 60
 _MARGIN: Final = 0.8
@@ -201,7 +204,8 @@ class Leases:
                 lease = decode_lease(self.objects.get(path).payload, path=path)
             except NotFound:
                 continue
-            except Corruption:
+            except Corruption as damage:
+                logger.warning("held back by a damaged lease path=%s cause=%s", path, damage)
                 lease = Lease(lease_id="", version=0, expires_ms=now_ms + 1)
             if _is_in_force(lease, now_ms, known_ms):
                 yield lease

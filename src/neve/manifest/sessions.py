@@ -76,6 +76,10 @@ class WriteSession:
     def put(self, key: str, value: bytes) -> None:
         """Set a key."""
         _check_key(key)
+        if not isinstance(value, bytes):
+            raise InvalidArgument(
+                f"the value of {key[:80]!a} is {type(value).__name__}", hint="give bytes"
+            )
         self.staged[key] = value
 
     def delete(self, key: str) -> None:

@@ -192,3 +192,15 @@ def test_a_stream_that_ends_with_an_error_keeps_whole_batches_only(table: neve.T
         table.upsert(pa.RecordBatchReader.from_batches(schema, batches()))
 
     assert table.scan("id >= 20").count() == 2
+
+
+@pytest.mark.parametrize("keep_last", [0, -1, "3", 1.5, True])
+def test_what_is_no_number_of_versions_expires_nothing(
+    table: neve.Table, keep_last: object
+) -> None:
+    table.flush()
+
+    with pytest.raises(InvalidArgument, match="keep_last"):
+        table.expire(keep_last=keep_last)  # type: ignore[arg-type]
+
+    assert table.history().num_rows == 2

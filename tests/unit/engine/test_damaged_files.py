@@ -109,6 +109,21 @@ def test_verify_reads_what_is_stored_and_not_what_is_remembered(lake: KVCatalog)
             table.verify()
 
 
+@pytest.mark.parametrize("is_gone", [True, False], ids=["gone", "flipped"])
+def test_verify_reads_the_vectors_of_old_versions_too(lake: KVCatalog, is_gone: bool) -> None:
+    with lake.table("a.b", options=OPTIONS) as table:
+        table.compact(full=True)
+        assert table.verify().vector_count == 0
+        if is_gone:
+            for path in paths_of(table, "deletes"):
+                table.stored.objects.delete(path)
+        else:
+            damage(table, "deletes", flipped(0.05))
+
+        with pytest.raises(Corruption, match="puffin"):
+            table.verify()
+
+
 @pytest.mark.parametrize("folder", ["data", "deletes"])
 def test_a_file_that_is_gone_is_named_and_the_table_stays_open(
     lake: KVCatalog, folder: str

@@ -169,3 +169,12 @@ class TestWhatMoved:
         session.get("a")
 
         assert session.moved_keys(later(BASE, {"a": b"3"})) == ()
+
+
+def test_a_value_that_is_not_bytes_is_refused() -> None:
+    session = WriteSession(BASE)
+
+    with pytest.raises(InvalidArgument, match="'a'"):
+        session.put("a", "text")  # type: ignore[arg-type]
+
+    assert session.staged == {}

@@ -35,6 +35,7 @@ from benchmarks.harness import (
     Workload,
     run_workload,
 )
+from benchmarks.iceberg_publish import build_iceberg_publish, build_iceberg_visible
 from benchmarks.key_encoding import build_encode_keys
 from benchmarks.log_append import build_append_batches, build_append_rows
 from benchmarks.log_replay import build_replay_batches, build_replay_rows
@@ -60,6 +61,8 @@ WORKLOADS: Final[Mapping[str, BuildWorkload]] = {
     "manifest_commits_s3": build_manifest_commits_s3,
     "manifest_growth": build_manifest_growth,
     "manifest_open": build_manifest_open,
+    "iceberg_publish": build_iceberg_publish,
+    "iceberg_visible": build_iceberg_visible,
 }
 
 SUITES: Final[Mapping[str, Sequence[str]]] = {

@@ -5,8 +5,8 @@ document that the hint names shows the rows of one Version, and so does the newe
 the table and publishing leads to the table's own rows.
 """
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from random import Random
@@ -21,6 +21,7 @@ from neve.testing.disk_calls import CHANGES
 from neve.testing.simulated_clock import SeededIds, SimulatedClock
 from neve.testing.simulated_disk import PowerCut, SimulatedDisk
 from tests.conftest import Record
+from tests.crash.engine_world import forget
 from tests.gates import Gate
 from tests.interop.iceberg_walk import read_metadata, walk
 from tests.unit.iceberg.published_lake import SCHEMA
@@ -56,6 +57,14 @@ def add_column(table: Table) -> None:
         change.add_column("note", "string")
 
 
+def compact(table: Table) -> None:
+    table.compact(full=True)
+
+
+def roll_back(table: Table) -> None:
+    table.rollback(4)
+
+
 def expire(table: Table) -> None:
     table.expire(keep_last=2)
     table.collect_garbage(dry_run=False)
@@ -66,10 +75,10 @@ STEPS: Final[tuple[Step, ...]] = (
     write(2, 4, name="b"),
     delete(1),
     lambda table: table.tag("kept", 3),
-    lambda table: table.compact(full=True) and None,
+    compact,
     add_column,
     write(3, 5, name="c"),
-    lambda table: table.rollback(4) and None,
+    roll_back,
     expire,
     write(6, name="d"),
 )
@@ -87,6 +96,17 @@ def open_table(store: LocalStore, *, seed: int) -> Table:
             "shop.orders", SCHEMA, ["id"], properties=properties, options=OPTIONS
         )
     return lake.table("shop.orders", options=OPTIONS)
+
+
+@contextmanager
+def left_to_die() -> Iterator[list[Table]]:
+    """Let nobody close tables that a dead process had open."""
+    tables: list[Table] = []
+    try:
+        yield tables
+    finally:
+        for table in tables:
+            forget(table)
 
 
 def rows_of(table: Table) -> Keys:
@@ -114,6 +134,7 @@ def uncut_history(seed: int) -> UncutHistory:
             with table.at(number) as version:
                 found = version.scan().to_arrow().to_pylist()
             rows[number] = sorted((row["id"], row["name"]) for row in found)
+    forget(table)
     plain = SimulatedDisk()
     assert run(plain, seed=seed) == len(STEPS)
     changing = [
@@ -127,8 +148,9 @@ def uncut_history(seed: int) -> UncutHistory:
 def run(disk: SimulatedDisk, *, seed: int) -> int:
     """Take the steps until the power goes; gives how many were acknowledged."""
     done = 0
-    with suppress(PowerCut):
+    with suppress(PowerCut), left_to_die() as tables:
         table = open_table(open_store(disk, seed=seed), seed=seed)
+        tables.append(table)
         for step in STEPS:
             step(table)
             done += 1
@@ -167,8 +189,9 @@ def check_published(store: LocalStore, rows: dict[int, Keys]) -> int:
 def check_survivor(disk: SimulatedDisk, *, seed: int, history: UncutHistory) -> None:
     check_published(open_store(disk, seed=seed), history.rows)
     store = open_store(disk, seed=seed + 1_000)
-    with suppress(NotFound):
+    with suppress(NotFound), left_to_die() as tables:
         table = open_table(store, seed=seed)
+        tables.append(table)
         table.flush()
         assert check_published(store, {table.version: rows_of(table)}) == table.version
         write(7, name="e")(table)

@@ -1,12 +1,16 @@
 """Whatever happened to a table, other engines read it as neve does, in both formats."""
 
 from collections.abc import Iterator, Mapping
+from datetime import date
 from pathlib import Path
 
 import pytest
+from pyiceberg.table import StaticTable
 
+import neve
+from neve import TableOptions
 from neve.catalog.table import Table
-from tests.interop.iceberg_history import History
+from tests.interop.iceberg_history import SCHEMA, History
 from tests.interop.iceberg_readers import (
     DuckDb,
     Read,
@@ -17,6 +21,7 @@ from tests.interop.iceberg_readers import (
     read_pyiceberg,
 )
 from tests.interop.iceberg_walk import Record, WalkedSnapshot, read_metadata, walk
+from tests.unit.iceberg.published_lake import BY_HAND
 
 PARTITIONS = {
     "unpartitioned": [],
@@ -92,3 +97,74 @@ def test_every_reader_agrees_after_a_random_history(
         if step % 8 == 7:
             check_readers(history.table, history.table.iceberg_metadata(), readers)
     history.close()
+
+
+def test_duckdb_reads_the_vectors_of_one_commit_in_whatever_order_they_are_listed(
+    tmp_path: Path, duckdb_engine: DuckDb
+) -> None:
+    with neve.open(tmp_path) as lake:
+        table = lake.create_table("shop.orders", SCHEMA, ["id"], options=BY_HAND)
+        # Names of directories lie among those of files, so vectors of two specs take turns.
+        for number in range(16):
+            with table.evolve() as change:
+                change.set_partition_by(["day"] if number % 2 else [])
+            day = date(2024, 1, 1)
+            table.upsert(
+                [{"id": number * 10 + each, "day": day, "small": each} for each in range(10)]
+            )
+            table.flush()
+        table.delete_many([number * 10 + number % 10 for number in range(16)])
+        table.flush()
+
+        assert duckdb_engine.read(table.iceberg_metadata(), None) == rows_of(table)
+        table.close()
+
+
+def test_a_location_that_a_uri_would_escape_is_read(tmp_path: Path, duckdb_engine: DuckDb) -> None:
+    with neve.open(tmp_path / "mein see ü%20") as lake:
+        table = lake.create_table(
+            "shop.orders",
+            SCHEMA,
+            ["id"],
+            partition_by=["name"],
+            options=TableOptions(background=False),
+        )
+        names = ["a b", "ü/=", "%41", None]
+        table.upsert([{"id": key, "name": names[key % 4]} for key in range(8)])
+        table.flush()
+        table.delete_many([1, 2])
+        table.flush()
+        location = table.iceberg_metadata()
+
+        assert read_pyiceberg(location, None) == rows_of(table)
+        assert duckdb_engine.read(location, None) == rows_of(table)
+        table.close()
+
+
+def test_filters_of_others_prune_and_lose_no_row(tmp_path: Path, duckdb_engine: DuckDb) -> None:
+    with neve.open(tmp_path) as lake:
+        table = lake.create_table(
+            "shop.orders",
+            SCHEMA,
+            ["id"],
+            partition_by=["day"],
+            options=TableOptions(background=False),
+        )
+        for number in range(4):
+            day = date(2024, 1, 1 + number)
+            table.upsert([{"id": number * 10 + n, "day": day, "small": n} for n in range(10)])
+            table.flush()
+        with table.evolve() as change:
+            change.widen_column("small", "long")
+        table.upsert([{"id": 7, "day": date(2024, 1, 1), "small": 1 << 40}])
+        table.flush()
+        static = StaticTable.from_metadata(table.iceberg_metadata())
+
+        scan = static.scan(row_filter="small > 8 and day <= '2024-01-02'")
+        assert [row["id"] for row in in_order(scan.to_arrow())] == [7, 9, 19]
+        assert len(list(scan.plan_files())) < 5
+        found = duckdb_engine.query(
+            f"SELECT id FROM iceberg_scan('{table.iceberg_metadata()}') WHERE small > 8"  # noqa: S608
+        )
+        assert [row["id"] for row in in_order(found)] == [7, 9, 19, 29, 39]
+        table.close()

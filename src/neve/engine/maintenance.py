@@ -42,7 +42,7 @@ class Maintenance:
         plans elsewhere. Progress counts rows.
         """
         writer = self._engine.writer
-        if isinstance(executor, str) and executor != "local":
+        if executor != "local" and not hasattr(executor, "execute"):
             raise InvalidArgument(
                 f"executor={executor!r} is not known", hint='use "local" or a plan executor'
             )

@@ -72,14 +72,11 @@ class TableOptions:
                 f"recovery={self.recovery!r} is not known",
                 hint=f"use one of {', '.join(RecoveryMode)}",
             ) from error
-        if self.memtable_bytes < MEMTABLE_BYTES_MIN:
-            raise InvalidArgument(
-                f"memtable_bytes={self.memtable_bytes} holds hardly a row",
-                hint=f"use at least {MEMTABLE_BYTES_MIN:,}",
-            )
-        for name in ("frozen_memtables", "cache_bytes"):
-            if getattr(self, name) < 1:
-                raise InvalidArgument(f"{name}={getattr(self, name)} is too small", hint="use 1")
+        self._check_whole("memtable_bytes", MEMTABLE_BYTES_MIN)
+        for name in ("frozen_memtables", "cache_bytes", "level0_files_slow", "level0_files_max"):
+            self._check_whole(name, 1)
+        if type(self.background) is not bool:
+            raise InvalidArgument(f"background={self.background!r}", hint="use True or False")
         if not self.level0_files <= self.level0_files_slow <= self.level0_files_max:
             raise InvalidArgument(
                 "level0_files, level0_files_slow and level0_files_max do not ascend",
@@ -90,9 +87,17 @@ class TableOptions:
                 f"iceberg_publish={self.iceberg_publish!r} is not known",
                 hint=f"use one of {', '.join(PublishMode)}",
             )
-        if not 0 < self.lease_seconds <= 24 * 60 * 60:
+        is_number = type(self.lease_seconds) in {int, float}
+        if not (is_number and 0 < self.lease_seconds <= 24 * 60 * 60):
             raise InvalidArgument(
-                f"lease_seconds={self.lease_seconds} cannot be", hint="use up to a day"
+                f"lease_seconds={self.lease_seconds!r} cannot be", hint="use up to a day"
+            )
+
+    def _check_whole(self, name: str, least: int) -> None:
+        value: object = getattr(self, name)
+        if type(value) is not int or value < least:
+            raise InvalidArgument(
+                f"{name}={value!r} cannot be", hint=f"use a whole number from {least:,} on"
             )
 
     @property

@@ -12,9 +12,10 @@ a search goes to one of them; all other files share one.
 """
 
 from bisect import bisect_left
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol, TypeAlias, cast
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import count
+from typing import Final, Protocol, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -22,13 +23,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from neve.model.data_file import DataFile
+from neve.model.data_file import DataFile, PartitionValue
 from neve.model.key_column import KeyArray
 from neve.model.key_range import KeyRange
 from neve.model.partition_groups import Positions
 from neve.model.version import Version
 from neve.read.key_partitions import KeyPartitions, PartitionedKeys, Place
 from neve.sstable.data_file_reader import DataFileReader
+
+PartitionNumbers: TypeAlias = dict[tuple[int, tuple[PartitionValue, ...]], int]
+_partition_numbers: Final = count()
 
 
 class FileAccess(Protocol):
@@ -50,10 +54,22 @@ class FileAccess(Protocol):
 class FileProbe:
     """One data file as point lookups see it; opened when first asked."""
 
-    __slots__ = ("_access", "_find", "_marked", "_reader", "_row", "file", "key_max", "key_min")
+    __slots__ = (
+        "_access",
+        "_find",
+        "_marked",
+        "_reader",
+        "_row",
+        "file",
+        "key_max",
+        "key_min",
+        "partition",
+    )
 
-    def __init__(self, file: DataFile, access: FileAccess) -> None:
+    def __init__(self, file: DataFile, access: FileAccess, *, partition: int) -> None:
         self.file = file
+        self.partition = partition
+        """A number for spec and partition of the file."""
         self.key_min = file.key_min
         self.key_max = file.key_max
         self._access = access
@@ -116,16 +132,12 @@ class _Shelf:
 
     __slots__ = ("_runs", "_young")
 
-    def __init__(self, probes: Iterable[FileProbe]) -> None:
-        by_run: defaultdict[tuple[int, object, object], list[FileProbe]] = defaultdict(list)
-        for probe in probes:
-            file = probe.file
-            by_run[file.level, file.spec_id, file.partition].append(probe)
+    def __init__(self, by_level: Iterable[tuple[int, Sequence[FileProbe]]]) -> None:
+        """Take files of one level and partition after the other."""
+        runs = sorted(by_level, key=lambda run: run[0])
         # Newest first: what was written last is asked for most.
-        self._young = [probe for key, each in by_run.items() if key[0] == 0 for probe in each][::-1]
-        runs = sorted((key[0], place) for place, key in enumerate(by_run) if key[0] > 0)
-        keys = list(by_run)
-        self._runs = [_Run(by_run[keys[place]]) for _, place in runs]
+        self._young = [probe for level, each in runs if level == 0 for probe in each][::-1]
+        self._runs = [_Run(each) for level, each in runs if level > 0]
 
     def find_row(self, key: bytes, word: int) -> Hit | None:
         """Give the live row of a key with the file it is in; None without one."""
@@ -160,28 +172,20 @@ class FileSet:
         self.version = version
         self.access = access
         self._partitions = partitions
+        self.numbers: PartitionNumbers = {} if before is None else before.numbers
         known = {} if before is None else before.by_path
         self.by_path: dict[str, FileProbe] = {}
-        level0_counts: Counter[tuple[int, object]] = Counter()
-        shared: list[FileProbe] = []
-        by_place: defaultdict[tuple[int, Place], list[FileProbe]] = defaultdict(list)
+        by_run: defaultdict[tuple[int, int], list[FileProbe]] = defaultdict(list)
         for path, file in version.files.items():
             probe = known.get(path)
             if probe is None or probe.file is not file:
-                probe = FileProbe(file, access)
+                probe = FileProbe(file, access, partition=self._number_of(file))
             self.by_path[path] = probe
-            if file.level == 0:
-                level0_counts[file.spec_id, file.partition] += 1
-            place = None if partitions is None else partitions.place_of_file(file)
-            if place is None:
-                shared.append(probe)
-            else:
-                by_place[file.spec_id, place].append(probe)
-        self._level0_count = max(level0_counts.values(), default=0)
-        self._shared = _Shelf(shared)
-        self._shelves: dict[int, dict[Place, _Shelf]] = {}
-        for (spec_id, place), probes in by_place.items():
-            self._shelves.setdefault(spec_id, {})[place] = _Shelf(probes)
+            by_run[file.level, probe.partition].append(probe)
+        self._level0_count = max(
+            (len(each) for (level, _), each in by_run.items() if level == 0), default=0
+        )
+        self._shared, self._shelves = _shelves(by_run, partitions)
         self.find_row: Callable[[bytes, int], Hit | None] = (
             self._find_on_shelf if self._shelves else self._shared.find_row
         )
@@ -191,6 +195,11 @@ class FileSet:
     def level0_count(self) -> int:
         """Files of level 0 in the partition that has most of them."""
         return self._level0_count
+
+    def _number_of(self, file: DataFile) -> int:
+        """Give the number of a partition: it is compared quicker than its values."""
+        # Two threads may draw a number at once: each is drawn once, and the first one stays.
+        return self.numbers.setdefault((file.spec_id, file.partition), next(_partition_numbers))
 
     def _find_on_shelf(self, key: bytes, word: int) -> Hit | None:
         for spec_id, shelves in self._shelves.items():
@@ -225,6 +234,32 @@ class FileSet:
         for probe in self.by_path.values():
             if probe.key_min <= key_max and key_min <= probe.key_max:
                 yield probe
+
+
+def _shelves(
+    by_run: Mapping[tuple[int, int], Sequence[FileProbe]], partitions: KeyPartitions | None
+) -> tuple[_Shelf, dict[int, dict[Place, _Shelf]]]:
+    """Give the shelf of the files that may hold any key, and the others by spec and partition.
+
+    The files come by level and number of their partition.
+    """
+    places: dict[int, Place | None] = {}
+    shared: list[tuple[int, Sequence[FileProbe]]] = []
+    by_place: defaultdict[tuple[int, Place], list[tuple[int, Sequence[FileProbe]]]]
+    by_place = defaultdict(list)
+    for (level, number), probes in by_run.items():
+        file = probes[0].file
+        if number not in places:
+            places[number] = None if partitions is None else partitions.place_of_file(file)
+        place = places[number]
+        if place is None:
+            shared.append((level, probes))
+        else:
+            by_place[file.spec_id, place].append((level, probes))
+    shelves: dict[int, dict[Place, _Shelf]] = {}
+    for (spec_id, place), runs in by_place.items():
+        shelves.setdefault(spec_id, {})[place] = _Shelf(runs)
+    return _Shelf(shared), shelves
 
 
 def _overlaps(file: DataFile, wanted: KeyRange) -> bool:

@@ -6,6 +6,10 @@ deletion vector, and puts the rest together:
 
     data file ──► all rows ──► without those that the vector marks ──► the table's rows
 
+Columns go by field id, as Iceberg says. Given a schema, rows have its columns, whatever a file calls
+them: one that a file does not have is its initial default or NULL, one that the schema does not
+have is left out. Fields inside of nested columns stay as the file has them.
+
 What it finds wrong it raises as NotClean: a key with two live rows, rows out of order, a file of
 another length, a vector that is not what the list of files says of it.
 
@@ -29,6 +33,7 @@ import pyarrow.parquet as pq
 
 from neve.errors import NotFound
 from neve.model.data_file import DataFile
+from neve.model.schema import TableSchema
 from neve.model.version import Version
 from neve.storage.object_store import ObjectStore
 from neve.testing.model_table import Key, Row, Rows
@@ -62,23 +67,26 @@ class CleanReader:
         self._objects = objects
         self._root = root
         self._primary_key = tuple(primary_key)
-        self._rows: dict[str, list[Row]] = {}
+        self._files: dict[str, pa.Table] = {}
+        self._rows: dict[tuple[str, int | None], list[tuple[Key, Row]]] = {}
         self._payloads: dict[str, bytes] = {}
 
-    def rows(self, version: Version) -> Rows:
-        """Give every row of a Version by key; raises NotClean."""
+    def rows(self, version: Version, schema: TableSchema | None = None) -> Rows:
+        """Give every row of a Version by key, with the columns of a schema; raises NotClean.
+
+        Without a schema, rows are as files have them: right when columns were never changed.
+        """
         found: Rows = {}
         runs: dict[tuple[object, ...], list[tuple[Key, Key]]] = {}
         for file in version.files.values():
-            rows = self._file_rows(file)
+            rows = self._file_rows(file, schema)
             if file.level > 0:
-                bounds = self._key(rows[0]), self._key(rows[-1])
+                bounds = rows[0][0], rows[-1][0]
                 runs.setdefault((file.level, file.spec_id, file.partition), []).append(bounds)
             marked = self._marked(file)
-            for position, row in enumerate(rows):
+            for position, (key, row) in enumerate(rows):
                 if position in marked:
                     continue
-                key = self._key(row)
                 if key in found:
                     raise NotClean(f"version {version.number}: {key} is live twice: {file.path}")
                 found[key] = row
@@ -86,8 +94,25 @@ class CleanReader:
             _check_disjoint(ranges, f"version {version.number}, level {run[0]}")
         return found
 
-    def _file_rows(self, file: DataFile) -> list[Row]:
-        known = self._rows.get(file.path)
+    def _file_rows(self, file: DataFile, schema: TableSchema | None) -> list[tuple[Key, Row]]:
+        place = file.path, None if schema is None else schema.schema_id
+        known = self._rows.get(place)
+        if known is not None:
+            return known
+        columns = self._file_columns(file)
+        names = self._primary_key
+        if schema is not None:
+            columns = _by_field_id(columns, schema)
+            names = tuple(column.name for column in schema.key_columns)
+        found: list[Row] = columns.to_pylist()
+        rows = [(tuple(row[name] for name in names), row) for row in found]
+        if any(not left[0] < right[0] for left, right in pairwise(rows)):
+            raise NotClean(f"{file.path} is not sorted by key, each once")
+        self._rows[place] = rows
+        return rows
+
+    def _file_columns(self, file: DataFile) -> pa.Table:
+        known = self._files.get(file.path)
         if known is not None:
             return known
         payload = self._read(file.path)
@@ -95,14 +120,11 @@ class CleanReader:
             raise NotClean(f"{file.path} has {len(payload)} bytes, not {file.file_bytes}")
         parquet = pq.ParquetFile(pa.BufferReader(payload), page_checksum_verification=True)
         _check_field_ids(parquet.schema_arrow, file.path)
-        rows: list[Row] = parquet.read().to_pylist()
-        if len(rows) != file.row_count:
-            raise NotClean(f"{file.path} has {len(rows)} rows, not {file.row_count}")
-        keys = [self._key(row) for row in rows]
-        if any(not left < right for left, right in pairwise(keys)):
-            raise NotClean(f"{file.path} is not sorted by key, each once")
-        self._rows[file.path] = rows
-        return rows
+        columns = parquet.read()
+        if columns.num_rows != file.row_count:
+            raise NotClean(f"{file.path} has {columns.num_rows} rows, not {file.row_count}")
+        self._files[file.path] = columns
+        return columns
 
     def _marked(self, file: DataFile) -> frozenset[int]:
         ref = file.vector
@@ -123,9 +145,6 @@ class CleanReader:
                 raise NotClean(f"the vector of {file.path} marks rows behind its end")
             return positions
         raise NotClean(f"{ref.path} has no vector at byte {ref.offset} for {file.path}")
-
-    def _key(self, row: Row) -> Key:
-        return tuple(row[name] for name in self._primary_key)
 
     def _read(self, path: str) -> bytes:
         try:
@@ -212,8 +231,26 @@ def _puffin_blobs(payload: bytes) -> list[_Blob]:
     ]
 
 
+def _by_field_id(columns: pa.Table, schema: TableSchema) -> pa.Table:
+    """Give the columns of a file as a schema has them."""
+    places = {number: place for place, number in enumerate(_field_ids(columns.schema))}
+    arrays = []
+    for column in schema.columns:
+        place = places.get(str(column.field_id).encode())
+        if place is None:
+            default = pa.scalar(column.initial_default, column.type)
+            arrays.append(pa.chunked_array([pa.repeat(default, columns.num_rows)]))
+        else:
+            arrays.append(columns.column(place))
+    return pa.table(arrays, names=[column.name for column in schema.columns])
+
+
+def _field_ids(schema: pa.Schema) -> list[bytes | None]:
+    return [(field.metadata or {}).get(b"PARQUET:field_id") for field in schema]
+
+
 def _check_field_ids(schema: pa.Schema, path: str) -> None:
-    ids = [(field.metadata or {}).get(b"PARQUET:field_id") for field in schema]
+    ids = _field_ids(schema)
     if None in ids or len(set(ids)) != len(ids):
         raise NotClean(f"{path} has columns without a field id of their own")
 

@@ -1,21 +1,63 @@
 """ModelTable: what a table with a primary key is, as a dict and nothing else.
 
 A test does to the model what it does to a table and asks both. The model knows no log, no files and
-no order of work: rows by key, and what they were when a Version was committed.
+no order of work: rows by key, what they were when a Version was committed, and what changes of the
+columns made of them since.
 
     model = ModelTable(["id"])
     model.put({"id": 1, "name": "ada"})
     model.commit(table.flush())
     assert model.at(2) == model.rows == {(1,): {"id": 1, "name": "ada"}}
 
-Rows that are in the model are never changed in place, so copies of the dict are snapshots.
+    model.evolve([Added("note", default="-"), Renamed("name", "who")])
+    assert model.rows == {(1,): {"id": 1, "who": "ada", "note": "-"}}
+
+Rows that are in the model are never changed in place, so copies of the dict are snapshots. A
+Version keeps the columns of its day. Its age is the number of evolutions before it; rows of one age
+are turned into rows of a later one, never back.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 Row = dict[str, object]
 Key = tuple[object, ...]
 Rows = dict[Key, Row]
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """A column came; rows that are there, and rows that leave it out, have the default."""
+
+    name: str
+    default: object = None
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A column went."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """A column got another name."""
+
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, slots=True)
+class DefaultSet:
+    """Rows that leave a column out have another value from now on; rows that are there stay."""
+
+    name: str
+    default: object
+
+
+ColumnChange = Added | Dropped | Renamed | DefaultSet
+"""What an evolution does; moving and widening columns does nothing to a dict."""
 
 
 class ModelTable:
@@ -26,8 +68,12 @@ class ModelTable:
         self.primary_key = tuple(primary_key)
         self.rows: Rows = {}
         self.versions: dict[int, Rows] = {1: {}}
-        """Rows of each retained Version."""
+        """Rows of each retained Version, with the columns of its day."""
         self.tags: dict[str, int] = {}
+        self.defaults: dict[str, object] = {}
+        """Values, other than NULL, of columns in rows that leave them out."""
+        self.evolutions: list[tuple[ColumnChange, ...]] = []
+        self._ages: dict[int, int] = {1: 0}
 
     def key_of(self, row: Mapping[str, object]) -> Key:
         """Give the key of a row, a tuple also for a single column."""
@@ -39,6 +85,9 @@ class ModelTable:
         other.rows = dict(self.rows)
         other.versions = dict(self.versions)
         other.tags = dict(self.tags)
+        other.defaults = dict(self.defaults)
+        other.evolutions = list(self.evolutions)
+        other._ages = dict(self._ages)
         return other
 
     # Writing
@@ -53,11 +102,30 @@ class ModelTable:
             self.put(row)
 
     def upsert_columns(self, rows: Iterable[Mapping[str, object]], columns: Sequence[str]) -> None:
-        """Write some columns of rows that have all; a key without a row gets NULL in the others."""
+        """Write some columns of rows that have all; a key without a row gets defaults or NULL."""
         for row in rows:
             key = self.key_of(row)
-            before = self.rows.get(key) or {**dict.fromkeys(row), **_part(row, self.primary_key)}
+            before = self.rows.get(key)
+            if before is None:
+                before = self.with_defaults(_part(row, self.primary_key), list(row))
             self.rows[key] = {**before, **_part(row, columns)}
+
+    def with_defaults(self, row: Mapping[str, object], columns: Iterable[str]) -> Row:
+        """Give a row all of these columns: those it leaves out are their default or NULL."""
+        return {name: row.get(name, self.defaults.get(name)) for name in columns}
+
+    def put_if_absent(self, row: Mapping[str, object]) -> bool:
+        """Write one row if its key has none; tells whether it was written."""
+        return self.compare_and_put(row, None)
+
+    def compare_and_put(
+        self, row: Mapping[str, object], expected: Mapping[str, object] | None
+    ) -> bool:
+        """Write one row if that of its key is as expected; tells whether it was written."""
+        is_expected = self.rows.get(self.key_of(row)) == expected
+        if is_expected:
+            self.put(row)
+        return is_expected
 
     def delete(self, key: Key) -> None:
         """Delete a row, whether it is there or not."""
@@ -72,6 +140,36 @@ class ModelTable:
         """Delete every row that matches."""
         self.rows = {key: row for key, row in self.rows.items() if not matches(row)}
 
+    # Columns
+
+    @property
+    def age(self) -> int:
+        """How many evolutions there were."""
+        return len(self.evolutions)
+
+    def evolve(self, changes: Iterable[ColumnChange]) -> None:
+        """Change columns, one change after another; keys of rows stay as they are."""
+        evolution = tuple(changes)
+        for change in evolution:
+            match change:
+                case Added(name, default) | DefaultSet(name, default):
+                    self.defaults[name] = default
+                case Dropped(name):
+                    self.defaults.pop(name, None)
+                case Renamed(old, new):
+                    self.defaults[new] = self.defaults.pop(old, None)
+                    self.primary_key = tuple(
+                        new if name == old else name for name in self.primary_key
+                    )
+        self.evolutions.append(evolution)
+        self.rows = self.evolved(self.rows, since=self.age - 1)
+
+    def evolved(self, rows: Rows, *, since: int, until: int | None = None) -> Rows:
+        """Give rows of one age as rows of a later one, by default that of today."""
+        for evolution in self.evolutions[since:until]:
+            rows = {key: _turned(row, evolution) for key, row in rows.items()}
+        return rows
+
     # Versions
 
     @property
@@ -82,18 +180,27 @@ class ModelTable:
     def commit(self, version: int) -> None:
         """Note that everything written so far is in a Version; one that is known stays as it is."""
         assert version >= self.version, "numbers of versions ascend"
-        self.versions.setdefault(version, dict(self.rows))
+        if version not in self.versions:
+            self.note(version, dict(self.rows), age=self.age)
 
     def rewrite(self, version: int) -> None:
-        """Note Versions up to this one with the rows of the last known one: a compaction."""
-        rows = self.versions[self.version]
+        """Note Versions up to this one with the rows of the last known one.
+
+        That is what a compaction makes, and what an evolution makes of rows that are committed.
+        """
+        rows = self.at_present(self.version)
         for number in range(self.version + 1, version + 1):
-            self.versions[number] = rows
+            self.note(number, rows, age=self.age)
 
     def rollback(self, to: int, *, version: int) -> None:
         """Note a Version that has the rows of an older one, which are the table's rows now."""
-        self.rows = dict(self.versions[to])
-        self.versions[version] = dict(self.rows)
+        self.rows = dict(self.at_present(to))
+        self.note(version, dict(self.rows), age=self.age)
+
+    def note(self, version: int, rows: Rows, *, age: int) -> None:
+        """Note the rows of a Version, whose columns are those of an age."""
+        self.versions[version] = rows
+        self._ages[version] = age
 
     def tag(self, name: str, version: int) -> None:
         """Name a Version."""
@@ -103,13 +210,21 @@ class ModelTable:
     def expire(self, versions: Iterable[int]) -> None:
         """Forget Versions."""
         for number in versions:
-            del self.versions[number]
+            del self.versions[number], self._ages[number]
 
     # Reading
 
     def at(self, version: int) -> Rows:
-        """Give the rows of a retained Version."""
+        """Give the rows of a retained Version, with the columns of its day."""
         return self.versions[version]
+
+    def age_of(self, version: int) -> int:
+        """Give how many evolutions there were before a retained Version."""
+        return self._ages[version]
+
+    def at_present(self, version: int) -> Rows:
+        """Give the rows of a retained Version with the columns of today."""
+        return self.evolved(self.versions[version], since=self._ages[version])
 
     def scan(
         self,
@@ -124,6 +239,20 @@ class ModelTable:
 
 def _part(row: Mapping[str, object], names: Sequence[str]) -> Row:
     return {name: row[name] for name in names}
+
+
+def _turned(row: Row, evolution: Iterable[ColumnChange]) -> Row:
+    for change in evolution:
+        match change:
+            case Added(name, default):
+                row = {**row, name: default}
+            case Dropped(gone):
+                row = {name: value for name, value in row.items() if name != gone}
+            case Renamed(old, new):
+                row = {(new if name == old else name): value for name, value in row.items()}
+            case DefaultSet():
+                pass
+    return row
 
 
 def scan_rows(

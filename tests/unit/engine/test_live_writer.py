@@ -9,7 +9,7 @@ import neve
 from neve.catalog.kv_catalog import KVCatalog
 from neve.engine.flush import Flush, FlushTarget
 from neve.engine.upkeep import Upkeep
-from neve.errors import NotFound, Unavailable
+from neve.errors import InvalidArgument, NotFound, Unavailable
 from neve.manifest.table_versions import Committed
 from neve.memtable.memtable import Memtable
 from tests.unit.engine.other_committer import OtherCommitter
@@ -142,6 +142,13 @@ def test_a_compaction_of_a_version_that_others_let_go_is_planned_anew(lake: KVCa
 
     assert table.get(3) == ROW
     table.verify()
+
+
+@pytest.mark.parametrize("executor", ["spark", 3, None], ids=["a name", "a number", "nothing"])
+def test_what_executes_no_plans_is_refused(lake: KVCatalog, executor: object) -> None:
+    table = a_table(lake)
+    with pytest.raises(InvalidArgument, match="executor"):
+        table.compact(executor)  # type: ignore[arg-type]
 
 
 def test_a_flush_ends_with_what_was_written_before_it(

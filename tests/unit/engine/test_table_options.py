@@ -32,6 +32,7 @@ SHOWN = {
     "compaction_bytes": "test_compaction_bytes_bounds_one_compaction",
     "cache_bytes": "test_cache_bytes_bounds_what_is_kept",
     "lease_seconds": "test_lease_seconds_bounds_a_forgotten_reader",
+    "iceberg_publish": "test_iceberg_publish_decides_when_metadata_is_written",
 }
 
 
@@ -301,9 +302,22 @@ def test_lease_seconds_bounds_a_forgotten_reader() -> None:
     assert not ended(3_600.0)
 
 
+def test_iceberg_publish_decides_when_metadata_is_written() -> None:
+    def written(mode: str) -> bool:
+        with a_catalog() as lake:
+            table = a_table(lake, options=replace(BY_HAND, iceberg_publish=mode))
+            table.upsert(rows(0, 10))
+            table.flush()
+            return any(table.stored.objects.list(f"{table.stored.paths.metadata}/"))
+
+    assert written("commit")
+    assert not written("demand")
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
+        ("iceberg_publish", "never"),
         ("sync", "sometimes"),
         ("recovery", "hope"),
         ("memtable_bytes", 10),
@@ -321,6 +335,11 @@ def test_lease_seconds_bounds_a_forgotten_reader() -> None:
         ("compaction_bytes", 0),
         ("dual_levels", -1),
         ("level1_bytes", 0),
+        ("memtable_bytes", "64 MiB"),
+        ("frozen_memtables", None),
+        ("level0_files_max", "24"),
+        ("lease_seconds", "600"),
+        ("background", "no"),
     ],
 )
 def test_an_option_that_cannot_be_is_refused_by_name(name: str, value: object) -> None:

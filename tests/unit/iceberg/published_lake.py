@@ -74,4 +74,4 @@ class PublishedLake:
     def read(self, location: str | None = None) -> list[int]:
         """Give the keys that PyIceberg reads."""
         static = StaticTable.from_metadata(location or self.table.iceberg_metadata())
-        return sorted(static.scan().to_arrow().column("id").to_pylist())
+        return sorted(int(key) for key in static.scan().to_arrow().column("id").to_numpy())

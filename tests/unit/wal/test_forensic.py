@@ -308,7 +308,7 @@ def test_a_live_log_is_its_start_its_batches_its_end_and_zeros() -> None:
     log = open_log(store, number=LOG_NUMBER, sequence=40, options=options(Dialect.CRC32C))
     log.append(put("alpha", b"one"))
     log.append(put("beta", b"two"))
-    log.close()
+    log.rotate()
 
     whole = walk(store.get(log_path(LOG_NUMBER)).payload, dialect="crc32c")
 
@@ -320,6 +320,19 @@ def test_a_live_log_is_its_start_its_batches_its_end_and_zeros() -> None:
         (42, [_schema(0), _durable(41), (0x23, b"", b"")]),
     ]
     assert sum(length for _, length in whole.paddings) == 4 * BLOCK - whole.records[-1].end
+
+
+def test_a_log_that_was_closed_ends_with_its_end() -> None:
+    store = MemoryStore()
+    log = open_log(store, options=options(Dialect.CRC32C))
+    log.append(put("alpha", b"one"))
+    log.close()
+
+    payload = store.get(log_path(1)).payload
+    whole = walk(payload, dialect="crc32c")
+
+    assert entries(assemble(whole.records)[-1])[1][-1] == (0x23, b"", b"")
+    assert whole.records[-1].end == len(payload)
 
 
 def test_recovery_gives_what_lies_in_the_raw_bytes() -> None:
@@ -416,8 +429,8 @@ def test_a_recycled_file_holds_the_new_log_before_the_old_ones_rest() -> None:
     log.truncate_below(2)
     log.rotate()
     log.append(put("new", b"over the old bytes"))
-    log.close()
     recycled = store.get(log_path(4)).payload
+    log.close()
 
     reader = SegmentReader(lambda offset, length: recycled[offset : offset + length], log_number=4)
     end = next(event.offset for event in reader if not isinstance(event, Record))

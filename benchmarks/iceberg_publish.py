@@ -128,8 +128,8 @@ def _publish(
         rows=commits,
         calls=commits,
         logical_bytes=0,
-        answer=answer,
-        expected=files + commits,
+        answer=[answer],
+        expected=[files + commits],
         latencies_ns=latencies,
     )
 

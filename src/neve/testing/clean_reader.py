@@ -6,9 +6,9 @@ deletion vector, and puts the rest together:
 
     data file ──► all rows ──► without those that the vector marks ──► the table's rows
 
-Columns go by field id, as Iceberg says. Given a schema, rows have its columns, whatever a file calls
-them: one that a file does not have is its initial default or NULL, one that the schema does not
-have is left out. Fields inside of nested columns stay as the file has them.
+Columns go by field id, as Iceberg says. Given a schema, rows have its columns, whatever a file
+calls them: one that a file does not have is its initial default or NULL, one that the schema does
+not have is left out. Fields inside of nested columns stay as the file has them.
 
 What it finds wrong it raises as NotClean: a key with two live rows, rows out of order, a file of
 another length, a vector that is not what the list of files says of it.
@@ -238,8 +238,8 @@ def _by_field_id(columns: pa.Table, schema: TableSchema) -> pa.Table:
     for column in schema.columns:
         place = places.get(str(column.field_id).encode())
         if place is None:
-            default = pa.scalar(column.initial_default, column.type)
-            arrays.append(pa.chunked_array([pa.repeat(default, columns.num_rows)]))
+            values = [column.initial_default] * columns.num_rows
+            arrays.append(pa.chunked_array([pa.array(values, column.type)]))
         else:
             arrays.append(columns.column(place))
     return pa.table(arrays, names=[column.name for column in schema.columns])

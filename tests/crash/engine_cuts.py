@@ -17,16 +17,17 @@ from neve.testing.disk_calls import CHANGES, DiskCall
 from neve.testing.power_loss import SimulatedDirectory, Survival
 from neve.testing.simulated_clock import SimulatedClock
 from neve.testing.simulated_disk import SimulatedDisk
-from tests.crash.engine_world import (
-    SHAPES,
-    MortalDisk,
+from tests.crash.engine_rows import SHAPES, Violation
+from tests.crash.engine_steps import (
     Step,
-    Violation,
-    World,
     drawn_steps,
     flush,
     put,
     upsert,
+)
+from tests.crash.engine_world import (
+    MortalDisk,
+    World,
 )
 
 HOURS_2: Final = 7_200.0

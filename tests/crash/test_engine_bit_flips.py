@@ -22,19 +22,17 @@ from neve.testing.simulated_clock import SeededIds, SimulatedClock
 from neve.testing.simulated_disk import SimulatedDisk
 from tests.conftest import Record
 from tests.crash.engine_cuts import left_to_die, new_world
+from tests.crash.engine_rows import SHAPES, Shape, Violation, expect, rows_by_key
+from tests.crash.engine_steps import (
+    compact_full,
+    delete_many,
+    flush,
+    upsert,
+)
 from tests.crash.engine_world import (
     NAME,
     OPTIONS,
     ROOT,
-    SHAPES,
-    Shape,
-    Violation,
-    compact_full,
-    delete_many,
-    expect,
-    flush,
-    rows_by_key,
-    upsert,
 )
 from tests.gates import Gate
 
@@ -98,9 +96,9 @@ def read_everything(stored: Stored) -> None:
     with KVCatalog(objects, clock=clock, ids=ids, create=False) as lake:
         table = lake.table(NAME, read_only=True, options=OPTIONS)
         keys = [stored.shape.bare(key) for key in stored.shape.keys]
-        expect(rows_by_key(table.get_many(keys), stored.shape), stored.rows, "get_many")
+        expect(rows_by_key(table.get_many(keys), table.primary_key), stored.rows, "get_many")
         scanned = table.scan().to_arrow()
-        expect(rows_by_key(scanned, stored.shape), stored.rows, "scan")
+        expect(rows_by_key(scanned, table.primary_key), stored.rows, "scan")
         if scanned.num_rows != len(stored.rows):
             raise Violation(f"a scan gives {scanned.num_rows} rows, not {len(stored.rows)}")
         for key in (stored.shape.keys[0], stored.shape.keys[-1]):

@@ -22,16 +22,17 @@ from neve.testing.power_loss import Survival
 from neve.testing.simulated_disk import SimulatedDisk
 from tests.conftest import Record
 from tests.crash.engine_cuts import left_to_die, new_world, recovered
-from tests.crash.engine_world import (
+from tests.crash.engine_rows import expect
+from tests.crash.engine_steps import (
     MORTAL,
-    OPTIONS,
     Step,
-    expect,
     flush,
     put,
     reopen,
-    rows_by_key,
     upsert,
+)
+from tests.crash.engine_world import (
+    OPTIONS,
 )
 from tests.gates import Gate
 
@@ -114,8 +115,7 @@ class StruckLife:
         world = self.world
         if world._table is None:
             return False  # it failed while it was being opened again
-        found = rows_by_key(world.table.get_many(world.every_key()), world.shape)
-        expect(found, world.model.rows, "read after an error")
+        expect(world.found_rows(), world.model.rows, "read after an error")
         try:
             put(world, self._rng)
         except NeveError as error:
@@ -170,8 +170,7 @@ def test_a_write_that_is_logged_is_acknowledged_though_the_next_log_cannot_be_be
         with pytest.raises(Unavailable, match="No space"):
             put(world, Random(1))
         world.pending = None
-        found = world.table.get_many(world.every_key())
-        assert rows_by_key(found, world.shape) == world.model.rows
+        assert world.found_rows() == world.model.rows
         disk.plan()
         put(world, Random(2))
         flush(world, Random(3))
@@ -182,7 +181,7 @@ def test_a_disk_that_is_full_stops_writes_until_there_is_space_again() -> None:
     disk = FaultyDisk(SimulatedDisk())
     options = replace(OPTIONS, background=True, memtable_bytes=2 << 10, frozen_memtables=1)
     with left_to_die(new_world(disk, 0)) as world:
-        table = world.open(options=options)
+        world.open(options=options)
         disk.plan(Failure(at=1, kind=CallKind.CREATE_FILE, number=errno.ENOSPC, is_lasting=True))
         refused: NeveError | None = None
         for turn in range(10_000):
@@ -193,8 +192,7 @@ def test_a_disk_that_is_full_stops_writes_until_there_is_space_again() -> None:
                 break
         assert refused is not None, "nothing stopped the writes"
         assert "space" in str(refused)
-        found = rows_by_key(table.get_many(world.every_key()), world.shape)
-        assert found == world.model.rows
+        assert world.found_rows() == world.model.rows
 
         disk.plan()
         for turn in range(10_000):  # background work tries again by itself, after a pause

@@ -19,23 +19,29 @@ from tests.crash.engine_cuts import (
     live,
     new_world,
 )
-from tests.crash.engine_world import (
-    SHAPES,
-    MortalDisk,
+from tests.crash.engine_rows import SHAPES
+from tests.crash.engine_steps import (
     Step,
     collect_garbage,
     compact_full,
     compact_while_flushing,
+    compare_and_put,
     delete_many,
+    evolve,
     expire,
     flush,
     flush_once,
     put,
+    put_if_absent,
     reopen,
     roll,
     rollback,
     tag,
     upsert,
+    upsert_columns,
+)
+from tests.crash.engine_world import (
+    MortalDisk,
 )
 from tests.gates import TORTURE, Gate
 
@@ -47,6 +53,8 @@ EVERYTHING: tuple[Step, ...] = (
     *(upsert, put, flush, delete_many, put, roll, upsert, flush_once, flush),
     *(compact_while_flushing, tag, rollback, compact_full, expire, collect_garbage),
     *(put, reopen, upsert, flush),
+    *(upsert_columns, evolve, put_if_absent, roll, upsert_columns, compare_and_put, evolve),
+    *(put, flush_once, evolve, upsert, compact_full, reopen),
 )
 
 

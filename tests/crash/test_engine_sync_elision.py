@@ -15,9 +15,7 @@ from neve.testing.disk_calls import CallKind, HookedDisk
 from neve.testing.simulated_disk import SimulatedDisk
 from tests.conftest import Record
 from tests.crash.engine_cuts import Cuts, WatchedDisk, left_to_die, live, new_world
-from tests.crash.engine_world import (
-    ROOT,
-    MortalDisk,
+from tests.crash.engine_steps import (
     Step,
     collect_garbage,
     compact_full,
@@ -29,6 +27,10 @@ from tests.crash.engine_world import (
     reopen,
     roll,
     upsert,
+)
+from tests.crash.engine_world import (
+    ROOT,
+    MortalDisk,
 )
 from tests.gates import TORTURE
 

@@ -28,7 +28,12 @@ from tests.gates import Gate
 
 WAIT_SECONDS = 60
 WRITER = "from tests.crash.killed_writer import nursery; nursery()"
-COLUMNS: dict[str, pa.DataType] = {"thread": pa.int32(), "id": pa.string(), "stamp": pa.int64(), "text": pa.string()}
+COLUMNS: dict[str, pa.DataType] = {
+    "thread": pa.int32(),
+    "id": pa.string(),
+    "stamp": pa.int64(),
+    "text": pa.string(),
+}
 SCHEMA = pa.schema(COLUMNS)
 
 

@@ -1,9 +1,10 @@
 """A table against its model: random operations, and the same rows after each.
 
 Operations are those of a user, those of background work, and accidents: power cuts, kills, a second
-process that reads, clean-up under a running scan. After each operation that wrote, the rows
-it touched are read; after each that moved rows between memory and files, everything is read by key
-and by scan, and every retained Version is read by a reader that knows only Parquet and Puffin.
+process that reads, clean-up under a running scan; columns and partitions change in between. After
+each operation that wrote, rows are read; after each that moved rows between memory and files,
+everything is read by key and by scan, and every retained Version is read by a reader that knows
+only Parquet and Puffin. The change feed is replayed, and gives every Version that it goes through.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -28,28 +29,18 @@ from neve.testing.simulated_clock import SeededIds, SimulatedClock
 from neve.testing.simulated_disk import SimulatedDisk
 from neve.wal.write_ahead_log import WriteAheadLog
 from tests.conftest import Record
-from tests.crash import engine_world
-from tests.crash.engine_world import (
-    NAME,
-    OPTIONS,
-    ROOT,
-    SHAPES,
-    WRITES,
-    MortalDisk,
-    Violation,
-    World,
-    expect,
-    forget,
-    rows_by_key,
-)
+from tests.crash import engine_steps
+from tests.crash.engine_rows import SHAPES, Violation, condition, expect, rows_by_key
+from tests.crash.engine_steps import WRITES
+from tests.crash.engine_world import NAME, OPTIONS, ROOT, MortalDisk, World, forget
 from tests.gates import Gate
 
 OPERATIONS_PER_LIFE: Final = 120
 SNAPSHOTS_MAX: Final = 3
+LABELS: Final = frozenset({"_change_type", "_commit_version", "_commit_timestamp"})
 READS: Final = 6
 GETS: Final = 20
 
-Matches = Callable[[Row], bool]
 View = Table | Snapshot
 
 
@@ -99,69 +90,59 @@ class Machine(World):
     def read(self, view: View, rows: Rows, rng: Random) -> None:
         """Read in many ways from a view that shows these rows."""
         for key in rng.choices(self.shape.keys, k=GETS):
-            read_one(self.shape, view, rows, key)
+            read_one(self, view, rows, key)
         for read in rng.choices([read_many, read_filtered, read_range, count], k=2):
-            read(self.shape, view, rows, rng)
+            read(self, view, rows, rng)
         self.operations += GETS + 2
 
 
 # Reading
 
 
-def read_one(shape: engine_world.Shape, view: View, rows: Rows, key: Key) -> None:
-    found = view.get(shape.bare(key))
+def key_names(view: View) -> tuple[str, ...]:
+    return tuple(column.name for column in view.schema.key_columns)
+
+
+def shown(view: View) -> Rows:
+    """Read everything that a view shows."""
+    return rows_by_key(view.scan().to_arrow(), key_names(view))
+
+
+def read_one(machine: Machine, view: View, rows: Rows, key: Key) -> None:
+    found = view.get(machine.shape.bare(key))
     if found != rows.get(key):
         raise Violation(f"get {key} gives {found}, not {rows.get(key)}")
 
 
-def read_many(shape: engine_world.Shape, view: View, rows: Rows, rng: Random) -> None:
+def read_many(machine: Machine, view: View, rows: Rows, rng: Random) -> None:
+    shape = machine.shape
     keys = rng.choices(shape.keys, k=rng.choice((0, 1, 7, 20)))
     with_missing = rng.random() < 0.5
     found = view.get_many([shape.bare(key) for key in keys], with_missing=with_missing)
-    nothing: Row = dict.fromkeys(shape.schema.names)
+    nothing: Row = dict.fromkeys(view.schema.arrow_schema.names)
     expected = [rows.get(key, nothing) for key in keys if with_missing or key in rows]
     check_list(found, expected, f"get_many with_missing={with_missing}")
 
 
-def conditions(rng: Random) -> tuple[str, Matches]:
-    """A filter as text and as a function, NULLs never matching a comparison."""
-    least = rng.randrange(-55, 55)
-    word = rng.choice(engine_world.WORDS[1:])
-
-    def is_more(row: Row) -> bool:
-        return isinstance(row["amount"], int) and row["amount"] > least
-
-    def has_word(row: Row) -> bool:
-        return row["word"] == word
-
-    return rng.choice(
-        [
-            (f"amount > {least}", is_more),
-            (f"word = '{word}'", has_word),
-            ("share is null", lambda row: row["share"] is None),
-            (f"amount > {least} and word = '{word}'", lambda row: is_more(row) and has_word(row)),
-            (f"amount > {least} or share is null", lambda r: is_more(r) or r["share"] is None),
-            (f"word in ('ab', '{word}')", lambda row: row["word"] in {"ab", word}),
-        ]
-    )
-
-
-def read_filtered(shape: engine_world.Shape, view: View, rows: Rows, rng: Random) -> None:
-    text, matches = conditions(rng)
-    columns = rng.choice([None, [*shape.primary_key, "word"], [*reversed(shape.schema.names)]])
+def read_filtered(_machine: Machine, view: View, rows: Rows, rng: Random) -> None:
+    text, matches = condition(view.schema, rng)
+    names, key = view.schema.arrow_schema.names, key_names(view)
+    some = [*key, *(name for name in names[::2] if name not in key)]
+    columns = rng.choice([None, some, [*reversed(names)]])
     found = view.scan(text, columns=columns).to_arrow()
     expected = scan_rows(rows, matches)
     if columns is not None:
         expected = [{name: row[name] for name in columns} for row in expected]
-    check_list(found, expected, f"scan {text}", key=shape.primary_key)
+    check_list(found, expected, f"scan {text}", key=key)
 
 
-def read_range(shape: engine_world.Shape, view: View, rows: Rows, rng: Random) -> None:
+def read_range(machine: Machine, view: View, rows: Rows, rng: Random) -> None:
+    shape = machine.shape
     low, high = sorted(rng.choices(shape.keys, k=2))
     first, end = rng.choice((None, low)), rng.choice((None, high))
     reverse = rng.random() < 0.4
     limit = rng.choice((None, None, 1, 5))
-    text, matches = rng.choice([(None, None), conditions(rng)])
+    text, matches = rng.choice([(None, None), condition(view.schema, rng)])
     key_range = tuple(None if key is None else shape.bare(key) for key in (first, end))
     scan = view.scan(
         text,
@@ -174,8 +155,8 @@ def read_range(shape: engine_world.Shape, view: View, rows: Rows, rng: Random) -
     check_list(scan.to_arrow(), expected, what)
 
 
-def count(_shape: engine_world.Shape, view: View, rows: Rows, rng: Random) -> None:
-    text, matches = rng.choice([(None, None), conditions(rng)])
+def count(_machine: Machine, view: View, rows: Rows, rng: Random) -> None:
+    text, matches = rng.choice([(None, None), condition(view.schema, rng)])
     found = view.scan(text).count()
     expected = len(scan_rows(rows, matches))
     if found != expected:
@@ -208,17 +189,16 @@ def take_snapshot(machine: Machine, _rng: Random) -> None:
 
 def read_snapshots(machine: Machine, rng: Random) -> None:
     for snapshot, rows in machine.snapshots:
-        found = rows_by_key(snapshot.scan().to_arrow(), machine.shape)
-        expect(found, rows, f"{snapshot}")
+        expect(shown(snapshot), rows, f"{snapshot}")
         machine.read(snapshot, rows, rng)
 
 
 def overwrite_under_a_snapshot(machine: Machine, rng: Random) -> None:
     """Fill the memory with rows that a snapshot sees, and with others that replace them."""
     keys = rng.sample(machine.shape.keys, 3)
-    engine_world.put_often(machine, rng, keys, count=10)
+    engine_steps.put_often(machine, rng, keys, count=10)
     take_snapshot(machine, rng)
-    engine_world.put_often(machine, rng, keys, count=60)
+    engine_steps.put_often(machine, rng, keys, count=60)
     read_snapshots(machine, rng)
 
 
@@ -233,14 +213,12 @@ def travel(machine: Machine, rng: Random) -> None:
     number = rng.choice(sorted(machine.model.versions))
     with machine.table.at(version=number) as old:
         rows = machine.model.at(number)
-        expect(rows_by_key(old.scan().to_arrow(), machine.shape), rows, f"at version {number}")
+        expect(shown(old), rows, f"at version {number}")
         machine.read(old, rows, rng)
     tagged = machine.model.tags.get("kept")
     if tagged is not None:
         with machine.table.at(tag="kept") as old:
-            expect(
-                rows_by_key(old.scan().to_arrow(), machine.shape), machine.model.at(tagged), "tag"
-            )
+            expect(shown(old), machine.model.at(tagged), "tag")
     with pytest.raises(NotFound):
         machine.table.at(tag="never given")
 
@@ -252,27 +230,28 @@ def read_beside(machine: Machine, rng: Random) -> None:
     reader = machine.reader
     assert reader is not None
     reader.refresh()
-    found = rows_by_key(reader.scan().to_arrow(), machine.shape)
-    expect(found, machine.model.rows, "read-only")
+    expect(shown(reader), machine.model.rows, "read-only")
     machine.read(reader, machine.model.rows, rng)
 
 
 def collect_under_a_scan(machine: Machine, rng: Random) -> None:
-    """Rewrite, expire and delete everything while a scan is under way."""
-    rows = machine.model.rows
+    """Rewrite, evolve, expire and delete everything while a scan is under way."""
+    rows, key = machine.model.rows, machine.model.primary_key
     batches: Iterator[pa.RecordBatch] = iter(machine.table.scan().to_batches())
     first = next(batches, None)
     for step in (
-        engine_world.upsert,
-        engine_world.compact_full,
-        engine_world.expire,
-        engine_world.collect_garbage,
+        engine_steps.upsert,
+        engine_steps.evolve,
+        engine_steps.compact_full,
+        engine_steps.expire,
+        engine_steps.collect_garbage,
     ):
         step(machine, rng)
-    read = [] if first is None else [first, *batches]
-    table = pa.Table.from_batches(read, schema=machine.shape.schema) if read else None
-    found = {} if table is None else rows_by_key(table, machine.shape)
-    expect(found, rows, "scan under clean-up")
+    if first is None:
+        expect({}, rows, "scan under clean-up")
+    else:
+        found = pa.Table.from_batches([first, *batches])
+        expect(rows_by_key(found, key), rows, "scan under clean-up")
 
 
 def power_cut(machine: Machine, rng: Random) -> None:
@@ -282,6 +261,59 @@ def power_cut(machine: Machine, rng: Random) -> None:
         machine.simulated = machine.simulated.after_power_cut(rng)
         machine.disk = MortalDisk(machine.simulated)
         machine.check_found()
+
+
+def replay_changes(machine: Machine, rng: Random) -> None:
+    """Do to the rows of a Version what the feed says, and meet every Version on the way."""
+    machine.check_versions()
+    model, table = machine.model, machine.table
+    oldest = table.stored.versions.head().oldest_version
+    if oldest > 1:
+        with pytest.raises(NotFound, match=f"since={oldest} on"):
+            table.changes(oldest - 1)
+    since = rng.choice([0 if oldest == 1 else oldest, rng.randint(oldest, model.version)])
+    until = rng.choice([model.version, rng.randint(max(since, 1), model.version)])
+    age = model.age_of(until)
+    # The columns of a feed are those of its end, whenever a change happened.
+    rows = {} if not since else model.evolved(model.at(since), since=model.age_of(since), until=age)
+    replayed = Replayed(dict(rows), key_names_at(machine, until))
+    changes = table.changes(since, until).read_all().to_pylist()
+    for number in range(since + 1, until + 1):
+        while changes and changes[0]["_commit_version"] == number:
+            replayed.take(changes.pop(0))
+        then = model.evolved(model.at(number), since=model.age_of(number), until=age)
+        expect(replayed.rows, then, f"changes after {since} replayed up to {number} of {until}")
+    if changes:
+        raise Violation(f"changes after {since} until {until} tell of {changes}")
+    machine.operations += until - since
+
+
+def key_names_at(machine: Machine, version: int) -> tuple[str, ...]:
+    with machine.table.at(version) as view:
+        return key_names(view)
+
+
+class Replayed:
+    """Rows to which is done what a feed says, strictly."""
+
+    def __init__(self, rows: Rows, primary_key: tuple[str, ...]) -> None:
+        self.rows = rows
+        self._primary_key = primary_key
+        self._replaced: Key | None = None
+
+    def take(self, change: Row) -> None:
+        """Do one change; raises Violation when it cannot be."""
+        row = {name: value for name, value in change.items() if name not in LABELS}
+        key = tuple(row[name] for name in self._primary_key)
+        kind = change["_change_type"]
+        if kind in {"delete", "update_preimage"}:
+            if self.rows.pop(key, None) != row:
+                raise Violation(f"{kind} of {row}, which was not there")
+        elif key in self.rows or (self._replaced == key) != (kind == "update_postimage"):
+            raise Violation(f"{kind} of {row}, whose key is taken or was not given up before")
+        else:
+            self.rows[key] = row
+        self._replaced = key if kind == "update_preimage" else None
 
 
 def verify(machine: Machine, _rng: Random) -> None:
@@ -297,12 +329,13 @@ OWN: Final[Mapping[Operation, int]] = {
     read_table: 6,
     travel: 2,
     read_beside: 2,
+    replay_changes: 3,
     collect_under_a_scan: 1,
     power_cut: 2,
     verify: 1,
 }
 OPERATIONS: Final[dict[Operation, int]] = {**OWN}
-OPERATIONS.update(engine_world.STEPS.items())
+OPERATIONS.update(engine_steps.STEPS.items())
 
 
 def live(machine: Machine, rng: Random, operations: int) -> None:

@@ -9,7 +9,7 @@ A reader of history holds a lease of its own, on all Versions it goes through.
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from threading import Lock
+from threading import RLock
 
 from neve.errors import NeveError, NotFound, OutcomeUnknown, Unavailable
 from neve.manifest.leases import HeldLease, Leases
@@ -41,7 +41,8 @@ class LeaseBook:
         self._seconds = seconds
         self._may_write = may_write
         # Guarded by _lock.
-        self._lock = Lock()
+        # Re-entrant: a reader that the collector ends may end inside of any of the sections below.
+        self._lock = RLock()
         self._entries: dict[int, _Entry] = {}
         self._histories: set[HeldLease] = set()
 

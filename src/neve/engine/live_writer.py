@@ -14,13 +14,14 @@ T3  What could not be flushed stays in memory and in the log, and is tried again
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from threading import Lock
 from typing import Final
 
 from neve.compaction.plan import CompactionPlan
-from neve.compaction.policy import full_plan, pick
+from neve.compaction.policy import full_plan, pick_all
 from neve.engine.background import BackgroundWork
 from neve.engine.backlog import Backlog
 from neve.engine.current_view import CurrentView
@@ -32,6 +33,7 @@ from neve.engine.open_files import OpenFiles
 from neve.engine.pressure import CALM
 from neve.engine.publishing import CommitPublishing
 from neve.engine.rewrite import PlanExecutor, Progress, Rewrite
+from neve.engine.side_by_side import run_side_by_side
 from neve.engine.table_options import TableOptions
 from neve.engine.table_parts import Definitions, TableParts
 from neve.engine.write_path import PreparedWrite, WritePath
@@ -41,7 +43,7 @@ from neve.manifest.table_head import HeadChange
 from neve.manifest.table_versions import Committed
 from neve.manifest.version_reader import TableSnapshot
 from neve.memtable.memtable import Memtable
-from neve.model.version import VersionFacts
+from neve.model.version import Version, VersionFacts
 from neve.observability.events import EventKind
 from neve.observability.metrics import (
     COMPACTED_BYTES,
@@ -96,6 +98,8 @@ class LiveWriter:
         )
         self._rewrite = Rewrite(making, files, definitions, committer)
         self.backlog = Backlog(options, current, clock=parts.clock, recorder=parts.recorder)
+        # Without threads of its own, a table works in the thread that asks, in one order.
+        self._threads = options.compaction_threads if options.background else 1
         self._flushing = Lock()
         self._compacting = Lock()
         self._showing = Lock()
@@ -208,7 +212,7 @@ class LiveWriter:
                 ),
             ),
         )
-        self._install(committed, flushed=memtable)
+        self.install(committed, flushed=memtable)
         log.truncate_below(floor)
         recorder = self._parts.recorder
         seconds = self._parts.clock.monotonic() - began
@@ -230,39 +234,40 @@ class LiveWriter:
 
     # Compacting
 
-    @property
-    def live_count(self) -> int:
-        """Rows of the current Version."""
-        return self._current.view.files.version.row_count
-
     def compact_once(
         self, progress: Progress | None = None, *, executor: PlanExecutor | None = None
     ) -> bool:
-        """Do the most urgent compaction; False when no level asks for one."""
+        """Do the most urgent compactions that can go side by side; False when none is asked for."""
         with self._compacting:
-            self._check_open()
             version = self._current.view.files.version
-            plan = pick(version, self._options.level_options, frozenset())
-            if plan is None:
-                return False
-            with self._kept(version.number) as is_kept:
-                if is_kept:
-                    self._run_plan(plan, version.facts, progress or _unheard, executor)
+            plans = pick_all(version, self._options.level_options)[: self._threads]
+            self._run_plans(plans, version, progress, executor)
         self.backlog.judge()
-        return True
+        return bool(plans)
 
     def compact_full(
         self, progress: Progress | None = None, *, executor: PlanExecutor | None = None
     ) -> None:
         """Rewrite everything that was there when it began."""
         with self._compacting:
-            self._check_open()
             version = self._current.view.files.version
-            with self._kept(version.number) as is_kept:
-                plans = full_plan(version, self._options.level_options) if is_kept else []
-                for plan in plans:
-                    self._run_plan(plan, version.facts, progress or _unheard, executor)
+            plans = full_plan(version, self._options.level_options)
+            self._run_plans(plans, version, progress, executor)
         self.backlog.judge()
+
+    def _run_plans(
+        self,
+        plans: Sequence[CompactionPlan],
+        version: Version,
+        progress: Progress | None,
+        executor: PlanExecutor | None,
+    ) -> None:
+        """Execute plans of one Version whose inputs are disjoint, some of them at once."""
+        self._check_open()
+        with self._kept(version.number) as is_kept:
+            run = partial(self._run_plan, facts=version.facts, progress=progress, executor=executor)
+            tasks = [partial(run, plan) for plan in plans] if is_kept else []
+            run_side_by_side(tasks, threads=self._threads)
 
     @contextmanager
     def _kept(self, number: int) -> Iterator[bool]:
@@ -284,8 +289,9 @@ class LiveWriter:
     def _run_plan(
         self,
         plan: CompactionPlan,
+        *,
         facts: VersionFacts,
-        progress: Progress,
+        progress: Progress | None,
         executor: PlanExecutor | None,
     ) -> None:
         with self._fenced_ends():
@@ -294,12 +300,12 @@ class LiveWriter:
                     written = self._rewrite.execute(
                         plan,
                         self._current.view.context,
-                        progress=progress,
+                        progress=progress or _unheard,
                         check_cancelled=self._check_open,
                     )
                 else:
                     written = executor.execute(plan)
-                    progress(plan.live_count)
+                    (progress or _unheard)(plan.live_count)
                 committed = self._rewrite.commit(
                     plan, written, facts, HeadChange(writer_epoch=self._epoch)
                 )
@@ -307,7 +313,7 @@ class LiveWriter:
                 # Others changed the inputs: what is current now is planned anew.
                 self.refresh()
                 return
-        self._install(committed)
+        self.install(committed)
         self._files.forget(file.path for file in plan.inputs)
         self._parts.recorder.add(COMPACTIONS, 1)
         self._parts.recorder.add(COMPACTED_ROWS, plan.live_count)
@@ -352,10 +358,6 @@ class LiveWriter:
         """Number of this writer's turn."""
         return self._epoch
 
-    def install(self, committed: Committed) -> None:
-        """Show the Version of a commit that was made for this writer."""
-        self._show(committed.snapshot)
-
     # Background
 
     def start_background(self, upkeep: tuple[Callable[[], bool], ...]) -> None:
@@ -396,7 +398,7 @@ class LiveWriter:
             finally:
                 self._lock.release()
 
-    def _install(self, committed: Committed, *, flushed: Memtable | None = None) -> None:
+    def install(self, committed: Committed, *, flushed: Memtable | None = None) -> None:
         """Show a commit; the memtable it has the rows of leaves with the same step."""
         self._show(committed.snapshot, flushed=flushed, is_own=True)
 

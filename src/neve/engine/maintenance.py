@@ -5,6 +5,7 @@ and writable meanwhile.
 """
 
 from collections.abc import Callable
+from threading import Lock
 from typing import Final
 
 from neve.engine.rewrite import PlanExecutor
@@ -49,12 +50,14 @@ class Maintenance:
         remote = None if isinstance(executor, str) else executor
         writer.flush()
         done = 0
+        counting = Lock()
 
         def count(rows: int) -> None:
             nonlocal done
-            done += rows
-            if progress is not None:
-                progress(done, max(done, writer.live_count))
+            with counting:
+                done += rows
+                if progress is not None:
+                    progress(done, max(done, self._engine.current.view.files.version.row_count))
 
         if full:
             writer.compact_full(count, executor=remote)

@@ -55,6 +55,8 @@ class TableOptions:
     """Share of deleted rows from which on a file is rewritten."""
     compaction_bytes: int = 1 << 30
     """Most bytes one compaction reads."""
+    compaction_threads: int = 2
+    """Compactions of different files that run at once, with `background`; each takes memory."""
     cache_bytes: int = 256 << 20
     """Decoded rows of old files and vectors that are kept in memory."""
     lease_seconds: float = 600.0
@@ -73,7 +75,13 @@ class TableOptions:
                 hint=f"use one of {', '.join(RecoveryMode)}",
             ) from error
         self._check_whole("memtable_bytes", MEMTABLE_BYTES_MIN)
-        for name in ("frozen_memtables", "cache_bytes", "level0_files_slow", "level0_files_max"):
+        for name in (
+            "frozen_memtables",
+            "cache_bytes",
+            "compaction_threads",
+            "level0_files_slow",
+            "level0_files_max",
+        ):
             self._check_whole(name, 1)
         if type(self.background) is not bool:
             raise InvalidArgument(f"background={self.background!r}", hint="use True or False")

@@ -27,12 +27,14 @@ def a_table(
     columns: Mapping[str, pa.DataType] = COLUMNS,
     primary_key: Sequence[str] = ("id",),
     options: neve.TableOptions | None = None,
+    partition_by: Sequence[str] = (),
 ) -> neve.Table:
     """Make a table whose background work runs only when called."""
     return catalog.create_table(
         "a.b",
         pa.schema(dict(columns)),
         primary_key,
+        partition_by=partition_by,
         options=options or neve.TableOptions(background=False),
     )
 

@@ -30,6 +30,7 @@ SHOWN = {
     "dual_levels": "test_dual_levels_decides_which_files_keep_their_rows_ready",
     "garbage_ratio": "test_garbage_ratio_decides_when_deleted_rows_are_rewritten",
     "compaction_bytes": "test_compaction_bytes_bounds_one_compaction",
+    "compaction_threads": "test_compaction_threads_decides_how_many_plans_one_step_takes",
     "cache_bytes": "test_cache_bytes_bounds_what_is_kept",
     "lease_seconds": "test_lease_seconds_bounds_a_forgotten_reader",
     "iceberg_publish": "test_iceberg_publish_decides_when_metadata_is_written",
@@ -302,6 +303,28 @@ def test_lease_seconds_bounds_a_forgotten_reader() -> None:
     assert not ended(3_600.0)
 
 
+def test_compaction_threads_decides_how_many_plans_one_step_takes() -> None:
+    def files_left(compaction_threads: int) -> int:
+        """Give the files of four partitions after one step."""
+        options = neve.TableOptions(
+            compaction_threads=compaction_threads, level0_files=2, level0_files_slow=90
+        )
+        with a_catalog() as lake:
+            table = a_table(lake, options=options, partition_by=["bucket(4, id)"])
+            writer = table.engine.writer
+            writer.backlog.stop()
+            for _ in range(2):
+                table.upsert(rows(0, 40))
+                table.flush()
+            before = table.files().num_rows
+            assert writer.compact_once()
+            table.refresh()
+            assert table.scan().count() == 40
+            return before - table.files().num_rows
+
+    assert files_left(1) < files_left(4)
+
+
 def test_iceberg_publish_decides_when_metadata_is_written() -> None:
     def written(mode: str) -> bool:
         with a_catalog() as lake:
@@ -323,6 +346,7 @@ def test_iceberg_publish_decides_when_metadata_is_written() -> None:
         ("memtable_bytes", 10),
         ("frozen_memtables", 0),
         ("cache_bytes", 0),
+        ("compaction_threads", 0),
         ("level0_files", 0),
         ("level0_files_slow", 1),
         ("level0_files_max", 3),

@@ -1,0 +1,285 @@
+"""Steps that change a table and its model: writes, background work, clean-up, kills.
+
+Each draws what it does from a seeded source of chance, and announces what it is about to change
+before it calls the table.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from typing import Final
+
+import pyarrow as pa
+
+from neve.compaction.plan import CompactionPlan
+from neve.sstable.data_file_writer import WrittenFile
+from neve.testing.model_table import Key
+from tests.crash.engine_drafts import Draft
+from tests.crash.engine_rows import Violation, condition, expect, other_columns
+from tests.crash.engine_world import MortalDisk, ProcessKilled, World
+
+
+def put(world: World, rng: Random) -> None:
+    given, row = world.less(world.row(rng), rng)
+    with world.changing({**world.model.rows, world.model.key_of(row): row}):
+        world.table.put(given)
+
+
+def upsert(world: World, rng: Random) -> None:
+    rows = [world.row(rng) for _ in range(rng.choice((1, 2, 5, 12)))]
+    given: object = pa.Table.from_pylist(rows, schema=world.table.schema.arrow_schema)
+    if rng.random() < 0.5:
+        pairs = [world.less(row, rng) for row in rows]
+        given, rows = [each for each, _ in pairs], [row for _, row in pairs]
+    after = {**world.model.rows, **{world.model.key_of(row): row for row in rows}}
+    with world.changing(after):
+        world.table.upsert(given)
+
+
+def overwrite(world: World, rng: Random) -> None:
+    """Write few keys again and again, until memory is full of rows that nobody sees."""
+    put_often(world, rng, rng.sample(world.shape.keys, 3), count=rng.choice((10, 40)))
+
+
+def put_often(world: World, rng: Random, keys: Sequence[Key], *, count: int) -> None:
+    for _ in range(count):
+        row = world.row(rng, rng.choice(keys))
+        with world.changing({**world.model.rows, world.model.key_of(row): row}):
+            world.table.put(row)
+
+
+def upsert_columns(world: World, rng: Random) -> None:
+    """Write some columns of rows, of which some may not be there."""
+    schema, after = world.table.schema, world.model.copy()
+    names = [column.name for column in other_columns(schema)]
+    columns = rng.sample(names, rng.randint(1, min(3, len(names))))
+    rows = [world.row(rng) for _ in range(rng.choice((1, 2, 5, 12)))]
+    after.upsert_columns(rows, columns)
+    given: object = [{name: row[name] for name in (*after.primary_key, *columns)} for row in rows]
+    if rng.random() < 0.5:
+        given = pa.Table.from_pylist(rows, schema=schema.arrow_schema)
+    with world.changing(after.rows):
+        world.table.upsert(given, columns=columns)
+
+
+def put_if_absent(world: World, rng: Random) -> None:
+    row, after = world.row(rng), world.model.copy()
+    is_free = after.put_if_absent(row)
+    with world.changing(after.rows):
+        is_put = world.table.put_if_absent(row) is not None
+    if is_put != is_free:
+        raise Violation(f"{row} was put: {is_put}, there was no row: {is_free}")
+
+
+def compare_and_put(world: World, rng: Random) -> None:
+    """Write a row if that of its key is what it is, or is what it is not."""
+    row, after = world.row(rng), world.model.copy()
+    found = after.rows.get(after.key_of(row))
+    expected = rng.choice((found, found, None, world.row(rng, after.key_of(row))))
+    is_expected = after.compare_and_put(row, expected)
+    with world.changing(after.rows):
+        is_put = world.table.compare_and_put(row, expected) is not None
+    if is_put != is_expected:
+        raise Violation(f"{row} was put: {is_put}, on {found} where {expected} was expected")
+
+
+def delete(world: World, rng: Random) -> None:
+    key = rng.choice(world.shape.keys)
+    with world.changing({k: row for k, row in world.model.rows.items() if k != key}):
+        world.table.delete(world.shape.bare(key))
+
+
+def delete_many(world: World, rng: Random) -> None:
+    keys = rng.sample(world.shape.keys, rng.choice((1, 3, 8)))
+    gone = set(keys)
+    with world.changing({k: row for k, row in world.model.rows.items() if k not in gone}):
+        world.table.delete_many([world.shape.bare(key) for key in keys])
+
+
+def delete_where(world: World, rng: Random) -> None:
+    text, matches = condition(world.table.schema, rng)
+    with world.changing({k: row for k, row in world.model.rows.items() if not matches(row)}):
+        world.table.delete_where(text)
+
+
+def evolve(world: World, rng: Random) -> None:
+    """Change columns and partitions, while rows are in the log, in memory and in files."""
+    with world.table.evolve() as evolution:
+        draft = Draft(evolution, world.table.spec, rng, [])
+        draft.draw()
+        world.announce_evolution(draft)
+    world.settle_evolution()
+    world.check_definition()
+
+
+def flush(world: World, _rng: Random) -> None:
+    number = world.table.flush()
+    expect(
+        world.plain_rows(world.table.engine.current.view.files.version), world.model.rows, "flush"
+    )
+    if number != world.table.version:
+        raise Violation(f"flush gave {number}, the table is at {world.table.version}")
+
+
+def roll(world: World, _rng: Random) -> None:
+    """Let a memtable wait for its flush."""
+    world.table.engine.writer._log.roll()
+
+
+def flush_once(world: World, _rng: Random) -> None:
+    world.table.engine.writer.flush_once()
+
+
+def flush_the_oldest(world: World, rng: Random) -> None:
+    """Flush one memtable while another waits for its turn."""
+    for _ in range(2):
+        put(world, rng)
+        roll(world, rng)
+    flush_once(world, rng)
+
+
+def compact_once(world: World, _rng: Random) -> None:
+    world.table.engine.writer.compact_once()
+
+
+def compact(world: World, _rng: Random) -> None:
+    world.table.compact()
+
+
+def compact_full(world: World, _rng: Random) -> None:
+    world.table.compact(full=True)
+
+
+def tag(world: World, rng: Random) -> None:
+    world.check_versions()
+    number = rng.choice(sorted(world.model.versions))
+    world.model.tags.clear()  # while it is moved, nobody knows where it is
+    world.table.tag("kept", number)
+    world.model.tag("kept", number)
+
+
+def rollback(world: World, rng: Random) -> None:
+    world.check_versions()
+    to = rng.choice(sorted(world.model.versions))
+    with world.changing(world.model.at_present(to)):
+        world.table.rollback(to)
+
+
+def expire(world: World, rng: Random) -> None:
+    world.check_versions()
+    world.clock.advance(1.0)
+    world.is_expiring = True
+    world.table.expire(keep_last=rng.choice((1, 1, 2, 3)))
+    world.check_versions()
+    world.is_expiring = False
+
+
+def collect_garbage(world: World, _rng: Random) -> None:
+    world.table.collect_garbage(dry_run=False)
+    world.forget_files()
+
+
+class _Racing:
+    """Executes a plan here, and lets writes and flushes come before or after its rewriting."""
+
+    def __init__(self, world: World, rng: Random) -> None:
+        self._world = world
+        self._rng = rng
+
+    def execute(self, plan: CompactionPlan) -> tuple[WrittenFile, ...]:
+        writer = self._world.table.engine.writer
+        before = self._rng.random() < 0.5
+        if before:
+            self._interfere()
+        written = writer._rewrite.execute(
+            plan,
+            self._world.table.engine.current.view.context,
+            progress=lambda _rows: None,
+            check_cancelled=lambda: None,
+        )
+        if not before or self._rng.random() < 0.3:
+            self._interfere()
+        return written
+
+    def _interfere(self) -> None:
+        for step in self._rng.choices([upsert, delete_many, put], k=2):
+            step(self._world, self._rng)
+        flush(self._world, self._rng)
+
+
+def compact_while_flushing(world: World, rng: Random) -> None:
+    """Compact what is there, while rows of it are replaced, deleted and flushed."""
+    writer = world.table.engine.writer
+    executor = _Racing(world, rng)
+    if rng.random() < 0.5:
+        writer.compact_full(executor=executor)
+    else:
+        writer.compact_once(executor=executor)
+
+
+def reopen(world: World, _rng: Random) -> None:
+    world.close()
+    world.open()
+
+
+def killed(world: World, rng: Random) -> None:
+    """Kill the process in some step, and go on with what it left."""
+    step = rng.choices(list(MORTAL), list(MORTAL.values()))[0]
+    _kill_in(world, rng, step, calls=rng.choice((rng.randint(1, 4), rng.randint(1, 60))))
+
+
+def killed_in_put(world: World, rng: Random) -> None:
+    """Kill the process between the write of a row and its sync."""
+    _kill_in(world, rng, put, calls=2)
+
+
+def _kill_in(world: World, rng: Random, step: "Step", *, calls: int) -> None:
+    disk = world.disk
+    assert isinstance(disk, MortalDisk)
+    disk.kill_in(calls)
+    try:
+        step(world, rng)
+    except ProcessKilled:
+        world.abandon()
+        disk.revive()
+        world.check_found()
+    else:
+        disk.kill_in(1 << 60)
+
+
+Step = Callable[[World, Random], None]
+
+WRITES: Final[Mapping[Step, int]] = {
+    put: 6,
+    upsert: 5,
+    overwrite: 1,
+    upsert_columns: 4,
+    put_if_absent: 1,
+    compare_and_put: 1,
+    delete: 3,
+    delete_many: 2,
+    delete_where: 1,
+}
+WORK: Final[Mapping[Step, int]] = {
+    flush: 5,
+    roll: 2,
+    flush_once: 2,
+    flush_the_oldest: 2,
+    compact_once: 3,
+    compact: 1,
+    compact_full: 1,
+    compact_while_flushing: 2,
+    evolve: 4,
+    rollback: 1,
+    tag: 1,
+    expire: 1,
+    collect_garbage: 2,
+    reopen: 1,
+}
+MORTAL: Final[Mapping[Step, int]] = {**WRITES, **WORK}
+"""What a process may be killed in."""
+STEPS: Final[Mapping[Step, int]] = {**MORTAL, killed: 3}
+
+
+def drawn_steps(rng: Random, count: int) -> list[Step]:
+    """Draw steps by their weight."""
+    return rng.choices(list(STEPS), list(STEPS.values()), k=count)

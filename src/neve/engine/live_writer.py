@@ -264,6 +264,8 @@ class LiveWriter:
     ) -> None:
         """Execute plans of one Version whose inputs are disjoint, some of them at once."""
         self._check_open()
+        if not plans:
+            return
         with self._kept(version.number) as is_kept:
             run = partial(self._run_plan, facts=version.facts, progress=progress, executor=executor)
             tasks = [partial(run, plan) for plan in plans] if is_kept else []

@@ -307,7 +307,10 @@ def test_compaction_threads_decides_how_many_plans_one_step_takes() -> None:
     def files_left(compaction_threads: int) -> int:
         """Give the files of four partitions after one step."""
         options = neve.TableOptions(
-            compaction_threads=compaction_threads, level0_files=2, level0_files_slow=90
+            compaction_threads=compaction_threads,
+            level0_files=2,
+            level0_files_slow=90,
+            level0_files_max=99,
         )
         with a_catalog() as lake:
             table = a_table(lake, options=options, partition_by=["bucket(4, id)"])

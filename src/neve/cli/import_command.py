@@ -29,7 +29,7 @@ _BATCH_ROWS: Final = 50_000
     default=_BATCH_ROWS,
     show_default=True,
     metavar="N",
-    help="Rows that are written all or none.",
+    help="Rows that are written at a time, all or none.",
 )
 @click.option(
     "--delimiter",
@@ -52,7 +52,7 @@ def import_rows(
 
     CSV, JSON lines, Parquet and Arrow files are read, CSV and JSON lines also compressed. Columns
     are found by name. A row replaces the one of its key, so an import that was cut off can be
-    repeated.
+    repeated. At the end the rows are committed as a version.
 
     In CSV and JSON, decimals, dates, times and uuids are text, bytes are hexadecimal text.
     """
@@ -74,10 +74,13 @@ def import_rows(
         except NeveError as error:
             error.hint = _with_place(error, written)
             raise
+        version = table.flush() if written else table.version
     if as_json:
-        write_json({"table": name, "rows": written, "sequence": sequence})
+        write_json({"table": name, "rows": written, "sequence": sequence, "version": version})
     else:
-        Page().line(f"imported {counted(written, 'row')} into {shown_text(name)}")
+        Page().line(
+            f"imported {counted(written, 'row')} into {shown_text(name)}, now at version {version}"
+        )
 
 
 def _check_delimiter(delimiter: str | None, form: ImportForm) -> None:

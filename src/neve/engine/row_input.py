@@ -10,6 +10,7 @@ Everything that can be wrong with a row is found here, before anything is logged
 missing, unknown or given twice, values that do not fit, NULL where none may be.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, Protocol, cast, runtime_checkable
 
@@ -19,6 +20,7 @@ from neve.errors import InvalidArgument, NeveError, SchemaMismatch
 from neve.model.row_codec import RowCodec
 from neve.model.schema import TableSchema, normalize_batch
 
+_PANDAS_INDEX: Final = re.compile(r"__index_level_[0-9]+__")
 _ACCEPTED: Final = (
     "Pass dicts, a pyarrow Table, RecordBatch or RecordBatchReader, a pandas or Polars frame, "
     "or anything else with __arrow_c_stream__"
@@ -88,12 +90,20 @@ def _normalized(batches: Iterable[pa.RecordBatch], schema: TableSchema) -> Itera
     before = 0
     for batch in batches:
         try:
-            yield normalize_batch(batch, schema)
+            yield normalize_batch(_without_index(batch, schema), schema)
         except NeveError as error:
             if before:
                 error.add_note(f"rows are counted from row {before:,} of the input")
             raise
         before += batch.num_rows
+
+
+def _without_index(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
+    """Leave out the index of a pandas frame that has no name: it numbers rows, and is no column."""
+    index = [
+        name for name in batch.schema.names if _PANDAS_INDEX.fullmatch(name) and name not in schema
+    ]
+    return batch.drop_columns(index) if index else batch
 
 
 def _from_dicts(rows: list[object], codec: RowCodec) -> pa.RecordBatch:

@@ -39,7 +39,7 @@ COMMIT_VERSION: Final = "_commit_version"
 COMMIT_TIMESTAMP: Final = "_commit_timestamp"
 
 _DELETE, _INSERT, _BEFORE, _AFTER = range(4)
-_WORDS: Final = pa.array(["delete", "insert", "update_preimage", "update_postimage"], pa.string())
+_WORDS: Final = ("delete", "insert", "update_preimage", "update_postimage")
 _BATCH_ROWS: Final = 65_536
 _GATHERED_ROWS: Final = 16_384
 _GATHERED_BYTES: Final = 8 << 20
@@ -200,7 +200,7 @@ def _encoded(rows: pa.Table, codec: RowCodec) -> list[bytes]:
 def _labelled(table: pa.Table, codes: _Codes, commit: CommitChanges, schema: pa.Schema) -> pa.Table:
     count = table.num_rows
     labels = [
-        _WORDS.take(codes),
+        pa.array(_WORDS, pa.string()).take(codes),
         pa.repeat(pa.scalar(commit.version, pa.int64()), count),
         pa.repeat(pa.scalar(commit.timestamp_ms, pa.timestamp("ms", tz="UTC")), count),
     ]

@@ -77,7 +77,7 @@ def test_a_file_is_what_its_name_says(lake: RowsLake, tmp_path: Path, name: str)
 
     said = lake.ok("import", "shop.orders", str(path))
 
-    assert said == "imported 3 rows into shop.orders\n"
+    assert said == "imported 3 rows into shop.orders, now at version 2\n"
     assert lake.rows() == WANTED
 
 
@@ -87,7 +87,7 @@ def test_the_form_can_be_said(lake: RowsLake, tmp_path: Path, form: str) -> None
 
     imported = lake.json("import", "shop.orders", str(path), "--format", form)
 
-    assert imported == {"table": "shop.orders", "rows": 3, "sequence": 3}
+    assert imported == {"table": "shop.orders", "rows": 3, "sequence": 3, "version": 2}
     assert lake.rows() == WANTED
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -204,3 +205,11 @@ def test_what_is_no_number_of_versions_expires_nothing(
         table.expire(keep_last=keep_last)  # type: ignore[arg-type]
 
     assert table.history().num_rows == 2
+
+
+def test_the_nameless_index_of_a_pandas_frame_is_no_column(table: neve.Table) -> None:
+    frame = pd.DataFrame([GOOD, {**GOOD, "id": 3}, {**GOOD, "id": 4}])
+
+    table.upsert(frame[frame.id > 2])
+
+    assert sorted(table.scan(columns=["id"]).to_arrow()["id"].to_pylist()) == [1, 3, 4]

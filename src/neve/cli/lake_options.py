@@ -7,7 +7,7 @@ import click
 
 import neve
 from neve.catalog.kv_catalog import KVCatalog
-from neve.errors import InvalidArgument
+from neve.errors import InvalidArgument, NotFound
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
@@ -38,7 +38,11 @@ def on_a_lake(command: Command) -> Command:
 def open_lake(lake: str, storage_options: tuple[str, ...], *, create: bool = False) -> KVCatalog:
     """Open a warehouse; without `create`, one that is not there is NotFound and stays so."""
     options = pairs_of(storage_options, what="storage option", show_value=False)
-    return neve.open(lake, storage_options=options, create=create)
+    try:
+        return neve.open(lake, storage_options=options, create=create)
+    except NotFound as missing:
+        missing.hint = "Check --lake or NEVE_LAKE; `neve create` makes a warehouse with its table"
+        raise
 
 
 def pairs_of(texts: tuple[str, ...], *, what: str, show_value: bool = True) -> dict[str, str]:

@@ -21,11 +21,15 @@ REQUIRED: Final = "!"
 
 _ALIASES: Final = {
     "bool": "boolean",
+    "integer": "int",
     "int32": "int",
     "int64": "long",
+    "bigint": "long",
     "float32": "float",
     "float64": "double",
     "text": "string",
+    "varchar": "string",
+    "datetime": "timestamp",
     "bytes": "binary",
 }
 _WITH_NUMBERS: Final = {TypeKind.DECIMAL: "decimal(9,2)", TypeKind.FIXED: "fixed(16)"}

@@ -15,7 +15,9 @@ from neve.sstable.data_file_writer import WrittenFile
 from neve.testing.model_table import Key
 from tests.crash.engine_drafts import Draft
 from tests.crash.engine_rows import Violation, condition, expect, other_columns
-from tests.crash.engine_world import MortalDisk, ProcessKilled, World
+from tests.crash.engine_world import OPTIONS, MortalDisk, ProcessKilled, World
+
+YOUNG_FILES_OF_A_RACE: Final = 3
 
 
 def put(world: World, rng: Random) -> None:
@@ -201,6 +203,10 @@ class _Racing:
         return written
 
     def _interfere(self) -> None:
+        # A write that had to wait for the compaction would wait here for ever.
+        young = self._world.table.engine.current.view.files.level0_count
+        if young + YOUNG_FILES_OF_A_RACE >= OPTIONS.level0_files_max:
+            return
         for step in self._rng.choices([upsert, delete_many, put], k=2):
             step(self._world, self._rng)
         flush(self._world, self._rng)

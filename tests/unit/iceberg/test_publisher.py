@@ -1,6 +1,7 @@
 """What is published, when, and what becomes of a folder that was damaged."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 
@@ -13,7 +14,12 @@ from neve.catalog.kv_catalog import KVCatalog
 from neve.errors import NotFound, Unavailable
 from neve.iceberg.publisher import SNAPSHOTS_LISTED
 from neve.observability.events import EventKind, LifecycleEvent
-from neve.observability.metrics import PUBLISH_FAILURES, Counters
+from neve.observability.metrics import (
+    PUBLISH_FAILURES,
+    PUBLISH_SECONDS,
+    PUBLISHES,
+    Counters,
+)
 from neve.storage.memory_store import MemoryStore
 from tests.unit.iceberg.published_lake import BY_HAND, SCHEMA, PublishedLake
 
@@ -344,3 +350,37 @@ def test_two_processes_that_publish_at_once_leave_one_whole_table(tmp_path: Path
     for other in others:
         other.close()
     lake.close()
+
+
+def test_a_table_with_threads_publishes_by_itself_and_is_published_when_closed(
+    tmp_path: Path,
+) -> None:
+    counters = Counters()
+    with neve.open(tmp_path, recorder=counters) as lake:
+        table = lake.create_table("shop.orders", SCHEMA, ["id"])
+        table.upsert([{"id": 1, "name": "a"}, {"id": 2, "name": "b"}])
+        number = table.flush()
+        table.close()
+
+    (hint,) = tmp_path.glob("tables/*/metadata/version-hint.text")
+    assert hint.read_text() == str(number)
+    assert counters.total(PUBLISHES) >= 1
+    assert counters.total(PUBLISH_SECONDS) > 0
+
+
+def test_a_crash_between_commit_and_publish_is_made_up_for_when_the_table_is_opened(
+    tmp_path: Path,
+) -> None:
+    lake = PublishedLake(tmp_path)
+    lake.commit(1)
+    unpublished = replace(BY_HAND, iceberg_publish="demand")
+    lake.table.close()
+    lake.table = lake.lake.table("shop.orders", options=unpublished)
+    lake.commit(2)
+    lake.close()
+    assert lake.document()["current-snapshot-id"] == 2
+
+    with neve.open(tmp_path) as catalog, catalog.table("shop.orders") as table:
+        assert table.get(2) is not None
+
+    assert lake.document()["current-snapshot-id"] == 3

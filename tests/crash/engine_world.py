@@ -8,7 +8,7 @@ holds for rows and for the table's definition: its columns and how it is divided
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
@@ -97,6 +97,8 @@ class World:
         self.clock = clock
         self.disk = disk
         self.seed = seed
+        # Publishing takes as long as all else: some worlds are spared it.
+        self.options = OPTIONS if seed % 3 == 0 else replace(OPTIONS, iceberg_publish="demand")
         self.model = ModelTable(shape.primary_key)
         self.states: list[tuple[int, Rows]] = [(0, {})]
         """Every state that the rows were in, each with the age of its columns."""
@@ -116,8 +118,9 @@ class World:
 
     # Living
 
-    def open(self, *, options: TableOptions = OPTIONS) -> Table:
+    def open(self, *, options: TableOptions | None = None) -> Table:
         """Open the lake anew, and the table, which is made when missing."""
+        options = options or self.options
         self._generation += 1
         ids = SeededIds(self.seed * 1_000 + self._generation)
         self._objects = LocalStore(ROOT, disk=self.disk, clock=self.clock, ids=ids)
@@ -135,6 +138,7 @@ class World:
                 options=options,
             )
             _ = self._table.engine
+        if not self.is_created:
             self.definition = self.found_definition()
         self.is_created = True
         self.forget_files()
@@ -158,6 +162,7 @@ class World:
         """Give the world of whoever finds this disk: it knows what this one knew."""
         clock = SimulatedClock(now_ms=self.clock.now_ms())
         other = World(disk, self.shape, seed=seed, clock=clock)
+        other.options = self.options
         other.model = self.model.copy()
         other.states = list(self.states)
         other.pending, other.evolving = self.pending, self.evolving
@@ -218,8 +223,9 @@ class World:
     def settle_evolution(self) -> None:
         """Note that the evolution has happened."""
         assert self.evolving is not None
-        self.model, self.definition = self.evolving
-        self.settle(self.model.rows)
+        after, self.definition = self.evolving
+        self.model = after.copy()  # whoever finds this disk has it too
+        self.settle(after.rows)
 
     def row(self, rng: Random, key: Key | None = None) -> Row:
         """Draw a row that has every column."""

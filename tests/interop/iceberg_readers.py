@@ -45,6 +45,8 @@ class DuckDb:
             import_extension(name, con=self.connection)
         self.connection.execute("LOAD iceberg")
         self.connection.execute("SET TimeZone='UTC'")
+        # As `neve iceberg` tells people: its cache of files mixes up deletion vectors.
+        self.connection.execute("SET enable_external_file_cache=false")
 
     def query(self, sql: str) -> pa.Table:
         return self.connection.execute(sql).to_arrow_table()

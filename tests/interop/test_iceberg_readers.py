@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from datetime import date
 from pathlib import Path
+from random import Random
 
 import pytest
 from pyiceberg.table import StaticTable
@@ -118,6 +119,24 @@ def test_duckdb_reads_the_vectors_of_one_commit_in_whatever_order_they_are_liste
 
         assert duckdb_engine.read(table.iceberg_metadata(), None) == rows_of(table)
         table.close()
+
+
+def test_duckdb_with_its_file_cache_reads_the_vectors_of_a_table_with_one_spec(
+    tmp_path: Path, duckdb_engine: DuckDb
+) -> None:
+    dice = Random(7)
+    duckdb_engine.connection.execute("SET enable_external_file_cache=true")
+    with neve.open(tmp_path) as lake:
+        table = lake.create_table("shop.orders", SCHEMA, ["id"], options=BY_HAND)
+        for number in range(12):
+            table.upsert([{"id": number * 100 + each} for each in range(100)])
+            table.flush()
+        for _ in range(3):
+            table.delete_many(dice.sample(range(1_200), 150))
+            table.flush()
+            assert duckdb_engine.read(table.iceberg_metadata(), None) == rows_of(table)
+        table.close()
+    duckdb_engine.connection.execute("SET enable_external_file_cache=false")
 
 
 def test_a_location_that_a_uri_would_escape_is_read(tmp_path: Path, duckdb_engine: DuckDb) -> None:

@@ -1,11 +1,16 @@
 """`neve iceberg`: where other engines find a table, and how to read it from there."""
 
+from typing import Final
+
 import click
 
 from neve.catalog.table_name import TableName
 from neve.cli.lake_options import on_a_lake, open_lake
 from neve.cli.output import Page, write_json
 from neve.cli.shown_text import shown_text
+
+# DuckDB 1.5 may take the bytes of one deletion vector from its cache for another one's.
+_NO_FILE_CACHE: Final = "SET enable_external_file_cache=false;"
 
 
 @click.command()
@@ -48,7 +53,7 @@ def one_liners(name: str, *, metadata: str, location: str) -> dict[str, str]:
     """Give, for each engine, the line that reads a table."""
     parsed = TableName.parse(name)
     return {
-        "DuckDB": f"FROM iceberg_scan('{_sql(metadata)}');",
+        "DuckDB": f"{_NO_FILE_CACHE} FROM iceberg_scan('{_sql(metadata)}');",
         "PyIceberg": f"StaticTable.from_metadata({metadata!r}).scan().to_arrow()",
         "Polars": f"pl.scan_iceberg({metadata!r}).collect()",
         "Spark": f"spark.read.format('iceberg').load({location!r})",

@@ -11,6 +11,9 @@ F2  What a snapshot adds inherits its number. What is carried has its numbers wr
     has what is removed, which only the snapshot that removes it lists.
 F3  A data file that was just added inherits its row ids when they follow one another in the
     manifest, as they do when a commit gave them out; otherwise they are written out.
+F4  Vectors are listed in the order in which they lie in their files. DuckDB 1.5 reads them as they
+    are listed, and its cache of files may give the bytes of one vector for another that is read out
+    of order: it would hide other rows than are deleted.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -206,6 +209,8 @@ class ManifestSet:
         number: int,
         write: WriteManifest,
     ) -> None:
+        if content == POSITION_DELETES:
+            items = sorted(items, key=lambda item: _place_of(item[0]))  # F4
         for first in range(0, len(items), MANIFEST_ENTRIES_MAX):
             chunk = items[first : first + MANIFEST_ENTRIES_MAX]
             self._keep(self._make(content, chunk, number, write))
@@ -303,3 +308,9 @@ class ManifestSet:
             snapshot_id=snapshot_id,
             sequence_number=sequence_number,
         )
+
+
+def _place_of(entry: LiveEntry) -> tuple[str, int]:
+    vector = entry.file.vector
+    assert vector is not None
+    return vector.path, vector.offset

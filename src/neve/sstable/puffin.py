@@ -14,9 +14,7 @@ the fields are those of Iceberg's row position, `referenced-data-file` and `card
 properties, `snapshot-id` and `sequence-number` are -1, and nothing is compressed.
 
 P1  A payload is at most 8 MiB of JSON, flags are 0: neve reads no compressed footer.
-P2  Blobs lie between the first magic and the footer, and do not overlap. neve leaves a zero byte
-    between two: DuckDB 1.5 keeps the ranges of a file that it has read, and gives wrong bytes for a
-    range that touches one on either side, so that other rows would be hidden than are deleted.
+P2  Blobs lie between the first magic and the footer, and do not overlap.
 P3  The footer has no checksum: what reads rows goes by the place and the cardinality that the
     manifest keeps, and the footer is for other readers and for people.
 """
@@ -44,7 +42,6 @@ _CREATED_BY: Final = "created-by"  # on disk: never change
 _ROW_POSITION_ID: Final = 2_147_483_645  # on disk: never change
 _INHERITED: Final = -1
 
-_GAP: Final = b"\0"
 _TAIL: Final = struct.Struct("<iI4s")  # on disk: never change
 _BYTES_MIN: Final = 2 * len(MAGIC) + _TAIL.size
 _I64_MAX: Final = (1 << 63) - 1
@@ -122,9 +119,6 @@ def write_puffin(
                 hint="Leave out files of which every row is live",
             )
         blob = encode_vector(positions)
-        if places:
-            pieces.append(_GAP)
-            offset += len(_GAP)
         place = BlobPlace(offset=offset, length=len(blob), cardinality=len(positions))
         pieces.append(blob)
         offset += len(blob)

@@ -42,7 +42,7 @@ def test_vectors_are_drawn(puffin: Path) -> None:
         "│ of    data/a.parquet",
         "│ rows  1, 3, 5",
         "╰─",
-        "╭─ deletion-vector-v1 · 39 bytes at byte 51 · 100 rows marked",
+        "╭─ deletion-vector-v1 · 39 bytes at byte 50 · 100 rows marked",
         "│ of    data/b.parquet",
         "│ rows  0, 1, 2, 3 … 96 more up to 99",
         "╰─",

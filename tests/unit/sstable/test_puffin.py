@@ -3,7 +3,6 @@
 import json
 import struct
 from collections.abc import Callable
-from itertools import pairwise
 
 import pytest
 from pyroaring import BitMap64
@@ -96,17 +95,6 @@ def test_each_vector_is_where_its_place_says() -> None:
             cardinality=place.cardinality,
         )
         assert read_vector(store, TablePaths("1"), ref) == VECTORS[data_file]
-
-
-def test_vectors_do_not_touch_each_other() -> None:
-    vectors = {f"s3://lake/{number}.parquet": BitMap64([number]) for number in range(5)}
-
-    payload, places = write_puffin(vectors, created_by="neve")
-
-    ordered = sorted(places.values(), key=lambda place: place.offset)
-    for before, after in pairwise(ordered):
-        end = before.offset + before.length
-        assert payload[end : after.offset] == b"\0"
 
 
 def test_the_order_of_the_vectors_does_not_change_the_bytes() -> None:

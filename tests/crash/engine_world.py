@@ -210,7 +210,7 @@ class World:
         """Announce what the table is after the evolution that ends next."""
         after = self.model.copy()
         schema = draft.evolution.schema
-        if schema != self.table.schema:
+        if schema.columns != self.table.schema.columns:
             after.evolve(draft.changes)
         by = draft.partition_by
         definition = Definition(

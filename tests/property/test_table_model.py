@@ -22,6 +22,8 @@ from neve.engine.snapshot import Snapshot
 from neve.errors import NeveError, NotFound
 from neve.manifest.leases import Leases
 from neve.memtable.memtable import Memtable
+from neve.model.version import Version, VersionEdit
+from neve.read.change_plan import CommitChanges, plan_changes
 from neve.read.memory_rows import MemoryRows
 from neve.storage.local_store import LocalStore
 from neve.testing.model_table import Key, Row, Rows, scan_rows
@@ -278,9 +280,12 @@ def replay_changes(machine: Machine, rng: Random) -> None:
     rows = {} if not since else model.evolved(model.at(since), since=model.age_of(since), until=age)
     replayed = Replayed(dict(rows), key_names_at(machine, until))
     changes = table.changes(since, until).read_all().to_pylist()
+    operations = {row["version"]: row["operation"] for row in table.history().to_pylist()}
     for number in range(since + 1, until + 1):
         while changes and changes[0]["_commit_version"] == number:
             replayed.take(changes.pop(0))
+            if operations[number] in {"CREATE", "EVOLVE", "REPLACE"}:
+                raise Violation(f"{operations[number]} is told as a change of rows")
         then = model.evolved(model.at(number), since=model.age_of(number), until=age)
         expect(replayed.rows, then, f"changes after {since} replayed up to {number} of {until}")
     if changes:
@@ -422,6 +427,29 @@ def forgets_the_vectors_of_a_rollback(patch: pytest.MonkeyPatch) -> None:
     )
 
 
+def leaves_new_columns_empty(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        "neve.read.schema_mapping.constant_array",
+        lambda column, _value, *, length: pa.nulls(length, column.type),
+    )
+
+
+def believes_what_is_expected(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("neve.engine.decided_writes._is_same", lambda *_args: True)
+
+
+def tells_of_compactions(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("neve.read.change_plan._WITHOUT_CHANGES", frozenset())
+
+
+def tells_of_no_deletes(patch: pytest.MonkeyPatch) -> None:
+    def plan(before: Version | None, edit: VersionEdit, after: Version) -> CommitChanges | None:
+        commit = plan_changes(before, edit, after)
+        return None if commit is None or not commit.brought else commit
+
+    patch.setattr("neve.engine.change_feed.plan_changes", plan)
+
+
 BUGS: Final = (
     flushes_without_marking,
     compacts_over_marks_that_came_meanwhile,
@@ -431,6 +459,10 @@ BUGS: Final = (
     collects_under_readers,
     sweeps_what_versions_reach,
     forgets_the_vectors_of_a_rollback,
+    leaves_new_columns_empty,
+    believes_what_is_expected,
+    tells_of_compactions,
+    tells_of_no_deletes,
 )
 
 

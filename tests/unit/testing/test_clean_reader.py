@@ -12,6 +12,7 @@ import pytest
 from pyroaring import BitMap64
 
 from neve.model.data_file import DataFile, VectorRef
+from neve.model.schema import Column, TableSchema
 from neve.model.version import Operation, Version, VersionFacts
 from neve.sstable.puffin import write_puffin
 from neve.storage.memory_store import MemoryStore
@@ -61,14 +62,17 @@ def marked(store: MemoryStore, file: DataFile, positions: set[int]) -> DataFile:
     return file.with_vector(ref)
 
 
-def read(store: MemoryStore, *files: DataFile) -> list[int]:
-    version = Version(
+def version_of(*files: DataFile) -> Version:
+    return Version(
         number=2,
         parent=1,
         facts=VersionFacts(operation=Operation.APPEND, timestamp_ms=0, schema_id=0, spec_id=0),
         files={file.path: file for file in files},
     )
-    rows = CleanReader(store, ROOT, ["id"]).rows(version)
+
+
+def read(store: MemoryStore, *files: DataFile) -> list[int]:
+    rows = CleanReader(store, ROOT, ["id"]).rows(version_of(*files))
     assert all(key == (row["id"],) for key, row in rows.items())
     return sorted(key[0] for key in rows)  # type: ignore[misc]
 
@@ -79,6 +83,21 @@ def test_rows_outside_the_vectors_are_the_table() -> None:
     new = stored(store, "new", [2, 5])
 
     assert read(store, old, new) == [1, 2, 3, 5]
+
+
+def test_columns_go_by_their_field_ids_whatever_a_file_calls_them() -> None:
+    store = MemoryStore()
+    file = stored(store, "a", [1, 2])
+    columns = (
+        Column(field_id=3, name="word", type=pa.int32(), nullable=False, initial_default=9),
+        Column(field_id=1, name="key", type=pa.int64(), nullable=False),
+        Column(field_id=4, name="note", type=pa.string(), nullable=True),
+    )
+    schema = TableSchema(columns=columns, primary_key=(1,), schema_id=1, last_field_id=4)
+
+    rows = CleanReader(store, ROOT, ["id"]).rows(version_of(file), schema)
+
+    assert rows == {(each,): {"word": 9, "key": each, "note": None} for each in (1, 2)}
 
 
 def test_a_key_that_is_live_twice_is_not_clean() -> None:

@@ -1,6 +1,6 @@
 """The model of a table: rows by key, and what they were at each Version."""
 
-from neve.testing.model_table import ModelTable, Row
+from neve.testing.model_table import Added, DefaultSet, Dropped, ModelTable, Renamed, Row
 
 
 def row(number: int, word: str = "") -> Row:
@@ -89,3 +89,66 @@ def test_expired_versions_are_forgotten() -> None:
     model.expire([1])
 
     assert list(model.versions) == [2]
+
+
+def test_a_write_of_some_columns_leaves_the_others_or_gives_them_their_default() -> None:
+    model = model_with(1)
+    model.evolve([Added("note", default="-")])
+    model.evolve([DefaultSet("note", "+")])
+
+    written = [{**row(each, "new"), "note": "unread"} for each in (1, 2)]
+    model.upsert_columns(written, ["word"])
+
+    assert model.rows == {
+        (1,): {**row(1, "new"), "note": "-"},
+        (2,): {**row(2, "new"), "note": "+"},
+    }
+
+
+def test_conditional_writes_are_written_only_where_the_row_is_as_expected() -> None:
+    model = model_with(1)
+
+    assert not model.put_if_absent(row(1, "a"))
+    assert model.put_if_absent(row(2, "b"))
+    assert not model.compare_and_put(row(1, "c"), row(1, "other"))
+    assert model.compare_and_put(row(1, "d"), row(1))
+    assert model.rows == {(1,): row(1, "d"), (2,): row(2, "b")}
+
+
+def test_an_evolution_turns_rows_and_leaves_versions_as_they_were() -> None:
+    model = model_with(1)
+    model.commit(2)
+
+    model.evolve([Renamed("id", "key"), Dropped("word"), Added("word", default=7)])
+    model.rewrite(3)
+    model.put({"key": 2, "word": 8})
+
+    assert model.primary_key == ("key",)
+    assert model.at(2) == {(1,): row(1)}
+    assert model.at(3) == model.at_present(2) == {(1,): {"key": 1, "word": 7}}
+    assert (model.age_of(2), model.age_of(3)) == (0, 1)
+    assert model.rows[(2,)] == {"key": 2, "word": 8}
+
+
+def test_a_rollback_behind_an_evolution_has_the_columns_of_today() -> None:
+    model = model_with(1)
+    model.commit(2)
+    model.evolve([Renamed("word", "text")])
+    model.rewrite(3)
+    model.delete((1,))
+    model.commit(4)
+
+    model.rollback(2, version=5)
+
+    assert model.at(5) == model.rows == {(1,): {"id": 1, "text": ""}}
+
+
+def test_a_copy_evolves_on_its_own() -> None:
+    model = model_with(1)
+    other = model.copy()
+
+    other.evolve([Added("more", default=1)])
+
+    assert (model.age, other.age) == (0, 1)
+    assert model.defaults == {}
+    assert model.rows == {(1,): row(1)}

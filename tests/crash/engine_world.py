@@ -37,6 +37,7 @@ ROOT: Final = "/srv/lake"
 NAME: Final = "shop.orders"
 OPTIONS: Final = TableOptions(
     background=False,
+    iceberg_publish="demand",  # publishing has power cuts of its own
     log_bytes=32 << 10,
     memtable_bytes=4 << 10,
     level0_files=3,

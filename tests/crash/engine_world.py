@@ -8,7 +8,7 @@ holds for rows and for the table's definition: its columns and how it is divided
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 from typing import Final
 
@@ -98,8 +98,7 @@ class World:
         self.clock = clock
         self.disk = disk
         self.seed = seed
-        # Publishing takes as long as all else: some worlds are spared it.
-        self.options = OPTIONS if seed % 3 == 0 else replace(OPTIONS, iceberg_publish="demand")
+        self.options = OPTIONS
         self.model = ModelTable(shape.primary_key)
         self.states: list[tuple[int, Rows]] = [(0, {})]
         """Every state that the rows were in, each with the age of its columns."""

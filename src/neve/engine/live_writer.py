@@ -141,10 +141,6 @@ class LiveWriter:
             self._roll_full()
         return sequence
 
-    def sync(self) -> None:
-        """Make everything written durable, whatever the sync policy."""
-        self._log.log.sync_once()
-
     def drop_spare_logs(self) -> int:
         """Delete logs that are only kept to be written over; gives how many."""
         return self._log.log.drop_spares()

@@ -71,8 +71,3 @@ def rows_at(
         moment = None if timestamp is None else moment_of(timestamp)
         with table.at(version, tag=tag, timestamp=moment) as snapshot:
             yield snapshot
-
-
-def version_of(rows: Rows) -> int:
-    """Give the number of the Version that is read."""
-    return rows.version

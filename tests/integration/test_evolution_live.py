@@ -113,6 +113,22 @@ def test_a_changed_table_takes_rows_of_its_new_schema_at_once(tmp_path: Path) ->
         assert other.schema == table.refresh().schema
 
 
+def test_a_handle_that_never_touched_a_row_changes_the_table_for_those_that_do(
+    tmp_path: Path,
+) -> None:
+    with neve.open(str(tmp_path)) as lake:
+        table = lake.create_table(NAME, pa.schema(_COLUMNS), ["id"])
+        other = lake.table(NAME)
+        other.put({"id": 1})
+
+        with table.evolve() as e:
+            e.add_column("note", "string", default="-")
+
+        other.put({"id": 2, "note": "+"})
+        notes = other.scan("note is not null", columns=["id", "note"]).to_arrow().to_pylist()
+        assert sorted(row["note"] for row in notes) == ["+", "-"]
+
+
 def test_a_handle_that_only_reads_or_was_closed_changes_nothing(tmp_path: Path) -> None:
     with neve.open(str(tmp_path)) as lake, neve.open(str(tmp_path)) as others:
         table = lake.create_table(NAME, pa.schema(_COLUMNS), ["id"])

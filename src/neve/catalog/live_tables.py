@@ -67,6 +67,13 @@ class LiveTables:
             shared.handles += 1
             return shared.engine
 
+    def opened(self, table_id: str, *, read_only: bool) -> TableEngine | None:
+        """Give a table's engine if any handle has it open; one being opened is waited for."""
+        key = _Id(table_id, read_only)
+        with self._gate(key):
+            shared = self._find(key)
+            return None if shared is None or shared.engine.is_closed else shared.engine
+
     def release(self, engine: TableEngine) -> None:
         """End one handle of an engine."""
         key = _Id(engine.parts.paths.table_id, engine.is_read_only)

@@ -283,8 +283,7 @@ class Table(CatalogTable):
     ) -> int:
         """Change several parts of the definition as one Version; gives its number."""
         number = super().update_definition(asked, requirements=requirements)
-        if self._engine is not None:
-            self._engine.publish_committed()
+        self._publish_committed()
         return number
 
     def set_properties(
@@ -292,8 +291,7 @@ class Table(CatalogTable):
     ) -> None:
         """Set some properties and remove others, all or none; the rest stays."""
         super().set_properties(properties, remove=remove)
-        if self._engine is not None:
-            self._engine.publish_committed()
+        self._publish_committed()
 
     def iceberg_metadata(self) -> str:
         """Give where Iceberg's metadata of the current Version is, written first if it is missing.
@@ -361,8 +359,9 @@ class Table(CatalogTable):
     def refresh(self) -> "Table":
         """Show what others committed and, read-only, logged since. Gives itself."""
         super().refresh()
-        if self._engine is not None:
-            self._engine.refresh()
+        engine = self._opened()
+        if engine is not None:
+            engine.refresh()
         return self
 
     def close(self) -> None:
@@ -411,5 +410,13 @@ class Table(CatalogTable):
     def _see_committed(self) -> None:
         """Show what was just committed, and have it published."""
         self._see()
-        if self._engine is not None:
-            self._engine.publish_committed()
+        self._publish_committed()
+
+    def _publish_committed(self) -> None:
+        engine = self._opened()
+        if engine is not None:
+            engine.publish_committed()
+
+    def _opened(self) -> TableEngine | None:
+        """Give the engine if any handle, in any thread, has opened it or is about to."""
+        return self._live.opened(self.table_id, read_only=self._read_only)

@@ -69,6 +69,7 @@ class Life:
     acknowledged: Promised = field(default_factory=Promised)
     under_way: Promised | None = None
     files_named: int = 0
+    openings: int = 0
 
     def begin(self) -> Promised:
         """Give the state that the next step leads to, for the step to describe."""
@@ -84,15 +85,18 @@ class Life:
         self.under_way = None
 
 
-def open_bench(disk: Disk, seed: int) -> TableBench:
+def open_bench(disk: Disk, life: Life, seed: int) -> TableBench:
+    # Every process on one disk draws other ids, as processes do.
+    life.openings += 1
+    own_seed = 2 * (seed * 1_000 + life.openings)
     clock = SimulatedClock()
-    store = LocalStore(ROOT, disk=disk, ids=SeededIds(seed), clock=clock)
-    return TableBench(store, clock=clock, seed=seed + 1)
+    store = LocalStore(ROOT, disk=disk, ids=SeededIds(own_seed), clock=clock)
+    return TableBench(store, clock=clock, seed=own_seed + 1)
 
 
 def check_table(disk: Disk, life: Life, seed: int = 0) -> TableBench:
     """Open the table and hold it against the life, which then knows what it found."""
-    bench = open_bench(disk, seed)
+    bench = open_bench(disk, life, seed)
     try:
         bench.store.open()
         found = read_table(bench, life)
@@ -363,7 +367,7 @@ def test_a_table_that_lost_what_was_acknowledged_is_noticed() -> None:
         disk = SimulatedDisk()
         life = Life()
         script(disk, life, 0)
-        bench = open_bench(disk, 7)
+        bench = open_bench(disk, Life(), 7)
         rng = Random(1)
         tag(bench, life, rng)
         commit(bench, life, rng)

@@ -14,7 +14,6 @@ behind one lock they cannot. The lock is also where faults strike, on the real c
     TWICE        does it, and once more               the second answer
 """
 
-import fcntl
 import html
 import importlib.metadata
 import io
@@ -261,11 +260,8 @@ def locked_moto(*, ignore_conditions: bool = False) -> Iterator[MotoServer]:
 
 @contextmanager
 def seaweedfs() -> Iterator[S3Endpoint]:
-    """Run SeaweedFS as a child process, with one empty bucket; its files are temporary.
-
-    One of its ports is fixed, so a second one on the same machine waits for the first.
-    """
-    with _one_at_a_time(), tempfile.TemporaryDirectory(prefix="neve-seaweedfs-") as directory:
+    """Run SeaweedFS as a child process, with one empty bucket; its files are temporary."""
+    with tempfile.TemporaryDirectory(prefix="neve-seaweedfs-") as directory:
         ports = _free_ports(8)
         at = S3Endpoint(
             endpoint=f"http://127.0.0.1:{ports[0]}",
@@ -285,13 +281,6 @@ def seaweedfs() -> Iterator[S3Endpoint]:
             # It outlives SIGTERM by minutes.
             process.kill()
             process.wait()
-
-
-@contextmanager
-def _one_at_a_time() -> Iterator[None]:
-    with Path(tempfile.gettempdir(), "neve-seaweedfs.lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _weed_command(directory: Path, at: S3Endpoint, ports: Sequence[int]) -> list[str]:
@@ -324,6 +313,10 @@ def _weed_command(directory: Path, at: S3Endpoint, ports: Sequence[int]) -> list
         f"-s3.port.grpc={s3_grpc}",
         f"-s3.config={identities}",
         "-s3.iam=false",
+        # What it would open on ports of its own choice, which others on the machine may have.
+        "-s3.port.iceberg=0",
+        "-s3.port.lance=0",
+        "-master.telemetry=false",
     ]
 
 

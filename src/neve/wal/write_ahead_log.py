@@ -274,22 +274,35 @@ class WriteAheadLog:
 
         def drop() -> None:
             nonlocal dropped
-            while self._spare_paths:
-                self._store.delete(self._spare_paths[-1])
-                self._spare_paths.pop()
-                self._recorder.add(WAL_DELETED, 1)
-                dropped += 1
+            dropped = self._drop_spares()
 
         self._queue.run_alone(drop)
         return dropped
 
+    def _drop_spares(self) -> int:
+        dropped = 0
+        while self._spare_paths:
+            self._store.delete(self._spare_paths[-1])
+            self._spare_paths.pop()
+            self._recorder.add(WAL_DELETED, 1)
+            dropped += 1
+        return dropped
+
     def close(self) -> None:
-        """Sync, write LogEnd and release the log; closing twice is no error."""
+        """Sync, write LogEnd and release the log; closing twice is no error.
+
+        Logs kept to be written over are deleted: the next writer begins in a directory of its own.
+        """
 
         def close() -> None:
             if self._unusable is None:
                 self._guard(lambda: self._end_active(is_last=True), self._active.file.path)
                 self._unusable = Closed("the log was closed", path=self._active.file.path)
+                try:
+                    self._drop_spares()
+                except NeveError as error:
+                    # They hold nothing that is needed; the next open finds them below the floor.
+                    logger.warning("left spare logs behind cause=%s", error)
             self._active.file.close()
 
         self._queue.run_alone(close)

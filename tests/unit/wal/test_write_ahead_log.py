@@ -208,6 +208,19 @@ def test_a_log_kept_to_be_written_over_is_deleted_when_its_space_is_wanted() -> 
     assert counters.total(WAL_RECYCLED) == 0
 
 
+def test_closing_leaves_no_log_behind_that_was_kept_to_be_written_over() -> None:
+    store = MemoryStore()
+    log, counters = counted_log(store, LogOptions(sync=SyncPolicy.ALWAYS, recycle_count=1))
+    log.append(put("a"))
+    log.rotate()
+    log.truncate_below(2)
+
+    log.close()
+
+    assert [found.number for found in logs_in(store)] == [2]
+    assert counters.total(WAL_DELETED) == 1
+
+
 def test_a_batch_can_be_decided_on_while_no_other_comes_between() -> None:
     store = MemoryStore()
     log = open_log(store)

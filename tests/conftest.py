@@ -1,10 +1,12 @@
-"""What every test folder shares: Hypothesis profiles and the scoreboard printed at the end."""
+"""What every test folder shares: Hypothesis profiles, the scoreboard, lakes that end."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from neve.storage.memory_store import forget_memory_stores
 
 settings.register_profile("dev", max_examples=50, deadline=None)
 settings.register_profile(
@@ -18,6 +20,13 @@ settings.register_profile("nightly", max_examples=5_000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 Record = Callable[[str], None]
+
+
+@pytest.fixture(autouse=True)
+def _lakes_in_memory_end() -> Iterator[None]:
+    """Let the lakes at `memory://…` end with the test that made them."""
+    yield
+    forget_memory_stores()
 
 
 @pytest.fixture

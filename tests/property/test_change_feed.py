@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 import neve
 from neve.model.arrow_types import ArrowField
+from neve.storage.memory_store import forget_memory_stores
 from tests.unit.read.table_bench import small_groups
 
 Row = dict[str, object]
@@ -167,6 +168,7 @@ def told(history: list[Write | Step], *, numbered: bool, partitioned: bool) -> I
         for step in history:
             story.tell(step)
         yield story
+    forget_memory_stores()
 
 
 def plain(row: Row) -> Row:

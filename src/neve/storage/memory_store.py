@@ -275,6 +275,12 @@ _NAMED_LOCK: Final = Lock()
 
 
 def named_memory_store(name: str) -> MemoryStore:
-    """Give the one store of this name; it lives as long as the process."""
+    """Give the one store of this name; it lives as long as the process, or until forgotten."""
     with _NAMED_LOCK:
         return _NAMED.setdefault(name, MemoryStore(name))
+
+
+def forget_memory_stores() -> None:
+    """Let go of every store that has a name; whoever holds one still, keeps it alone."""
+    with _NAMED_LOCK:
+        _NAMED.clear()

@@ -3,7 +3,7 @@
 import pytest
 
 from neve.storage.append_file import AppendFiles
-from neve.storage.memory_store import MemoryStore, named_memory_store
+from neve.storage.memory_store import MemoryStore, forget_memory_stores, named_memory_store
 from neve.storage.object_store import ObjectStore
 from neve.testing.append_contract import AppendFilesContract
 from neve.testing.store_contract import ObjectStoreContract
@@ -60,6 +60,16 @@ def test_stores_of_one_name_are_one_store() -> None:
     assert named_memory_store("shared by name").get("object").payload == b"x"
     assert named_memory_store("shared by name").location == "memory://shared%20by%20name"
     assert list(named_memory_store("another name").list("")) == []
+
+
+def test_a_forgotten_store_begins_anew_and_stays_for_whoever_holds_it() -> None:
+    held = named_memory_store("forgotten")
+    held.put("object", b"x")
+
+    forget_memory_stores()
+
+    assert list(named_memory_store("forgotten").list("")) == []
+    assert held.get("object").payload == b"x"
 
 
 def test_the_repr_says_where() -> None:

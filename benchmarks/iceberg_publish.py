@@ -2,24 +2,22 @@
 
 `iceberg_publish` publishes one commit after the other to tables of few and of many files. The files
 are facts only: publishing never opens one. `iceberg_visible` writes real rows: from a put to a scan
-by PyIceberg and by DuckDB that has the row.
+by PyIceberg and by DuckDB that has the row; a call is from the acknowledged put on.
 """
 
 import functools
 import struct
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-import duckdb
 import pyarrow as pa
-from duckdb_extensions import import_extension  # type: ignore[import-untyped]
 from pyiceberg.table import StaticTable
 
 import neve
+from benchmarks.duckdb_iceberg import duckdb_with_iceberg
 from benchmarks.harness import Candidate, Kind, Outcome, Ratio, Scale, Stopwatch, Workload
 from benchmarks.manifest_table import data_file
 from benchmarks.result_file import Pace
@@ -179,8 +177,8 @@ def _see(directory: Path, stopwatch: Stopwatch, *, count: Callable[[str], int]) 
         latencies = []
         with stopwatch:
             for number in range(_VISIBLE_PUTS):
-                began = time.perf_counter_ns()
                 table.put({"id": number})
+                began = time.perf_counter_ns()
                 table.flush()
                 seen.append(count(table.iceberg_metadata()))
                 latencies.append(time.perf_counter_ns() - began)
@@ -200,19 +198,7 @@ def _count_pyiceberg(location: str) -> int:
 
 
 def _count_duckdb(location: str) -> int:
-    found = _duckdb().execute(f"SELECT count(*) FROM iceberg_scan('{location}')")  # noqa: S608
+    found = duckdb_with_iceberg().execute(f"SELECT count(*) FROM iceberg_scan('{location}')")  # noqa: S608
     row = found.fetchone()
     assert row is not None
     return int(row[0])
-
-
-@functools.cache
-def _duckdb() -> duckdb.DuckDBPyConnection:
-    folder = tempfile.mkdtemp(prefix="neve-duckdb-")
-    connection = duckdb.connect(
-        config={"extension_directory": folder, "autoinstall_known_extensions": "false"}
-    )
-    for name in ("avro", "httpfs", "iceberg"):
-        import_extension(name, con=connection)
-    connection.execute("LOAD iceberg")
-    return connection

@@ -24,7 +24,13 @@ from benchmarks.result_file import (
 )
 
 _COLORS: Final = {Kind.NEVE: "#1f6feb", Kind.PEER: "#c4822e", Kind.LIMIT: "#9aa4af"}
-_TITLES: Final = {"log": "Log, key encoding and manifest", "table": "Table engine"}
+_TITLES: Final = {
+    "log": "Log, key encoding and manifest",
+    "table": "Table engine",
+    "history": "Partitions and change feed",
+    "iceberg": "Published tables",
+    "spark": "Data pipeline on Spark",
+}
 _AXES: Final = {Shows.SECONDS: "less is better", Shows.MEGABYTES: "megabytes, less is better"}
 _NONE: Final = "–"
 _RATIO_TITLES: Final = ("ratio", "median", "rounds", "by CPU", "target", "")

@@ -1,7 +1,7 @@
 """Entry of `make bench`: runs workloads beside their peers and writes what came out.
 
-    python -m benchmarks.run [--suite log|table] [--only NAME]... [--rounds N] [--quick] [--growth]
-                             [--out DIR]
+    python -m benchmarks.run [--suite log|iceberg|table|history|spark] [--only NAME]... [--rounds N]
+                             [--quick] [--growth] [--out DIR]
 
 A whole run of a suite writes <date>-<suite>.json, .md and .svg into benchmarks/results. A partial
 or a quick one prints its numbers, and writes files only where --out says: it must not replace a
@@ -9,7 +9,9 @@ whole one. Everything is written below benchmarks/.scratch, which is removed aft
 need an environment of their own get it on the first run that needs them, in .venv-peers; where it
 cannot be made, the run goes on without them and the page says so.
 
-Tables have NEVE_BENCH_ROWS rows, a million by default; --growth looks at ten times as many too.
+Tables have NEVE_BENCH_ROWS rows, a million by default; --growth looks at ten times as many too, and
+at fifty times as many where rows are upserted into buckets. On Spark tables have five million rows
+by default, and twenty million with --growth.
 """
 
 import argparse
@@ -35,7 +37,7 @@ from benchmarks.harness import (
     Workload,
     run_workload,
 )
-from benchmarks.iceberg_publish import build_iceberg_publish, build_iceberg_visible
+from benchmarks.iceberg_suite import ICEBERG_WITH_PEERS, ICEBERG_WORKLOADS
 from benchmarks.key_encoding import build_encode_keys
 from benchmarks.log_append import build_append_batches, build_append_rows
 from benchmarks.log_replay import build_replay_batches, build_replay_rows
@@ -45,9 +47,22 @@ from benchmarks.manifest_growth import build_manifest_growth, build_manifest_ope
 from benchmarks.peer_environment import PeerEnvironment
 from benchmarks.report import terminal_table, write_report
 from benchmarks.result_file import FORMAT, RunRecord, WorkloadRecord, write_run
+from benchmarks.spark_bench import SparkBench, spark_scale
+from benchmarks.spark_suite import (
+    SPARK_GROWTH_FACTOR,
+    SPARK_QUICK_ROWS,
+    SPARK_ROWS,
+    SPARK_WORKLOADS,
+)
 from benchmarks.start_up import build_start_up
 from benchmarks.table_session import TableSession
-from benchmarks.table_suite import FULL_ROWS, QUICK_ROWS, TABLE_WORKLOADS, table_scale
+from benchmarks.table_suite import (
+    FULL_ROWS,
+    HISTORY_WORKLOADS,
+    QUICK_ROWS,
+    TABLE_WORKLOADS,
+    table_scale,
+)
 
 WORKLOADS: Final[Mapping[str, BuildWorkload]] = {
     "append_rows": build_append_rows,
@@ -61,20 +76,21 @@ WORKLOADS: Final[Mapping[str, BuildWorkload]] = {
     "manifest_commits_s3": build_manifest_commits_s3,
     "manifest_growth": build_manifest_growth,
     "manifest_open": build_manifest_open,
-    "iceberg_publish": build_iceberg_publish,
-    "iceberg_visible": build_iceberg_visible,
 }
 
 SUITES: Final[Mapping[str, Sequence[str]]] = {
     "log": tuple(WORKLOADS),
+    "iceberg": tuple(ICEBERG_WORKLOADS),
     "table": tuple(TABLE_WORKLOADS),
+    "history": tuple(HISTORY_WORKLOADS),
+    "spark": tuple(SPARK_WORKLOADS),
 }
 
 _HERE: Final = Path(__file__).parent
 _SCRATCH: Final = _HERE / ".scratch"
 _RESULTS: Final = _HERE / "results"
 _ROUNDS: Final = 5
-_WITH_PEERS: Final = frozenset({"manifest_commits", *TABLE_WORKLOADS})
+_WITH_PEERS: Final = frozenset({"manifest_commits", *TABLE_WORKLOADS}) | ICEBERG_WITH_PEERS
 _ROWS_MIN: Final = 10_000
 
 BuildHere = Callable[[Path], Workload]
@@ -122,7 +138,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--quick", action="store_true", help="small samples and one round, to try things out"
     )
-    parser.add_argument("--growth", action="store_true", help="tables of ten times the rows too")
+    parser.add_argument("--growth", action="store_true", help="larger tables too: see above")
     parser.add_argument("--out", type=Path, help="directory for the result files")
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     options = parser.parse_args(arguments)
@@ -177,20 +193,33 @@ def _builders(
     suite: str, ending: ExitStack, *, quick: bool, growth: bool
 ) -> Mapping[str, BuildHere]:
     """Give what makes each workload in a directory; what they share ends with the stack."""
-    if suite == "log":
+    if suite in {"log", "iceberg"}:
         scale = QUICK if quick else FULL
-        return {name: partial(build, scale) for name, build in WORKLOADS.items()}
-    rows = int(os.environ.get("NEVE_BENCH_ROWS") or (QUICK_ROWS if quick else FULL_ROWS))
+        plain = WORKLOADS if suite == "log" else ICEBERG_WORKLOADS
+        return {name: partial(build, scale) for name, build in plain.items()}
+    few, many = (SPARK_QUICK_ROWS, SPARK_ROWS) if suite == "spark" else (QUICK_ROWS, FULL_ROWS)
+    if suite == "spark" and growth:
+        many *= SPARK_GROWTH_FACTOR
+    rows = int(os.environ.get("NEVE_BENCH_ROWS") or (few if quick else many))
     if rows < _ROWS_MIN:
         raise SystemExit(f"NEVE_BENCH_ROWS={rows} is less than a batch: use {_ROWS_MIN}+")
     place = Path(ending.enter_context(tempfile.TemporaryDirectory(dir=_SCRATCH)))
+    if suite == "spark":
+        bench = SparkBench(place / "spark", spark_scale(rows, quick=quick))
+        ending.callback(bench.close)
+        return {name: _with_bench(build, bench) for name, build in SPARK_WORKLOADS.items()}
     session = TableSession(place / "tables", table_scale(rows, quick=quick, growth=growth))
     ending.callback(session.close)
-    return {name: _ignoring_place(build, session) for name, build in TABLE_WORKLOADS.items()}
+    workloads = TABLE_WORKLOADS if suite == "table" else HISTORY_WORKLOADS
+    return {name: _ignoring_place(build, session) for name, build in workloads.items()}
 
 
 def _ignoring_place(build: Callable[[TableSession], Workload], session: TableSession) -> BuildHere:
     return lambda _directory: build(session)
+
+
+def _with_bench(build: Callable[[SparkBench], Workload], bench: SparkBench) -> BuildHere:
+    return lambda _directory: build(bench)
 
 
 def _remove_scratch() -> None:

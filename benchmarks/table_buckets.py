@@ -7,7 +7,7 @@ import functools
 from pathlib import Path
 from typing import Final, cast
 
-from benchmarks.harness import Candidate, Kind, Outcome, Stopwatch, Workload
+from benchmarks.harness import Candidate, Kind, Outcome, Ratio, Stopwatch, Workload
 from benchmarks.peer_process import PeerProcess, measured_together
 from benchmarks.peers.table_bucketing import expected_total
 from benchmarks.peers.table_calls import Reply
@@ -25,19 +25,21 @@ def build_buckets(session: TableSession) -> Workload:
     sizes = [rows, 10 * rows]
     if max(session.scale.growth_rows) > rows:
         sizes.append(50 * rows)
+    names = [f"neve, {size:,} rows" for size in sizes]
     return Workload(
         name="table_buckets",
         sentence="Rows of random keys are upserted into a bucketed table and flushed.",
         unit="rows",
         candidates=[
             Candidate(
-                name=f"neve, {size:,} rows",
+                name=name,
                 kind=Kind.NEVE,
                 trial=functools.partial(_upsert, rows=size),
                 sync="each batch",
             )
-            for size in sizes
+            for name, size in zip(names, sizes, strict=True)
         ],
+        ratios=[Ratio(of=larger, to=names[0]) for larger in names[1:]],
         parameters={"buckets": _BUCKETS, "upserts": _ROUNDS, "rows_per_upsert": _ROUND_ROWS},
         notes=(
             "The key tells the bucket: a flush looks for older rows in files of its buckets only.",
@@ -61,5 +63,10 @@ def _upsert(directory: Path, stopwatch: Stopwatch, *, rows: int) -> Outcome:
     finally:
         process.close()
     reply = cast("Reply", asked)
-    stopwatch.take(measured_together([reply["timed"]]))
-    return outcome(reply, expected_total(rows, _ROUNDS, _ROUND_ROWS))
+    timed = measured_together([reply["timed"]])
+    stopwatch.take(timed)
+    return outcome(
+        reply,
+        expected_total(rows, _ROUNDS, _ROUND_ROWS),
+        facts={"row_us": timed.wall_seconds / reply["rows"] * 1e6},
+    )

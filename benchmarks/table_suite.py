@@ -1,4 +1,4 @@
-"""The workloads of the table engine, and their sizes.
+"""The workloads of the table engine and of its history, and their sizes.
 
 Tables have a million rows unless NEVE_BENCH_ROWS says otherwise. Growth is looked at up to the same
 size, or up to ten times that when it is asked for.
@@ -10,6 +10,7 @@ from typing import Final
 from benchmarks.harness import Workload
 from benchmarks.table_buckets import build_buckets
 from benchmarks.table_changes import build_changes
+from benchmarks.table_days import build_days
 from benchmarks.table_growth import build_growth
 from benchmarks.table_reads import (
     build_get,
@@ -51,10 +52,15 @@ TABLE_WORKLOADS: Final[Mapping[str, Callable[[TableSession], Workload]]] = {
     "table_delete": build_delete,
     "table_reopen": build_reopen,
     "table_disk": build_disk,
-    "table_changes": build_changes,
-    "table_buckets": build_buckets,
     "table_growth": build_growth,
 }
+
+HISTORY_WORKLOADS: Final[Mapping[str, Callable[[TableSession], Workload]]] = {
+    "table_days": build_days,
+    "table_changes": build_changes,
+    "table_buckets": build_buckets,
+}
+"""Partitions and the change feed; neve alone, so that no peer has to be there."""
 
 
 def table_scale(rows: int, *, quick: bool, growth: bool) -> TableScale:

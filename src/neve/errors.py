@@ -113,6 +113,12 @@ class SchemaMismatch(NeveError):
         self.column = column
         self.row = row
 
+    @property
+    def what_and_where(self) -> str:
+        """The message with the row, counted from 0 in what was given."""
+        where = super().what_and_where
+        return where if self.row is None else f"{where}, in row {self.row:,}"
+
 
 class NotFound(NeveError):
     """The thing named does not exist."""

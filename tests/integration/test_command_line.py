@@ -20,10 +20,18 @@ from neve.cli.demo_acts import ACTS
 from tests.unit.wal.inspected_logs import neve_log, put
 
 NEVE: Final = (sys.executable, "-c", "from neve.cli.main import main; main()")
-WITHOUT_ROCKSDB: Final = (
+WITHOUT_SPARK: Final = (
     sys.executable,
     "-c",
-    "import sys; sys.modules['rocksdict'] = None; from neve.cli.main import main; main()",
+    "import sys; sys.modules['pyspark'] = None; from neve.cli.main import main; main()",
+)
+WITHOUT_GUESTS: Final = (
+    sys.executable,
+    "-c",
+    (
+        "import sys; sys.modules |= {'pyspark': None, 'rocksdict': None}; "
+        "from neve.cli.main import main; main()"
+    ),
 )
 SECONDS: Final = 120
 
@@ -37,9 +45,11 @@ def heed_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def neve(*args: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def neve(
+    *args: str, command: Sequence[str] = NEVE, **environment: str
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*NEVE, *args],
+        [*command, *args],
         env=ENVIRONMENT | environment,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -254,8 +264,8 @@ def findings_of(document: Mapping[str, Any]) -> dict[str, Any]:
 def test_the_demo_measures_and_keeps_its_lake(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
 
-    first = neve("demo", "--json", "--lake", str(lake))
-    second = neve("demo", "--lake", str(lake))
+    first = neve("demo", "--json", "--lake", str(lake), command=WITHOUT_SPARK)
+    second = neve("demo", "--lake", str(lake), command=WITHOUT_SPARK)
 
     assert first.returncode == 0, first.stderr
     document = json.loads(first.stdout)
@@ -290,7 +300,7 @@ def test_the_demo_measures_and_keeps_its_lake(tmp_path: Path) -> None:
 def test_the_demo_on_a_terminal_draws_progress_and_leaves_nothing_behind(tmp_path: Path) -> None:
     master, slave = pty.openpty()
     with subprocess.Popen(
-        [*WITHOUT_ROCKSDB, "demo"],
+        [*WITHOUT_GUESTS, "demo"],
         stdin=slave,
         stdout=slave,
         stderr=slave,
@@ -302,7 +312,9 @@ def test_the_demo_on_a_terminal_draws_progress_and_leaves_nothing_behind(tmp_pat
     assert process.returncode == 0, shown
     assert "\x1b[" in shown
     assert "single rows" in shown
-    assert "RocksDB is not installed here" in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
+    assert "RocksDB is not installed here" in plain
+    assert "Spark is not installed here" in plain
     assert [*tmp_path.iterdir()] == []
 
 
@@ -356,3 +368,32 @@ def wait_for_child(process: subprocess.Popen[str]) -> psutil.Process:
         assert process.poll() is None
         select.select([process.stderr], [], [], 0.01)
     return children[0]
+
+
+def test_an_import_that_is_interrupted_says_how_to_go_on(tmp_path: Path) -> None:
+    lake = str(tmp_path / "lake")
+    assert neve("create", "a.b", "id:long", "--key", "id", "--lake", lake).returncode == 0
+    asked = ["import", "a.b", "-", "--format", "jsonl", "--batch-rows", "100", "--lake", lake]
+    with subprocess.Popen(
+        [*NEVE, *asked],
+        env=ENVIRONMENT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=heed_interrupts,  # noqa: PLW1509 - one call, no thread holds a lock it needs
+    ) as process:
+        assert process.stdin is not None
+        process.stdin.write("".join(f'{{"id": {number}}}\n' for number in range(250)))
+        process.stdin.flush()
+        # Two batches are written; for the third, more rows are waited for.
+        while '"count": 200' not in neve("scan", "a.b", "--count", "--json", "--lake", lake).stdout:
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=SECONDS)
+
+    assert process.returncode == 130
+    assert said.splitlines() == [
+        "neve: interrupted; 200 rows or more of the file are in the table a.b",
+        "      Import the file again: rows that are written again stay the same",
+    ]

@@ -217,6 +217,12 @@ class CatalogEntries:
 
         return self._transact(run)
 
+    def announce_purge(self, table_id: str) -> Announcement:
+        """Leave word that the files of a dropped table are about to be deleted."""
+        announcement = self._announcement(table_id, Action.DROP)
+        self._transact(lambda session: _put_announcement(session, announcement))
+        return announcement
+
     def withdraw(self, announcement: Announcement) -> None:
         """Remove an announcement; one that is gone is no error."""
         self._transact(lambda session: session.delete(announcement.key))

@@ -161,7 +161,7 @@ class CatalogState:
         if str(name) in self.tables:
             raise AlreadyExists(
                 f"there is a table {str(name)!a} already",
-                hint="Open it with `table`, drop it, or choose another name",
+                hint=f"Open it with lake.table({str(name)!a}), drop it, or choose another name",
             )
 
     def _check_namespace_is_there(self, namespace: str) -> None:

@@ -43,6 +43,7 @@ from neve.manifest.table_head import HeadChange, Requirements, Retention, TableH
 from neve.manifest.table_versions import Committed
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
+from neve.model.shown_value import counted
 from neve.model.version import Version, VersionEdit, VersionFacts
 
 HISTORY_SCHEMA: Final = pa.schema(
@@ -206,9 +207,10 @@ class CatalogTable:
 
         Raises NotFound that says which there are.
         """
-        if [version, timestamp, tag].count(None) != 2:  # noqa: PLR2004 - one of three is given
+        given = [each for each in (version, timestamp, tag) if each is not None]
+        if len(given) != 1:
             raise InvalidArgument(
-                "which version is asked for is said in no way, or in several",
+                f"{counted(len(given), 'version')} asked for instead of one",
                 hint="Give one of version, timestamp and tag",
             )
         if tag is not None:

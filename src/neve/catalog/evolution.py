@@ -39,6 +39,7 @@ from neve.errors import Closed, InvalidArgument
 from neve.manifest.table_head import Requirements
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
+from neve.model.shown_value import counted
 
 Commit = Callable[[DefinitionChange, Requirements], int]
 """Commits a change of the definition; gives the Version."""
@@ -117,9 +118,10 @@ class Evolution:
     ) -> None:
         """Put a column elsewhere in the order of columns, a field in that of its struct."""
         self._check_open()
-        if [bool(first), after is not None, before is not None].count(True) != 1:
+        places = [bool(first), after is not None, before is not None].count(True)
+        if places != 1:
             raise InvalidArgument(
-                "where the column goes is said in no way, or in several",
+                f"{counted(places, 'place')} given for the column instead of one",
                 hint="Give one of first=True, after=… and before=…",
             )
         self._schema = move_field(self._schema, name, Position(after=after, before=before))

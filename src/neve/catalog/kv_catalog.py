@@ -17,6 +17,7 @@ from typing import Final, Self
 
 import pyarrow as pa
 
+from neve.catalog.catalog_state import is_table_id
 from neve.catalog.catalog_table import CatalogTable
 from neve.catalog.known_properties import check_texts
 from neve.catalog.settlement import RecoveryReport, Settled, Settlement, refuse_stranger, up_to_date
@@ -254,8 +255,8 @@ class KVCatalog:
     def drop_table(self, name: str, purge: bool = False) -> bool:
         """Drop a table, for good: nobody can commit to it any more. Raises NotFound.
 
-        Its files stay, unless `purge` has them deleted. False says that readers' leases hold them
-        for now: `recover` deletes them once those have ended.
+        Its files stay, unless `purge` has them deleted, or `purge_table` does later. False says
+        that readers' leases hold them for now: `recover` deletes them once those have ended.
         """
         self._warehouse.check_open()
         announcement = self._entries.announce_drop(str(TableName.parse(name)))
@@ -264,7 +265,7 @@ class KVCatalog:
             self._settlement.settle(announcement.table_id, purge=False)
             stored = self._warehouse.stored_table(announcement.table_id)
             is_mine = stored.work.drop(purge=purge)
-        self._warehouse.live_tables.close_table(announcement.table_id)
+        self._warehouse.live_tables.close_dropped(announcement.table_id)
         try:
             outcome = self._settlement.settle_own(announcement)
         except (Unavailable, Conflict, OutcomeUnknown) as error:
@@ -276,6 +277,25 @@ class KVCatalog:
         if not is_mine:
             raise NotFound(f"the table {name!a} was dropped by somebody else")
         return outcome is not Settled.UNPURGED
+
+    def purge_table(self, table_id: str) -> bool:
+        """Delete the files of a table that was dropped without; its id, for the name is gone.
+
+        False says that readers' leases hold them for now: `recover` deletes them once those have
+        ended. Raises NotFound, and InvalidArgument for a table that is not dropped.
+        """
+        self._warehouse.check_open()
+        stored = self._warehouse.stored_table(table_id) if is_table_id(table_id) else None
+        if stored is None or stored.find_head() is None:
+            raise NotFound(
+                f"there was never a table with the id {table_id!a}",
+                path=self.location,
+                hint="Ids are the names of the directories in tables/",
+            )
+        announcement = self._entries.announce_purge(table_id)
+        with self._settlement.withdrawn_on_failure(announcement):
+            stored.work.purge_dropped()
+        return self._settlement.settle_own(announcement) is not Settled.UNPURGED
 
     # Everything
 

@@ -89,12 +89,12 @@ class LiveTables:
         """End one handle of an engine that nobody closed; for the collector."""
         end_forgotten(lambda: self.release(engine))
 
-    def close_table(self, table_id: str) -> None:
-        """Close a table's engines, whoever holds them."""
+    def close_dropped(self, table_id: str) -> None:
+        """Close the engines of a table that was dropped, whoever holds them."""
         for read_only in (False, True):
             key = _Id(table_id, read_only)
             with self._gate(key):
-                self._close(key)
+                self._close(key, dropped=True)
 
     def close(self) -> None:
         """Close every engine."""
@@ -112,9 +112,9 @@ class LiveTables:
         with self._lock:
             return self._engines.get(key)
 
-    def _close(self, key: _Id) -> None:
+    def _close(self, key: _Id, *, dropped: bool = False) -> None:
         """Close an engine, if there is one; its gate is held."""
         with self._lock:
             shared = self._engines.pop(key, None)
         if shared is not None:
-            shared.engine.close()
+            shared.engine.close(dropped=dropped)

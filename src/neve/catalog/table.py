@@ -27,10 +27,10 @@ from neve.catalog.stored_table import TableState
 from neve.catalog.table_meta import TableMeta
 from neve.catalog.table_stats import TableStats, table_stats
 from neve.catalog.warehouse import Warehouse
+from neve.compaction.rewrite_job import PlanExecutor
 from neve.engine.change_feed import ChangeFeed
 from neve.engine.decided_writes import DecidedWrites
 from neve.engine.maintenance import Maintenance
-from neve.engine.rewrite import PlanExecutor
 from neve.engine.snapshot import Snapshot, rows_in_order
 from neve.engine.table_engine import TableEngine
 from neve.engine.table_options import TableOptions

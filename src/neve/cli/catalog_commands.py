@@ -10,14 +10,22 @@ import click
 import pyarrow as pa
 from rich.text import Text
 
+from neve.catalog.catalog_state import is_table_id
 from neve.catalog.kv_catalog import KVCatalog
 from neve.cli.column_words import column_of
 from neve.cli.lake_options import on_a_lake, open_lake, pairs_of
 from neve.cli.output import JsonDocument, Page, write_json
-from neve.cli.shown_text import Json, counted, shown_text
-from neve.cli.table_words import history_lines, history_rows, table_json, table_lines
+from neve.cli.shown_text import Json, shown_text
+from neve.cli.table_words import (
+    history_lines,
+    history_rows,
+    table_json,
+    table_lines,
+    unflushed_words,
+)
 from neve.errors import NeveError
 from neve.model.arrow_types import ArrowField
+from neve.model.shown_value import counted
 
 
 @click.command()
@@ -86,7 +94,7 @@ def create(
 
 
 @click.command()
-@click.argument("name")
+@click.argument("name", metavar="NAME|ID")
 @click.option("--purge", is_flag=True, help="Delete its files too.")
 @on_a_lake
 def drop(
@@ -94,20 +102,30 @@ def drop(
 ) -> None:
     """Drop a table, for good. Its files stay, unless --purge is given.
 
+    The files of a table that was dropped without --purge are deleted when it is dropped once more,
+    with --purge and by its id.
+
     Files that a reader has a lease on are not deleted; `neve recover` deletes them once the lease
     has ended.
     """
     with open_lake(lake, storage_options) as catalog:
-        is_done = catalog.drop_table(name, purge=purge)
+        if purge and is_table_id(name):
+            table_id, is_done = name, catalog.purge_table(name)
+        else:
+            table_id = catalog.table_meta(name).table_id
+            is_done = catalog.drop_table(name, purge=purge)
     if as_json:
-        write_json({"dropped": name, "purged": purge and is_done})
+        write_json({"dropped": name, "table_id": table_id, "purged": purge and is_done})
         return
     page = Page()
-    if is_done:
-        page.line(f"dropped {shown_text(name)}{' and deleted its files' if purge else ''}")
-    else:
+    if not is_done:
         page.line(f"dropped {shown_text(name)}; readers still hold its files")
         page.line("once their leases have ended, `neve recover` deletes them")
+    elif purge:
+        page.line(f"dropped {shown_text(name)} and deleted its files")
+    else:
+        page.line(f"dropped {shown_text(name)}; its files stay in tables/{table_id}")
+        page.line(f"`neve drop {table_id} --purge` deletes them")
 
 
 @click.command()
@@ -132,7 +150,10 @@ def rename(
 def tables(
     *, namespace: str | None, lake: str, storage_options: tuple[str, ...], as_json: bool
 ) -> None:
-    """List the tables of a namespace, or all of them; of a damaged one it is said what is wrong."""
+    """List the tables of a namespace, or all of them; of a damaged one it is said what is wrong.
+
+    Rows are those of the current version; changes that are only in the log are counted beside them.
+    """
     with open_lake(lake, storage_options) as catalog:
         names = catalog.list_tables(namespace)
         overviews = (_overview(catalog, name) for name in names)
@@ -201,6 +222,7 @@ def _overview(catalog: KVCatalog, name: str) -> dict[str, Json]:
         "rows": stats.row_count,
         "files": stats.file_count,
         "bytes": stats.file_bytes,
+        "unflushed_changes": _unflushed(catalog, name),
     }
 
 
@@ -210,6 +232,9 @@ def _overview_line(overview: dict[str, Json], width: int) -> Text:
         return line.append(f"✗ {shown_text(str(overview['error']))}", "bold red")
     counts = [(overview[noun], noun.removesuffix("s")) for noun in ("rows", "files", "bytes")]
     words = [counted(count, noun) for count, noun in counts if isinstance(count, int)]
+    unflushed = overview["unflushed_changes"]
+    assert unflushed is None or isinstance(unflushed, int), "a count, or unknown"
+    words[-1] += unflushed_words(unflushed)
     return line.append(f"version {overview['version']} · {' · '.join(words)}", "dim")
 
 

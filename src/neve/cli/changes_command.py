@@ -10,8 +10,9 @@ from neve.cli.number_type import WholeNumber
 from neve.cli.output import Page
 from neve.cli.row_output import STANDARD_OUTPUT, RowForm, asked_form, write_rows
 from neve.cli.row_table import RowTable
-from neve.cli.shown_text import Json, counted, shown_text
+from neve.cli.shown_text import Json, shown_text
 from neve.errors import InvalidArgument
+from neve.model.shown_value import counted
 from neve.read.changes import COMMIT_TIMESTAMP
 
 

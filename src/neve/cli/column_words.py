@@ -1,11 +1,20 @@
-"""Columns as they are written on a command line: `name:type`, with `!` behind one never NULL."""
+"""Columns as they are written on a command line.
 
+name:type   a new column, with `!` behind the type of one that is never NULL
+name,name   columns of a table
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
 
 from neve.errors import InvalidArgument
+from neve.model.schema import TableSchema
 from neve.model.type_words import REQUIRED, parse_type
+
+_MANY: Final = ","
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,3 +39,11 @@ def column_of(text: str) -> ColumnWord:
     return ColumnWord(
         name, parse_type(type_text.removesuffix(REQUIRED)), not type_text.endswith(REQUIRED)
     )
+
+
+def names_of(texts: Sequence[str], schema: TableSchema) -> list[str] | None:
+    """Split names at commas, unless a column is named so; None when there are none."""
+    names: list[str] = []
+    for text in texts:
+        names += [text] if text in schema else [part.strip() for part in text.split(_MANY)]
+    return names or None

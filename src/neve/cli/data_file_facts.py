@@ -15,11 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from neve.cli.log_file import LogFileOnDisk
-from neve.cli.shown_text import counted
 from neve.errors import Corruption, InvalidArgument
 from neve.model.arrow_types import ArrowField, child_fields, field_id_of
 from neve.model.data_file import DataFile
-from neve.model.shown_value import shown
+from neve.model.shown_value import counted, shown
 from neve.sstable.data_file_footer import MAGIC, TRAILER_BYTES, OpenFooter
 
 _STAMP: Final = "neve."

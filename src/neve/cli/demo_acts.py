@@ -11,6 +11,7 @@ from typing import Final
 from neve.cli.demo_crash import crash
 from neve.cli.demo_rocksdb import rocksdb
 from neve.cli.demo_rows import write
+from neve.cli.demo_spark import spark
 from neve.cli.demo_stage import Finding, Stage
 from neve.cli.demo_upkeep import damage, upkeep
 from neve.cli.demo_versions import change, flush, travel
@@ -33,5 +34,6 @@ ACTS: Final = (
     Act("travel", "Old Versions, snapshots, tags, rollback", travel),
     Act("upkeep", "Compact, expire, collect garbage", upkeep),
     Act("damage", "One bit flips", damage),
+    Act("spark", "The same tables on Spark, beside a live writer", spark),
     Act("rocksdb", "A log of neve, opened by the real RocksDB", rocksdb),
 )

@@ -18,8 +18,8 @@ from typing import Final
 from neve.cli.demo_stage import Finding, Stage, check
 from neve.cli.demo_table import ARROW_SCHEMA, KEY
 from neve.cli.demo_writer import THREADS
-from neve.cli.shown_text import counted
 from neve.errors import Fenced, Unavailable
+from neve.model.shown_value import counted
 
 _ROWS_BEFORE_KILL: Final = 4_000
 _SECONDS_BEFORE_KILL: Final = 5.0

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from neve.cli.demo_stage import Finding, Stage, check, check_equal
 from neve.cli.demo_versions import TAG, data_paths, table_root
-from neve.cli.shown_text import counted
 from neve.errors import Corruption
+from neve.model.shown_value import counted
 
 
 def upkeep(stage: Stage) -> tuple[Finding, ...]:

@@ -18,7 +18,7 @@ from pyroaring import BitMap64
 from neve.cli.demo_rows import get_latency
 from neve.cli.demo_stage import Finding, Stage, check, check_equal
 from neve.cli.demo_table import CHANGED, DELETED, DELETED_FROM, ROWS
-from neve.cli.shown_text import counted
+from neve.model.shown_value import counted
 
 TAG: Final = "first-load"
 # Creating a table is Version 1.

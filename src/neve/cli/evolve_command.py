@@ -24,7 +24,7 @@ from neve.cli.value_forms import text_reader
 from neve.errors import InvalidArgument
 from neve.model.arrow_types import normalize_type, type_name
 from neve.model.scalar_values import Unfit
-from neve.model.shown_value import shown
+from neve.model.shown_value import counted, shown
 
 Change = Callable[[Evolution], None]
 
@@ -126,9 +126,10 @@ def move(
     as_json: bool,
 ) -> None:
     """Put a column elsewhere in the order of columns, a field in that of its struct."""
-    if [first, after is not None, before is not None].count(True) != 1:
+    places = [first, after is not None, before is not None].count(True)
+    if places != 1:
         raise InvalidArgument(
-            "where the column goes is said in no way, or in several",
+            f"{counted(places, 'place')} given for the column instead of one",
             hint="Give one of --first, --after and --before",
         )
 
@@ -180,7 +181,8 @@ def default(
     """Set what a column is in rows to come that leave it out; rows that exist stay."""
     if (value is None) != is_none:
         raise InvalidArgument(
-            "a default is given in no way, or in two", hint="Give a value, or --none"
+            "both a default and --none are given" if is_none else "no default is given",
+            hint="Give a value, or --none",
         )
 
     def change(e: Evolution) -> None:
@@ -242,7 +244,8 @@ def sort_by(
 def _check_given(words: tuple[str, ...], *, is_none: bool) -> None:
     if bool(words) == is_none:
         raise InvalidArgument(
-            "fields are given in no way, or beside --none", hint="Give fields, or --none alone"
+            "both fields and --none are given" if is_none else "no fields are given",
+            hint="Give fields, or --none alone",
         )
 
 

@@ -28,6 +28,14 @@ INTERRUPTED: Final = 130
 OUTPUT_CLOSED: Final = 141
 
 
+class Interrupted(Exception):
+    """A stop from the keyboard, with what was done until then and how to go on."""
+
+    def __init__(self, message: str, *, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
 def report_failure(error: BaseException) -> int:
     """Say on standard error what went wrong; gives the exit code."""
     with suppress(OutputClosed, OutputFailed):
@@ -54,6 +62,9 @@ def report_failure(error: BaseException) -> int:
         case click.ClickException():
             _say(error.format_message(), None)
             return error.exit_code
+        case Interrupted():
+            _say(str(error), error.hint)
+            return INTERRUPTED
         case click.Abort() | KeyboardInterrupt():
             _say("interrupted", None)
             return INTERRUPTED

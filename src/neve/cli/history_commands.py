@@ -4,10 +4,11 @@ import click
 
 from neve.cli.lake_options import on_a_lake, open_lake
 from neve.cli.output import Page, write_json
-from neve.cli.shown_text import counted, shown_text
+from neve.cli.shown_text import shown_text
 from neve.cli.version_options import moment_of
 from neve.engine.table_options import TableOptions
 from neve.errors import InvalidArgument
+from neve.model.shown_value import counted
 
 
 @click.command()

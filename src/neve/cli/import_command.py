@@ -1,15 +1,21 @@
 """`neve import`: writes the rows of a file into a table."""
 
+from collections.abc import Sequence
 from typing import Final
 
 import click
 
-from neve.cli.imported_rows import ImportForm, form_of, open_rows
+from neve.catalog.table import Table
+from neve.cli.column_words import names_of
+from neve.cli.exit_codes import Interrupted
+from neve.cli.imported_rows import ImportedRows, ImportForm, form_of, open_rows
 from neve.cli.lake_options import on_a_lake, open_lake
 from neve.cli.output import Page, write_json
-from neve.cli.progress_bar import progress_bar
-from neve.cli.shown_text import counted, shown_text
-from neve.errors import InvalidArgument, NeveError, SchemaMismatch
+from neve.cli.progress_bar import TellProgress, progress_bar
+from neve.cli.refused_rows import telling_the_row
+from neve.cli.shown_text import shown_text
+from neve.errors import InvalidArgument
+from neve.model.shown_value import counted
 
 _BATCH_ROWS: Final = 50_000
 
@@ -36,6 +42,12 @@ _BATCH_ROWS: Final = 50_000
     metavar="CHARACTER",
     help="What separates the cells of CSV [default: a comma, in .tsv a tab].",
 )
+@click.option(
+    "--columns",
+    multiple=True,
+    metavar="NAME,NAME",
+    help="Write only these columns, and leave the others as they are; may be repeated.",
+)
 @on_a_lake
 def import_rows(
     *,
@@ -44,6 +56,7 @@ def import_rows(
     form: str | None,
     batch_rows: int,
     delimiter: str | None,
+    columns: tuple[str, ...],
     lake: str,
     storage_options: tuple[str, ...],
     as_json: bool,
@@ -54,33 +67,55 @@ def import_rows(
     are found by name. A row replaces the one of its key, so an import that was cut off can be
     repeated. At the end the rows are committed as a version.
 
+    With --columns, only these and the key are taken from the file. The other columns of rows that
+    are there stay as they are.
+
     In CSV and JSON, decimals, dates, times and uuids are text, bytes are hexadecimal text.
     """
     chosen = form_of(file) if form is None else ImportForm(form)
     _check_delimiter(delimiter, chosen)
-    written = 0
     with (
         open_lake(lake, storage_options) as catalog,
         catalog.table(name) as table,
         progress_bar("importing") as tell,
-        open_rows(file, chosen, table.schema, batch_rows=batch_rows, delimiter=delimiter) as rows,
     ):
-        sequence = table.stats().sequence
-        try:
-            for batch in rows.batches:
-                sequence = table.upsert(batch)
-                written += batch.num_rows
-                tell(rows.position(), rows.byte_count)
-        except NeveError as error:
-            error.hint = _with_place(error, written)
-            raise
-        version = table.flush() if written else table.version
+        names = names_of(columns, table.schema)
+        with open_rows(
+            file,
+            chosen,
+            table.schema,
+            batch_rows=batch_rows,
+            delimiter=delimiter,
+            columns=names,
+        ) as rows:
+            written, sequence, version = _write(table, rows, names, tell)
     if as_json:
         write_json({"table": name, "rows": written, "sequence": sequence, "version": version})
     else:
         Page().line(
             f"imported {counted(written, 'row')} into {shown_text(name)}, now at version {version}"
         )
+
+
+def _write(
+    table: Table, rows: ImportedRows, columns: Sequence[str] | None, tell: TellProgress
+) -> tuple[int, int, int]:
+    """Write and flush all batches; gives how many rows they were, last sequence and Version."""
+    written, sequence = 0, table.stats().sequence
+    try:
+        with telling_the_row(rows.place_of, lambda: written):
+            for batch in rows.batches:
+                sequence = table.upsert(batch, columns)
+                written += batch.num_rows
+                tell(rows.position(), rows.byte_count)
+        version = table.flush() if written else table.version
+    except KeyboardInterrupt:
+        raise Interrupted(
+            f"interrupted; {counted(written, 'row')} or more of the file "
+            f"{'is' if written == 1 else 'are'} in the table {shown_text(table.name)}",
+            hint="Import the file again: rows that are written again stay the same",
+        ) from None
+    return written, sequence, version
 
 
 def _check_delimiter(delimiter: str | None, form: ImportForm) -> None:
@@ -94,14 +129,3 @@ def _check_delimiter(delimiter: str | None, form: ImportForm) -> None:
         raise InvalidArgument(
             f"the delimiter {delimiter!a} is not one ASCII character", hint="Give one such as ;"
         )
-
-
-def _with_place(error: NeveError, written: int) -> str | None:
-    """Say which rows are written, and where the rows of a message are counted from."""
-    if not written:
-        return error.hint
-    verb = "is" if written == 1 else "are"
-    words = f"{counted(written, 'row')} before it {verb} written"
-    if isinstance(error, SchemaMismatch) and error.row is not None:
-        words += f"; rows are counted from row {written:,} of the file"
-    return words if error.hint is None else f"{error.hint}. {words}"

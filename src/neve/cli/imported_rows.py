@@ -12,7 +12,7 @@ memory, however long the file is.
 
 import io
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 
 from neve.cli.csv_rows import CsvRows
 from neve.cli.json_rows import JsonRows
+from neve.cli.refused_rows import PlaceOf
 from neve.errors import InvalidArgument, NeveError, NotFound, Unavailable
 from neve.model.schema import TableSchema
 
@@ -72,6 +73,8 @@ class ImportedRows:
     """Bytes that were read so far."""
     byte_count: int | None
     """Length of the file; None where nobody knows it."""
+    place_of: PlaceOf
+    """Names the place of one of the rows that were given last."""
 
 
 def form_of(path: str) -> ImportForm:
@@ -98,8 +101,12 @@ def open_rows(
     *,
     batch_rows: int,
     delimiter: str | None,
+    columns: Sequence[str] | None = None,
 ) -> Iterator[ImportedRows]:
-    """Open a file of rows; raises typed errors, also while batches are taken."""
+    """Open a file of rows; raises typed errors, also while batches are taken.
+
+    `columns` are those that are wanted besides the key, in files of text: others are not read.
+    """
     source = "standard input" if path == STANDARD_INPUT else path
     with ExitStack() as stack, _typed_failures(source):
         raw = _opened(path, stack)
@@ -108,13 +115,22 @@ def open_rows(
         stream = raw
         if form in _TEXTS:
             stream = _unpacked(raw, path)
+        place_of: PlaceOf = lambda row: f"{source}, row {row + 1:,}"  # noqa: E731 - two replace it
         match form:
             case ImportForm.CSV:
                 mark = delimiter or (_TAB if ".tsv" in Path(path).suffixes else ",")
-                batches = CsvRows(schema, source=source, delimiter=mark).batches(stream)
+                cells = CsvRows(
+                    schema,
+                    source=source,
+                    delimiter=mark,
+                    columns=columns,
+                    open_again=None if path == STANDARD_INPUT else lambda: _opened_again(path),
+                )
+                batches, place_of = cells.batches(stream), cells.place_of
             case ImportForm.JSONL:
-                rows = JsonRows(schema, source=source)
-                batches = rows.batches(stream, batch_rows=batch_rows)
+                lines = JsonRows(schema, source=source, columns=columns)
+                batches = lines.batches(stream, batch_rows=batch_rows)
+                place_of = lines.place_of
             case ImportForm.PARQUET:
                 batches = _parquet_batches(raw, batch_rows=batch_rows)
             case ImportForm.ARROW:
@@ -123,6 +139,7 @@ def open_rows(
             batches=_cut(batches, batch_rows),
             position=raw.tell if raw.seekable() else lambda: 0,
             byte_count=byte_count,
+            place_of=place_of,
         )
 
 
@@ -147,6 +164,10 @@ def _opened(path: str, stack: ExitStack) -> BinaryIO:
     if sys.stdin is None:
         raise InvalidArgument("there is no standard input", hint="Name a file")
     return cast("BinaryIO", sys.stdin.buffer)
+
+
+def _opened_again(path: str) -> BinaryIO:
+    return _unpacked(Path(path).open("rb"), path)
 
 
 def _length(raw: BinaryIO) -> int | None:

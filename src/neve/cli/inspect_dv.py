@@ -21,8 +21,9 @@ from rich.text import Text
 from neve.cli.fitted_text import wrapped
 from neve.cli.log_file import LogFileOnDisk, open_log_file
 from neve.cli.output import JsonDocument, Page
-from neve.cli.shown_text import Json, counted, shown_text
+from neve.cli.shown_text import Json, shown_text
 from neve.errors import Corruption, InvalidArgument, LimitExceeded
+from neve.model.shown_value import counted
 from neve.sstable.puffin import (
     MAGIC,
     PuffinBlob,

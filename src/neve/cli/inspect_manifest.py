@@ -34,12 +34,13 @@ from neve.cli.manifest_parts import (
 )
 from neve.cli.manifest_words import content_json, lines_of, title_of
 from neve.cli.output import JsonDocument, Page
-from neve.cli.shown_text import Json, counted, shown_text
+from neve.cli.shown_text import Json, shown_text
 from neve.errors import Corruption, InvalidArgument, LimitExceeded
 from neve.manifest import mrub_pb2
 from neve.manifest.documents import Head, Segment, StorePaths
 from neve.manifest.frame import FRAME_BYTES_MAX
 from neve.manifest.state import State
+from neve.model.shown_value import counted
 from neve.storage.local_store import LocalStore
 from neve.storage.object_store import ObjectStore
 

@@ -30,8 +30,9 @@ from neve.cli.fitted_text import wrapped
 from neve.cli.log_file import open_log_file
 from neve.cli.number_type import WholeNumber
 from neve.cli.output import JsonDocument, Page
-from neve.cli.shown_text import Json, counted, shown_text, value_to_json, value_to_text
+from neve.cli.shown_text import Json, shown_text, value_to_json, value_to_text
 from neve.errors import Corruption
+from neve.model.shown_value import counted
 
 _GROUPS_DRAWN: Final = 20
 _VALUE_LENGTH: Final = 32

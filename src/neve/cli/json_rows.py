@@ -1,8 +1,11 @@
 """JsonRows: rows of a table out of JSON objects, one object to a line.
 
-A line that is wrong is named by its number, and what is wrong with it by the column. Lines without
+A line that is wrong is named as `file:line`, and what is wrong with it by the column. Lines without
 anything in them are passed over. However long the input is, no more than one batch of it is in
 memory.
+
+Where only some columns are written, an object has the key and all of those; what else it has of the
+table is passed over.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,6 +14,7 @@ from typing import BinaryIO, Final
 import pyarrow as pa
 
 from neve.cli.value_forms import json_reader, parse_json
+from neve.engine.partial_rows import given_columns, narrowed_codec
 from neve.errors import InvalidArgument, LimitExceeded, SchemaMismatch
 from neve.model.row_codec import RowCodec
 from neve.model.scalar_values import Unfit
@@ -24,31 +28,57 @@ BATCH_BYTES: Final = 32 << 20
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
+def codec_of(schema: TableSchema, columns: Sequence[str] | None) -> RowCodec:
+    """Give the codec of whole rows, or of the key and some columns; raises typed errors."""
+    if columns is None:
+        return RowCodec(schema)
+    return narrowed_codec(schema, given_columns(columns, schema))
+
+
 class JsonRows:
     """Reads rows of one schema."""
 
-    def __init__(self, schema: TableSchema, *, source: str) -> None:
-        """Take a schema, and how messages name the place that the rows come from."""
+    def __init__(
+        self, schema: TableSchema, *, source: str, columns: Sequence[str] | None = None
+    ) -> None:
+        """Take a schema, and how messages name the place that the rows come from.
+
+        `columns` reads these and the key only.
+        """
         self._source = source
-        self._codec = RowCodec(schema)
+        self._codec = codec_of(schema, columns)
         self._readers = {column.name: json_reader(column.type) for column in schema.columns}
+        self._needed = [] if columns is None else self._codec.schema.arrow_schema.names
+        self._unasked = frozenset(self._readers).difference(self._codec.schema.arrow_schema.names)
+        # Of the rows that were given last: how many came before them, and their lines.
+        self._rows_before = 0
+        self._lines_given: list[int] = []
 
     def row(self, text: str, *, line: int | None = None) -> bytes:
         """Give one row as the codec of the schema encodes it; raises typed errors."""
-        where = self._source if line is None else f"line {line:,} of {self._source}"
+        where = self._source if line is None else f"{self._source}:{line}"
         try:
             members = parse_json(text)
         except ValueError as error:
             raise InvalidArgument(
-                f"{where} is no JSON: {error}", hint="Write one JSON object to a line"
+                f"{where}: no JSON: {error}", hint="Write one JSON object to a line"
             ) from None
         if not isinstance(members, dict):
             raise InvalidArgument(
-                f"{where} is no JSON object: {shown(text)}",
+                f"{where}: no JSON object: {shown(text)}",
                 hint='Write a row as an object: {"id": 1, "name": "ada"}',
             )
+        for name in self._needed:
+            if name not in members:
+                raise SchemaMismatch(
+                    f"{where}: column {shown(name)} is missing",
+                    column=name,
+                    hint="Give the key and every column that --columns names",
+                )
         values: dict[str, object] = {}
         for name, value in members.items():
+            if name in self._unasked:
+                continue
             reader = self._readers.get(name)
             try:
                 # What the table does not have is refused by the codec, with the nearest name.
@@ -69,9 +99,25 @@ class JsonRows:
         """Give encoded rows as a batch of the schema."""
         return self._codec.decode_many(rows)
 
+    def values(self, row: bytes) -> dict[str, object]:
+        """Give an encoded row as the values of its columns."""
+        return self._codec.decode(row)
+
+    def place_of(self, row: int) -> str:
+        """Name the line of a row, counted from 0, of the batch that was given last."""
+        place = row - self._rows_before
+        if not 0 <= place < len(self._lines_given):
+            return self._source
+        return f"{self._source}:{self._lines_given[place]}"
+
     def batches(self, stream: BinaryIO, *, batch_rows: int) -> Iterator[pa.RecordBatch]:
         """Give the rows of a stream of lines in batches."""
+        return map(self.batch, self.encoded(stream, batch_rows=batch_rows))
+
+    def encoded(self, stream: BinaryIO, *, batch_rows: int) -> Iterator[list[bytes]]:
+        """Give the encoded rows of a stream of lines, many at a time."""
         rows: list[bytes] = []
+        lines: list[int] = []
         size = 0
         for line, content in self._lines(stream):
             size += len(content)
@@ -79,15 +125,21 @@ class JsonRows:
                 text = content.decode()
             except UnicodeDecodeError as error:
                 raise InvalidArgument(
-                    f"line {line:,} of {self._source} is no UTF-8, at its byte {error.start:,}",
+                    f"{self._source}:{line}: no UTF-8, at byte {error.start:,} of the line",
                     hint="Convert the file: iconv -t utf-8",
                 ) from None
             rows.append(self.row(text, line=line))
+            lines.append(line)
             if len(rows) >= batch_rows or size >= BATCH_BYTES:
-                yield self.batch(rows)
-                rows, size = [], 0
+                yield self._noted(rows, lines)
+                rows, lines, size = [], [], 0
         if rows:
-            yield self.batch(rows)
+            yield self._noted(rows, lines)
+
+    def _noted(self, rows: list[bytes], lines: list[int]) -> list[bytes]:
+        self._rows_before += len(self._lines_given)
+        self._lines_given = lines
+        return rows
 
     def _lines(self, stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
         line = 0
@@ -95,7 +147,7 @@ class JsonRows:
             line += 1
             if len(content) > LINE_BYTES_MAX:
                 raise LimitExceeded(
-                    f"line {line:,} of {self._source} is longer than {LINE_BYTES_MAX:,} bytes",
+                    f"{self._source}:{line}: longer than {LINE_BYTES_MAX:,} bytes",
                     limit=LINE_BYTES_MAX,
                     hint="Write one JSON object to a line",
                 )

@@ -18,7 +18,7 @@ from neve.errors import InvalidArgument
 from neve.model.arrow_types import type_name
 from neve.model.scalar_values import Unfit
 from neve.model.schema import Column, TableSchema
-from neve.model.shown_value import shown
+from neve.model.shown_value import counted, shown
 
 
 def key_of(texts: Sequence[str], schema: TableSchema) -> object:
@@ -36,7 +36,7 @@ def key_of(texts: Sequence[str], schema: TableSchema) -> object:
             return values
     names = ", ".join(shown(column.name) for column in columns)
     raise InvalidArgument(
-        f"{len(texts):,} values are given for a key of {len(columns):,}",
+        _other_count(len(texts), columns),
         hint=f"The key is {names}: give as many values, or one JSON list of them"
         if len(columns) > 1
         else f"The key is {names}: give one value",
@@ -72,7 +72,7 @@ def _from_list(text: str, columns: Sequence[Column]) -> tuple[object, ...]:
     if not 0 < len(values) <= len(columns):
         names = ", ".join(shown(column.name) for column in columns)
         raise InvalidArgument(
-            f"{len(values):,} values are given for a key of {len(columns):,}",
+            _other_count(len(values), columns),
             hint=f"The key is {names}",
         )
     found = []
@@ -82,6 +82,10 @@ def _from_list(text: str, columns: Sequence[Column]) -> tuple[object, ...]:
         except Unfit as unfit:
             raise _refusal(column, unfit) from None
     return tuple(found)
+
+
+def _other_count(given: int, columns: Sequence[Column]) -> str:
+    return f"{counted(given, 'value')} for a key of {counted(len(columns), 'column')}"
 
 
 def _refusal(column: Column, unfit: Unfit) -> InvalidArgument:

@@ -25,7 +25,7 @@ from neve.cli.fitted_text import clipped, wrapped
 from neve.cli.log_file import LogFileOnDisk
 from neve.cli.log_json import completes_a_record, fragment_name, header_kind
 from neve.cli.record_words import RecordWords
-from neve.cli.shown_text import counted
+from neve.model.shown_value import counted
 from neve.wal.inspection import InspectedDamage, LogicalRecord, LogInspection, PayloadKind
 from neve.wal.log_ending import Ending, EndReason
 from neve.wal.log_parts import (

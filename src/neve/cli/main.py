@@ -33,7 +33,7 @@ _COMMANDS: Final = {
     "describe": LazyCommand(
         "neve.cli.catalog_commands", "describe", "Show the definition of a table"
     ),
-    "put": LazyCommand("neve.cli.row_commands", "put", "Write a row, or many"),
+    "put": LazyCommand("neve.cli.put_command", "put", "Write a row, or many"),
     "get": LazyCommand("neve.cli.row_commands", "get", "Show the row of a key"),
     "delete": LazyCommand("neve.cli.row_commands", "delete", "Delete rows"),
     "scan": LazyCommand("neve.cli.scan_command", "scan", "Show many rows, or write them to a file"),

@@ -8,9 +8,10 @@ from rich.text import Text
 
 from neve.cli.arrow_words import column_words, first_rows
 from neve.cli.fitted_text import clipped
-from neve.cli.shown_text import counted, show_bytes, shown_text, value_to_text
+from neve.cli.shown_text import show_bytes, shown_text, value_to_text
 from neve.errors import NeveError
 from neve.model.row_codec import describe_row
+from neve.model.shown_value import counted
 from neve.wal.foreign_batches import Entry
 from neve.wal.inspected_batch import InspectedBatch, RowsEntry
 from neve.wal.inspection import LogicalRecord

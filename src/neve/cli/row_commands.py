@@ -1,61 +1,23 @@
-"""Commands on single rows: put, get, delete.
+"""Commands on rows by key: get, delete.
 
-    neve put shop.orders '{"id": 1, "customer": "ada", "amount": 9.5}'
     neve get shop.orders 1
     neve delete shop.orders --where "amount > 5"
 
-How values are written is told in `neve.cli.value_forms`, how keys are in `neve.cli.key_words`.
+How keys are written is told in `neve.cli.key_words`.
 """
 
-import sys
-from collections.abc import Iterator
-from typing import Final
-
 import click
-import pyarrow as pa
 
-from neve.catalog.table import Table
-from neve.cli.json_rows import JsonRows
 from neve.cli.key_command import KeyCommand
 from neve.cli.key_words import key_of
 from neve.cli.lake_options import on_a_lake, open_lake
 from neve.cli.output import Page, write_json
 from neve.cli.row_table import row_lines
-from neve.cli.shown_text import counted, shown_text
+from neve.cli.shown_text import shown_text
 from neve.cli.value_forms import json_values
 from neve.cli.version_options import at_a_version, rows_at
-from neve.errors import InvalidArgument, NeveError, NotFound
-
-_STANDARD_INPUT: Final = "-"
-_BATCH_ROWS: Final = 10_000
-
-
-@click.command()
-@click.argument("name", metavar="TABLE")
-@click.argument("row", metavar="JSON|-")
-@on_a_lake
-def put(*, name: str, row: str, lake: str, storage_options: tuple[str, ...], as_json: bool) -> None:
-    """Write a row, given as a JSON object, or with - the rows on standard input.
-
-    A row replaces the one of its key. On standard input there is one JSON object to a line. Rows
-    are durable when the command ends; of many, ten thousand at a time are written all or none.
-
-    Decimals, dates, times and uuids are text, bytes are hexadecimal text.
-    """
-    with open_lake(lake, storage_options) as catalog, catalog.table(name) as table:
-        written, sequence = 0, table.stats().sequence
-        try:
-            for batch in _given_rows(row, table):
-                sequence = table.upsert(batch)
-                written += batch.num_rows
-        except NeveError as error:
-            if written:
-                error.hint = f"{error.hint or 'Correct it'}. {_before(written)}"
-            raise
-    if as_json:
-        write_json({"table": name, "rows": written, "sequence": sequence})
-    else:
-        Page().line(f"wrote {counted(written, 'row')}, up to sequence {sequence:,}")
+from neve.errors import InvalidArgument, NotFound
+from neve.model.shown_value import counted
 
 
 @click.command(cls=KeyCommand)
@@ -118,7 +80,7 @@ def delete(
     """
     if bool(key) == (condition is not None):
         raise InvalidArgument(
-            "which rows to delete is said in no way, or in two",
+            "both a key and --where are given" if key else "no row to delete is named",
             hint="Give a key, or --where and a filter",
         )
     with open_lake(lake, storage_options) as catalog, catalog.table(name) as table:
@@ -138,19 +100,3 @@ def delete(
         Page().line(
             f"deleted {counted(deleted, 'row')}{where}" if deleted else f"no such row{where}"
         )
-
-
-def _given_rows(row: str, table: Table) -> Iterator[pa.RecordBatch]:
-    if row != _STANDARD_INPUT:
-        rows = JsonRows(table.schema, source="the row")
-        yield rows.batch([rows.row(row)])
-        return
-    if sys.stdin is None:
-        raise InvalidArgument("there is no standard input", hint="Give the row as an argument")
-    rows = JsonRows(table.schema, source="standard input")
-    yield from rows.batches(sys.stdin.buffer, batch_rows=_BATCH_ROWS)
-
-
-def _before(written: int) -> str:
-    verb = "is" if written == 1 else "are"
-    return f"{counted(written, 'row')} before it {verb} written"

@@ -1,26 +1,25 @@
 """`neve scan`: shows many rows of a table, or writes them to a file."""
 
-from collections.abc import Sequence
 from dataclasses import fields
-from typing import Final
 
 import click
 from rich.text import Text
 
+from neve.catalog.table import Table
+from neve.cli.column_words import names_of
 from neve.cli.key_words import bound_of
 from neve.cli.lake_options import on_a_lake, open_lake
 from neve.cli.number_type import WholeNumber
 from neve.cli.output import Page, write_json
 from neve.cli.row_output import STANDARD_OUTPUT, RowForm, asked_form, write_rows
 from neve.cli.row_table import RowTable
-from neve.cli.shown_text import Json, counted, shown_text
+from neve.cli.shown_text import Json, shown_text
+from neve.cli.table_words import unflushed_words
 from neve.cli.version_options import Rows, at_a_version, rows_at
 from neve.errors import InvalidArgument
-from neve.model.schema import TableSchema
+from neve.model.shown_value import counted
 from neve.read.scan import Scan
 from neve.read.scan_explanation import ScanExplanation
-
-_MANY: Final = ","
 
 
 @click.command()
@@ -95,7 +94,7 @@ def scan(
             bounds = bound_of(key_range[0], rows.schema), bound_of(key_range[1], rows.schema)
         asked = rows.scan(
             condition,
-            columns=_names(columns, rows.schema),
+            columns=names_of(columns, rows.schema),
             limit=limit,
             key_range=bounds,
             reverse=reverse,
@@ -109,21 +108,14 @@ def scan(
             _give(name, rows, asked, form, STANDARD_OUTPUT if file is None else file)
 
 
-def _names(columns: Sequence[str], schema: TableSchema) -> list[str] | None:
-    """Split names at commas, unless a column is named so."""
-    names: list[str] = []
-    for text in columns:
-        names += [text] if text in schema else [part.strip() for part in text.split(_MANY)]
-    return names or None
-
-
 def _give(name: str, rows: Rows, asked: Scan, form: RowForm, path: str) -> None:
     if form is RowForm.TABLE:
         page = Page()
         drawing = RowTable(asked.schema, columns=page.columns)
         page.lines(drawing.lines(asked.to_batches()))
+        unflushed = rows.stats().memtable_rows if isinstance(rows, Table) else 0
         words = f"{counted(drawing.row_count, 'row')} · version {rows.version:,}"
-        page.line(Text(words, "dim"))
+        page.line(Text(f"{words}{unflushed_words(unflushed)}", "dim"))
         return
     facts: dict[str, Json] = {"table": name, "version": rows.version}
     written = write_rows(form, asked.schema, asked.to_batches(), path=path, facts=facts)

@@ -72,11 +72,6 @@ def drawn_in_ascii(text: str) -> str:
     return text.translate(_IN_ASCII)
 
 
-def counted(number: int, noun: str) -> str:
-    """Give a number with its noun, which takes an s in the plural."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
 def value_to_json(value: object, *, hex_only: bool = False) -> Json:
     """Give a value of a row as JSON; numbers that JSON lacks and dates become text."""
     match value:

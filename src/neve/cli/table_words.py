@@ -6,10 +6,18 @@ from rich.text import Text
 
 from neve.catalog.catalog_table import CatalogTable
 from neve.cli.definition_history import column_json, definition_json, definition_lines
-from neve.cli.shown_text import Json, counted, shown_text
+from neve.cli.shown_text import Json, shown_text
 from neve.model.arrow_types import NESTED_KINDS, kind_of, type_name
 from neve.model.schema import Column, TableSchema
 from neve.model.schema_json import default_to_json
+from neve.model.shown_value import counted
+
+
+def unflushed_words(unflushed: int | None) -> str:
+    """Say behind other counts how many changes are only in the log; nothing when there are none."""
+    if unflushed is None:
+        return " · its log cannot be read"
+    return f" · {counted(unflushed, 'change')} not flushed" if unflushed else ""
 
 
 def table_json(table: CatalogTable, unflushed: int | None) -> dict[str, Json]:

@@ -17,12 +17,14 @@ from neve.catalog.table import Table
 from neve.cli.lake_options import on_a_lake, open_lake
 from neve.cli.output import JsonDocument, Page, write_json
 from neve.cli.progress_bar import progress_bar
-from neve.cli.shown_text import Json, counted, shown_text
+from neve.cli.shown_text import Json, shown_text
+from neve.cli.table_words import unflushed_words
 from neve.cli.version_options import moment_of
 from neve.engine.table_options import TableOptions
 from neve.engine.upkeep import GarbageReport
 from neve.engine.verification import VerifyReport
 from neve.errors import Corruption, NeveError
+from neve.model.shown_value import counted
 
 _OUTCOMES: Final = {
     Settled.NOTHING: "in order",
@@ -156,13 +158,14 @@ def gc(
 def verify(*, name: str, lake: str, storage_options: tuple[str, ...], as_json: bool) -> None:
     """Read all files of a table and check them; what is wrong ends with exit code 5.
 
-    Works beside a writer.
+    Works beside a writer. Changes that are only in the log are read and counted, too.
     """
     with (
         open_lake(lake, storage_options) as catalog,
         catalog.table(name, read_only=True) as table,
         progress_bar("reading bytes") as tell,
     ):
+        unflushed = table.stats().memtable_rows
         try:
             report = table.verify(progress=tell)
         except Corruption as error:
@@ -172,13 +175,14 @@ def verify(*, name: str, lake: str, storage_options: tuple[str, ...], as_json: b
             problems, failure = [], None
     if as_json:
         facts: dict[str, Json] = {"table": name, "is_sound": failure is None, "problems": problems}
+        facts["unflushed_changes"] = unflushed
         write_json(facts | (_verified(report) if failure is None else {}))
     else:
         page = Page()
         for problem in problems:
             page.line(Text(f"✗ {shown_text(problem)}", "bold red"))
         if failure is None:
-            page.line(Text(f"✔ {_verified_words(report)}", "green"))
+            page.line(Text(f"✔ {_verified_words(report)}{unflushed_words(unflushed)}", "green"))
     if failure is not None:
         raise failure
 

@@ -43,12 +43,12 @@ from neve.model.scalar_values import FromRaw, Raw, Unfit, scalar_form
 from neve.model.schema_json import default_to_json
 from neve.model.schema_view import ArrowArray
 from neve.model.shown_value import shown
+from neve.model.value_hints import decimal_digits
 
 ReadJson: TypeAlias = Callable[[object], object]
 ReadText: TypeAlias = Callable[[str], object]
 
 _LIKE: Final = {
-    TypeKind.DECIMAL: "a number such as 14.20",
     TypeKind.DATE: "a date such as 2024-01-31",
     TypeKind.TIME: "a time such as 22:31:08.5",
     TypeKind.TIMESTAMP: "a time such as 2024-01-31T22:31:08, without a zone",
@@ -182,13 +182,17 @@ def _json_kind(value: object) -> str:
         case bool():
             return "true or false"
         case int() | float() | Decimal():
-            return "a number"
+            return f"the number {_shown_number(value)}"
         case str():
             return f"the text {shown(value)}"
         case list():
             return "a list"
         case _:
             return "an object"
+
+
+def _shown_number(value: float | Decimal) -> str:
+    return shown(value) if isinstance(value, int) else shown(str(value)).strip("'")
 
 
 def _boolean_of(value: object) -> bool:
@@ -232,6 +236,7 @@ def _spelled_reader(arrow_type: pa.DataType) -> ReadJson:
     kind = kind_of(arrow_type)
     from_raw = scalar_form(arrow_type).from_raw
     is_decimal = kind is TypeKind.DECIMAL
+    like = f"a number with at most {decimal_digits(arrow_type)}" if is_decimal else _LIKE[kind]
     is_counted = kind in _COUNTED
     is_zoned = kind is TypeKind.TIMESTAMPTZ
     is_moment = is_zoned or kind is TypeKind.TIMESTAMP
@@ -245,11 +250,11 @@ def _spelled_reader(arrow_type: pa.DataType) -> ReadJson:
                 return moment
         is_number = isinstance(value, int | Decimal) and not isinstance(value, bool)
         if not isinstance(value, str) and not (is_number and is_decimal):
-            _expected(_LIKE[kind], value)
+            _expected(like, value)
         try:
             plain = to_plain(value, arrow_type, column="")
         except SchemaMismatch:
-            _expected(_LIKE[kind], value)
+            _expected(like, value)
         return plain if is_decimal or from_raw is None else _python_value(from_raw, plain)
 
     return read

@@ -26,7 +26,7 @@ Reading rows is the business of whoever commits: a RowLookup.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -71,8 +71,8 @@ class Proposal:
     removed: tuple[str, ...] = ()
     marked: Mapping[str, BitMap64] = field(default_factory=dict)
     """Positions to mark, by path: in files that stay, or (in a rewrite) in added ones."""
-    keys: tuple[Keys, ...] = ()
-    """Keys of the rows it adds or deletes; none for a rewrite."""
+    keys: Sequence[Keys] = ()
+    """Keys of the rows it adds or deletes; none for a rewrite. Looked at when others were first."""
 
     @property
     def is_rewrite(self) -> bool:

@@ -183,11 +183,16 @@ class TableGarbage:
         return self._store.transact(run)
 
     def delete_garbage(
-        self, delete: Callable[[str], None], *, find: Callable[[str], Iterable[str]]
+        self,
+        delete: Callable[[str], None],
+        *,
+        find: Callable[[str], Iterable[str]],
+        settle: Callable[[], None] | None = None,
     ) -> int:
         """Delete the files of applied plans and of jobs that gave up, unless held back; how many.
 
         `delete` removes one file of the table by its relative path; one that is gone is no error.
+        With `settle` it may put that off until `settle` is called, before a list of files leaves.
         `find` gives the paths that begin with a prefix.
         Raises Corruption, before anything is deleted, for a record that no plan can have left.
         """
@@ -210,9 +215,13 @@ class TableGarbage:
         found -= reachable
         found.difference_update(*(record.paths for record in records))
         held = {path for path in found if path.startswith(announced)}
-        count = self._delete_records(records, reachable, announced, session, delete)
+        settle = settle or _nothing
+        count = self._delete_records(
+            records, reachable, announced, session, delete=delete, settle=settle
+        )
         for path in sorted(found - held):
             delete(path)
+        settle()
         self._forget_swept(swept, held)
         return count + len(found - held)
 
@@ -222,7 +231,9 @@ class TableGarbage:
         reachable: set[str],
         announced: tuple[str, ...],
         session: Session,
+        *,
         delete: Callable[[str], None],
+        settle: Callable[[], None],
     ) -> int:
         if not records:
             return 0
@@ -239,6 +250,7 @@ class TableGarbage:
             free = [path for path in gone if not path.startswith(announced)]
             for path in free:
                 delete(path)
+            settle()
             count += len(free)
             if len(free) == len(gone):
                 self._store.transact(lambda staged, key=record.key: staged.delete(key))  # type: ignore[misc]
@@ -407,6 +419,10 @@ def _decode_record(key: str, payload: bytes) -> _GarbageRecord:
             raise Corruption(f"a garbage record is about versions {text[:80]!a}", path=key)
         let_go.append((int(found[1]), int(found[2])))
     return _GarbageRecord(key=key, paths=paths, let_go=tuple(let_go))
+
+
+def _nothing() -> None:
+    """Have nothing put off."""
 
 
 def _is_leased(number: int, leases: Iterable[Lease]) -> bool:

@@ -122,6 +122,21 @@ class TableWork:
 
         return self._store.transact(run)
 
+    def purge_dropped(self) -> None:
+        """Leave word that the files of a dropped table are to be deleted too."""
+
+        def run(session: WriteSession) -> None:
+            head = self._versions.head_in(session)
+            if not head.dropped:
+                raise InvalidArgument(
+                    "the table is not dropped",
+                    path=self._store.log.paths.prefix,
+                    hint="Drop it by its name first",
+                )
+            session.put(PURGE_KEY, b"1")
+
+        self._store.transact(run)
+
     def is_to_be_purged(self) -> bool:
         """Whether the table was dropped together with its files, and they may still be there."""
         return self._store.read().get(PURGE_KEY) is not None

@@ -72,13 +72,49 @@ def fit_column(array: ArrowArray, field: ArrowField) -> ArrowArray:
     except Unfit as unfit:
         row, first = _first_bad_row(array, field, unfit)
     column = f"{field.name}.{first.path}" if first.path else field.name
-    where = f"column {shown(column)}" if row is None else f"column {shown(column)}, row {row}"
     raise SchemaMismatch(
-        f"{where}: {first.reason}",
+        f"column {shown(column)}: {first.reason}",
         column=column,
         row=row,
-        hint=f"The column holds {type_name(field.type)}{'' if field.nullable else ', never NULL'}",
+        hint=_way_out(array, field, row=row),
     )
+
+
+def _way_out(array: ArrowArray, field: ArrowField, *, row: int | None) -> str:
+    """Say what to do: with a value, or with a whole column of another type."""
+    source = array.type
+    if row is not None or not _can_be_cast(array, field.type):
+        return f"The column holds {type_name(field.type)}{'' if field.nullable else ', never NULL'}"
+    if pa.types.is_timestamp(source) and pa.types.is_timestamp(field.type):
+        if source.tz is None:
+            return "Say which zone it is in first: pyarrow.compute.assume_timezone(column, 'UTC')"
+        return "Drop the zone first: pyarrow.compute.local_timestamp(column)"
+    return f"Cast it first: pyarrow.compute.cast(column, {_arrow_words(field.type)})"
+
+
+def _can_be_cast(array: ArrowArray, wanted: pa.DataType) -> bool:
+    """Tell whether Arrow casts from type to type at all, if only with loss."""
+    if pa.types.is_nested(wanted) or isinstance(wanted, pa.BaseExtensionType):
+        return False
+    try:
+        array.slice(0, 0).cast(wanted)
+    except _ARROW_REFUSALS:
+        return False
+    return True
+
+
+def _arrow_words(arrow_type: pa.DataType) -> str:
+    """Name a primitive type as it is written in Python."""
+    match arrow_type:
+        case pa.Decimal128Type():
+            return f"pa.decimal128({arrow_type.precision}, {arrow_type.scale})"
+        case pa.TimestampType():
+            zone = "" if arrow_type.tz is None else f", {arrow_type.tz!r}"
+            return f"pa.timestamp({arrow_type.unit!r}{zone})"
+        case _ if pa.types.is_fixed_size_binary(arrow_type):
+            return f"pa.binary({arrow_type.byte_width})"
+        case _:
+            return repr(str(arrow_type))
 
 
 def nulls(length: int, arrow_type: pa.DataType) -> ArrowArray:

@@ -91,9 +91,8 @@ class KeyColumn:
 
     def refuses(self, what: str, *, hint: str, row: int | None = None) -> SchemaMismatch:
         """Make the error for a value this column cannot hold; `what` continues its name."""
-        where = "" if row is None else f" in row {row}"
         return SchemaMismatch(
-            f"key column {shown(self.name)} ({shown_type(self.type)}) {what}{where}",
+            f"key column {shown(self.name)} ({shown_type(self.type)}) {what}",
             column=self.name,
             row=row,
             hint=hint,

@@ -39,7 +39,7 @@ from neve.model.key_column import KEY_BYTES_MAX, ArrowArray, ArrowColumn, KeyArr
 from neve.model.key_range import KeyRange
 from neve.model.key_values import EncodeValue, unescape, value_codec
 from neve.model.key_vectors import KeyVectors
-from neve.model.shown_value import listed, shown
+from neve.model.shown_value import counted, listed, shown
 from neve.model.write_batch import SEQUENCE_MAX
 
 _TAG_BYTES: Final = 8  # on disk: never change
@@ -168,7 +168,8 @@ class KeyEncoder:
             )
         if not at_least <= len(values) <= len(self._encoders):
             raise InvalidArgument(
-                f"a key has {len(self._encoders)} columns, {len(values)} values were given",
+                f"{counted(len(values), 'value')} for a key of "
+                f"{counted(len(self._encoders), 'column')}",
                 hint=f"Pass {listed(self.names)}, in this order",
             )
 

@@ -39,7 +39,7 @@ from neve.model.key_column import (
     KeyKind,
 )
 from neve.model.key_values import NUL, NUL_ESCAPED, TERMINATOR
-from neve.model.shown_value import listed, shown, shown_type
+from neve.model.shown_value import counted, listed, shown, shown_type
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Flags: TypeAlias = npt.NDArray[np.bool_]
@@ -85,7 +85,8 @@ class KeyVectors:
         """Give one key per row: fixed-size binary for a single run, otherwise binary."""
         if len(arrays) != len(self._columns):
             raise InvalidArgument(
-                f"a key has {len(self._columns)} columns, {len(arrays)} arrays were given",
+                f"{counted(len(arrays), 'array')} for a key of "
+                f"{counted(len(self._columns), 'column')}",
                 hint=f"Pass {listed([each.name for each in self._columns])}, in this order",
             )
         columns = [_checked(*pair) for pair in zip(self._columns, arrays, strict=True)]

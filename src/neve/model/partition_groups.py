@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from neve.model.data_file import PartitionValue
 from neve.model.partition_spec import PartitionSpec
@@ -58,7 +59,9 @@ def _codes(arrays: Sequence[ArrowArray]) -> Positions:
     """Give each combination of values a number: equal numbers, equal partition."""
     codes: Positions | None = None
     for array in arrays:
-        encoded = array.dictionary_encode(null_encoding="encode")
+        # Arrow does not compare values of extension types, such as uuids; it does their storage.
+        plain = array.storage if isinstance(array, pa.ExtensionArray) else array
+        encoded = plain.dictionary_encode(null_encoding="encode")
         numbers = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         if codes is None:
             codes = numbers

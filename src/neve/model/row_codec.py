@@ -34,6 +34,7 @@ from neve.model.row_vectors import RowVectors
 from neve.model.scalar_values import FromRaw, Raw, ToRaw, Unfit, scalar_form
 from neve.model.schema import Column, TableSchema, normalize_batch, similar_name_hint
 from neve.model.shown_value import shown
+from neve.model.value_hints import value_hint
 
 ROW_BYTES_MAX: Final = (1 << 31) - 1
 
@@ -251,7 +252,7 @@ def _raw_of(column: Column, to_raw: ToRaw, row: Mapping[str, object]) -> MaybeRa
         raise SchemaMismatch(
             f"column {shown(path)}: {unfit.reason}",
             column=path,
-            hint=f"The column holds {type_name(column.type)}",
+            hint=value_hint(column.type),
         ) from unfit
 
 

@@ -40,6 +40,11 @@ def listed(names: Sequence[str]) -> str:
     return first if len(names) <= _NAMES_MAX else f"{first} and {len(names) - _NAMES_MAX} more"
 
 
+def counted(number: int, noun: str) -> str:
+    """Give a number with its noun, which takes an s in the plural."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def shown_type(arrow_type: object) -> str:
     """Give the text of an Arrow type, cut where it grows too long to read."""
     text = str(arrow_type)

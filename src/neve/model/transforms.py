@@ -305,7 +305,7 @@ class Truncate(Transform):
     def _too_low(self, source: pa.DataType, *, column: str, row: int | None) -> SchemaMismatch:
         return SchemaMismatch(
             f"a value of column {shown(column)} lies below the lowest multiple of {self.width} "
-            f"that {source} holds{_at(row)}",
+            f"that {source} holds",
             column=column,
             row=row,
             hint="Correct the value, or partition by a smaller truncate width",
@@ -335,14 +335,10 @@ def _check_parameter(value: object, *, what: str, example: str) -> None:
         )
 
 
-def _at(row: int | None) -> str:
-    return "" if row is None else f", at row {row}"
-
-
 def _too_far(*, column: str, row: int | None) -> SchemaMismatch:
     # Hours of microseconds leave 32 bits about 245,000 years from 1970; nothing else does.
     return SchemaMismatch(
-        f"a value of column {shown(column)} is too far from 1970 to count its hours{_at(row)}",
+        f"a value of column {shown(column)} is too far from 1970 to count its hours",
         column=column,
         row=row,
         hint="Correct the value, or partition by day",

@@ -14,8 +14,9 @@ from benchmarks.report import terminal_table
 from benchmarks.run import main
 from benchmarks.table_sample import TableSample, grown_rows, of_keys
 from benchmarks.table_session import SQLITE, TableScale, TableSession
-from benchmarks.table_suite import TABLE_WORKLOADS
+from benchmarks.table_suite import HISTORY_WORKLOADS, TABLE_WORKLOADS
 
+WORKLOADS = {**TABLE_WORKLOADS, **HISTORY_WORKLOADS}
 TINY = TableScale(
     rows=20_000,
     unflushed_rows=2_000,
@@ -39,11 +40,11 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> TableSample:
     return TableSample.make(tmp_path_factory.mktemp("sample") / "sample", 1_000)
 
 
-@pytest.mark.parametrize("name", TABLE_WORKLOADS)
+@pytest.mark.parametrize("name", WORKLOADS)
 def test_every_candidate_gives_the_right_answer(
     session: TableSession, tmp_path: Path, name: str
 ) -> None:
-    workload = replace(TABLE_WORKLOADS[name](session), rounds_factor=1, uses_disk=False)
+    workload = replace(WORKLOADS[name](session), rounds_factor=1, uses_disk=False)
 
     record = run_workload(
         workload, rounds=1, directory=tmp_path, progress=lambda _line: None, rounds_min=1

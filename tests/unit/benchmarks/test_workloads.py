@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.harness import Scale, run_workload
+from benchmarks.iceberg_suite import ICEBERG_WORKLOADS
 from benchmarks.run import WORKLOADS, main
 
 TINY = Scale(
@@ -19,9 +20,12 @@ TINY = Scale(
 )
 
 
-@pytest.mark.parametrize("name", WORKLOADS)
+EVERY = {**WORKLOADS, **ICEBERG_WORKLOADS}
+
+
+@pytest.mark.parametrize("name", EVERY)
 def test_every_candidate_gives_the_right_answer(tmp_path: Path, name: str) -> None:
-    workload = replace(WORKLOADS[name](TINY, tmp_path), rounds_factor=1, uses_disk=False)
+    workload = replace(EVERY[name](TINY, tmp_path), rounds_factor=1, uses_disk=False)
 
     record = run_workload(workload, rounds=3, directory=tmp_path, progress=lambda _line: None)
 

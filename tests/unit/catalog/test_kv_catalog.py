@@ -8,6 +8,7 @@ from threading import Barrier
 import pytest
 
 from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.settlement import Settled
 from neve.errors import (
     AlreadyExists,
     CatalogConflict,
@@ -19,6 +20,7 @@ from neve.errors import (
     OutcomeUnknown,
     Unavailable,
 )
+from neve.manifest.leases import Leases
 from neve.model.version import Operation
 from neve.storage.local_store import LocalStore
 from neve.storage.memory_store import MemoryStore
@@ -92,7 +94,7 @@ def test_a_taken_name_is_refused_also_for_an_identical_definition() -> None:
     a_table(catalog)
     before = everything(objects)
 
-    with pytest.raises(AlreadyExists, match=r"shop\.orders"):
+    with pytest.raises(AlreadyExists, match=r"Open it with lake\.table\('shop\.orders'\)"):
         a_table(catalog)
 
     assert everything(objects) == before
@@ -251,6 +253,24 @@ def test_dropping_leaves_files_and_purging_deletes_them() -> None:
     # The head stays: it tells a writer that slept that the table is gone.
     remains = [path for path in left if path.startswith(f"manifest/version/{purged_id}/")]
     assert [path.rpartition("/")[2][:5] for path in remains] == ["HEAD", "ckpt-"]
+
+
+def test_a_purge_that_comes_later_waits_for_readers_and_recovery_finishes_it() -> None:
+    objects, clock = MemoryStore(), SimulatedClock()
+    catalog = a_catalog(objects, clock=clock)
+    stored = a_table(catalog).stored
+    objects.put(stored.paths.data_file("a"), b"rows")
+    leases = Leases(objects, stored.paths.manifest, clock=clock, ids=SeededIds(7))
+    leases.take(1, seconds=60)
+    catalog.drop_table("shop.orders")
+
+    assert not catalog.purge_table(stored.table_id)
+    assert stored.paths.data_file("a") in everything(objects)
+    clock.advance(3_600)
+    assert catalog.recover().with_outcome(Settled.PURGED) == (stored.table_id,)
+
+    assert stored.paths.data_file("a") not in everything(objects)
+    assert [key for key, _ in stored.store.read().scan("")] == ["head"]
 
 
 def test_a_purge_passes_over_files_that_no_store_can_name(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from neve.cli.main import cli
 from neve.manifest.leases import Leases
 from neve.storage.clock import SystemClock, SystemIds
 from tests.unit.catalog.builders import a_file, a_table, an_append
+from tests.unit.cli.rows_lake import ORDERS, RowsLake
 
 
 def run(*arguments: str, lake: str | None = None) -> Result:
@@ -134,8 +135,48 @@ def test_dropping_and_renaming_answer_in_json(catalog: KVCatalog, lake: str) -> 
 
     renamed = run("rename", "shop.orders", "eu.sales", "--json", lake=lake)
     assert json.loads(renamed.stdout) == {"old": "shop.orders", "new": "eu.sales"}
+    table_id = catalog.table_meta("eu.sales").table_id
     dropped = run("drop", "eu.sales", "--json", lake=lake)
-    assert json.loads(dropped.stdout) == {"dropped": "eu.sales", "purged": False}
+    assert json.loads(dropped.stdout) == {
+        "dropped": "eu.sales",
+        "table_id": table_id,
+        "purged": False,
+    }
+
+
+def test_files_that_a_drop_left_can_be_deleted_later(lake: str) -> None:
+    with neve.open(lake) as catalog, catalog.create_table("a.b", ORDERS, ["id"]) as table:
+        table.put({"id": 1})
+        table.flush()
+        stored = table.stored
+    root = f"{stored.paths.root}/"
+
+    dropped = run("drop", "a.b", lake=lake)
+    assert dropped.stdout.splitlines() == [
+        f"dropped a.b; its files stay in tables/{stored.table_id}",
+        f"`neve drop {stored.table_id} --purge` deletes them",
+    ]
+    assert list(stored.objects.list(root))
+
+    for _ in range(2):
+        purged = run("drop", stored.table_id, "--purge", lake=lake)
+        assert purged.stdout == f"dropped {stored.table_id} and deleted its files\n"
+    assert not list(stored.objects.list(root))
+
+
+def test_files_of_a_table_that_is_there_are_not_deleted_by_its_id(
+    catalog: KVCatalog, lake: str
+) -> None:
+    table = a_table(catalog)
+
+    refused = run("drop", table.table_id, "--purge", lake=lake)
+    unknown = run("drop", "t000099-0123456789ab", "--purge", lake=lake)
+
+    assert refused.exit_code == unknown.exit_code == 2
+    assert "the table is not dropped" in refused.stderr
+    assert "there was never a table with the id" in unknown.stderr
+    assert catalog.table_exists("shop.orders")
+    assert catalog.recover().failures == {}
 
 
 def test_dropping_says_that_readers_hold_the_files(catalog: KVCatalog, lake: str) -> None:
@@ -151,7 +192,7 @@ def test_dropping_says_that_readers_hold_the_files(catalog: KVCatalog, lake: str
     first, second = told.stdout.splitlines()
     assert first == "dropped shop.told; readers still hold its files"
     assert "`neve recover`" in second
-    assert json.loads(answered.stdout) == {"dropped": "shop.answered", "purged": False}
+    assert json.loads(answered.stdout)["purged"] is False
     assert catalog.list_tables() == []
 
 
@@ -185,8 +226,34 @@ def test_tables_are_listed_with_their_sizes(catalog: KVCatalog, lake: str) -> No
     assert run("tables", "eu", lake=lake).stdout.startswith("eu.x ")
     as_json = json.loads(run("tables", "shop", "--json", lake=lake).stdout)
     assert as_json == {
-        "tables": [{"name": "shop.orders", "version": 2, "rows": 10, "files": 1, "bytes": 1_000}]
+        "tables": [
+            {
+                "name": "shop.orders",
+                "version": 2,
+                "rows": 10,
+                "files": 1,
+                "bytes": 1_000,
+                "unflushed_changes": 0,
+            }
+        ]
     }
+
+
+def test_changes_that_are_not_flushed_are_counted_wherever_rows_are() -> None:
+    lake = RowsLake().orders((1, "ada", None), (2, "bob", None))
+
+    assert lake.ok("tables") == (
+        "shop.orders  version 1 · 0 rows · 0 files · 0 bytes · 2 changes not flushed\n"
+    )
+    assert lake.json("tables")["tables"][0]["unflushed_changes"] == 2
+    assert lake.ok("scan", "shop.orders").splitlines()[-1] == (
+        "2 rows · version 1 · 2 changes not flushed"
+    )
+    assert lake.ok("verify", "shop.orders").endswith(" · 2 changes not flushed\n")
+    assert lake.json("verify", "shop.orders")["unflushed_changes"] == 2
+    lake.ok("flush", "shop.orders")
+    for command in (["tables"], ["scan", "shop.orders"], ["verify", "shop.orders"]):
+        assert "not flushed" not in lake.ok(*command)
 
 
 def test_a_damaged_table_is_listed_with_its_damage_beside_the_others(tmp_path: Path) -> None:

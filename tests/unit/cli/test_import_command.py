@@ -3,7 +3,7 @@
 import gzip
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -12,11 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import neve
+from neve.catalog.table import Table
 from neve.cli.imported_rows import ImportForm, open_rows
 from neve.cli.json_rows import JsonRows
 from neve.model.schema import TableSchema
 from tests.unit.cli.rows_lake import ORDERS, RowsLake
-from tests.unit.sstable.data_files import ALL_TYPES, rows_of_all_types
+from tests.unit.sstable.data_files import ALL_TYPES, arrow_schema, rows_of_all_types
 
 FOREIGN = pa.table(
     {
@@ -150,17 +151,18 @@ def test_cells_of_csv_take_more_forms_than_columns_of_them(lake: RowsLake) -> No
         ("csv", "", "cannot be read as CSV: Empty CSV file"),
         ("csv", "id,custmer\n1,x\n", "column 'custmer' of standard input is not in the table"),
         ("csv", "id,id\n1,1\n", "column 'id' is in standard input twice"),
-        ("csv", "id,customer\n1\n", "cannot be read as CSV: CSV parse error"),
-        ("csv", "id\n1\nx\n", "row 2 of standard input: column 'id': expected a number"),
-        ("csv", "id,amount\n1,1.239\n", "row 1 of standard input: column 'amount'"),
+        ("csv", "id,customer\n1\n", "standard input:2: Expected 2 columns, got 1"),
+        ("csv", "id\n1\nx\n", "standard input:3: column 'id': expected a number"),
+        ("csv", "id,amount\n1,1.239\n", "standard input:2: column 'amount'"),
+        ("csv", "id,amount\n1,1\n,2\n", "standard input:3: column 'id': NULL"),
         ("csv", "customer\nx\n", "column 'id' is missing"),
         ("csv", "id\n1\n\n", None),
-        ("jsonl", '{"id": 1}\n{"id": 1.5}\n', "line 2 of standard input: column 'id'"),
-        ("jsonl", "[]\n", "line 1 of standard input is no JSON object"),
+        ("jsonl", '{"id": 1}\n{"id": 1.5}\n', "standard input:2: column 'id'"),
+        ("jsonl", "[]\n", "standard input:1: no JSON object"),
         ("arrow", "text", "standard input cannot be read"),
         ("parquet", "text", "standard input cannot be read"),
     ],
-    ids=range(12),
+    ids=range(13),
 )
 def test_wrong_rows_are_named(lake: RowsLake, form: str, text: str, said: str | None) -> None:
     done = lake.run("import", "shop.orders", "-", "--format", form, stdin=text)
@@ -181,10 +183,116 @@ def test_rows_before_a_wrong_batch_are_told(lake: RowsLake, tmp_path: Path) -> N
     refused = lake.run("import", "shop.orders", str(tmp_path / "x.parquet"), "--batch-rows", "2")
 
     assert refused.exit_code == 2
-    assert "column 'id', row 1" in refused.stderr
+    assert f"{tmp_path / 'x.parquet'}, row 4: column 'id': NULL" in refused.stderr
     assert "2 rows before it are written" in refused.stderr
-    assert "counted from row 2 of the file" in refused.stderr
     assert [row["id"] for row in lake.rows()] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("x,9,eve", "column 'amount'"),
+        ("1,,eve", "column 'id': NULL"),
+        ("1,9", "Expected 3 columns, got 2"),
+        ("1.239,9,eve", "column 'amount'"),
+    ],
+    ids=["text", "null", "short", "digits"],
+)
+@pytest.mark.parametrize("name", ["x.csv", "x.csv.gz"])
+def test_a_wrong_row_of_csv_is_named_by_its_line(
+    lake: RowsLake, tmp_path: Path, name: str, wrong: str, said: str
+) -> None:
+    text = f'\ufeff\namount,id,customer\n\n1,1,"two\n\nlines"\r\n2,2,5" pipe\n\n{wrong}\n'
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+
+    refused = lake.run("import", "shop.orders", str(path))
+
+    assert refused.exit_code == 2
+    assert refused.stderr.startswith(f"neve: {path}:9: {said}")
+
+
+def test_a_wrong_line_of_json_is_named_wherever_it_is_noticed(tmp_path: Path) -> None:
+    lake = RowsLake()
+    lake.create("a.numbers", arrow_schema(number=pa.float64()), ["number"])
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"number": 1}\n\n{"number": 2}\n{"number": 3}\n\n{"number": "NaN"}\n')
+
+    refused = lake.run("import", "a.numbers", str(path), "--batch-rows", "2")
+
+    assert refused.exit_code == 2
+    assert refused.stderr.startswith(f"neve: {path}:6: key column 'number'")
+
+
+@pytest.mark.parametrize(
+    ("mark", "said"), [(";", "--delimiter ';'"), ("\t", "--delimiter $'\\t'"), ("|", "'|'")]
+)
+def test_another_delimiter_is_suggested(
+    lake: RowsLake, tmp_path: Path, mark: str, said: str
+) -> None:
+    (tmp_path / "x.csv").write_text(CSV.replace(",", mark))
+
+    refused = lake.run("import", "shop.orders", str(tmp_path / "x.csv"))
+
+    assert refused.exit_code == 2
+    assert said in refused.stderr.splitlines()[1]
+
+
+# Some columns
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.jsonl", "x.parquet", "x.arrow"])
+def test_other_columns_stay_as_they_are(lake: RowsLake, tmp_path: Path, name: str) -> None:
+    path = str(write(tmp_path / name))
+    lake.ok("put", "shop.orders", '{"id": 2, "customer": "bob", "amount": 7}')
+
+    lake.ok("import", "shop.orders", path, "--columns", "amount")
+
+    assert lake.rows() == [
+        {"id": 1, "customer": None, "amount": None},
+        {"id": 2, "customer": "bob", "amount": "1.50"},
+        {"id": 3, "customer": None, "amount": "2.00"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [("csv", "id,customer\n1,ada\n"), ("jsonl", '{"id": 1, "customer": "ada"}\n')],
+    ids=["csv", "jsonl"],
+)
+def test_a_column_to_write_that_is_not_in_the_file_is_refused(
+    lake: RowsLake, form: str, text: str
+) -> None:
+    refused = lake.run(
+        "import", "shop.orders", "-", "--format", form, "--columns", "amount", stdin=text
+    )
+
+    assert refused.exit_code == 2
+    assert "column 'amount' is missing" in refused.stderr
+    assert lake.rows() == []
+
+
+# Interrupted
+
+
+def test_an_import_that_is_stopped_says_how_far_it_came(
+    lake: RowsLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(write(tmp_path / "x.jsonl"))
+    upsert = Table.upsert
+
+    def stopped(table: Table, rows: object, columns: Sequence[str] | None = None) -> int:
+        if table.stats().memtable_rows:
+            raise KeyboardInterrupt
+        return upsert(table, rows, columns)
+
+    monkeypatch.setattr(Table, "upsert", stopped)
+    done = lake.run("import", "shop.orders", path, "--batch-rows", "2")
+
+    assert done.exit_code == 130
+    assert "interrupted; 2 rows or more of the file are in the table shop.orders" in done.stderr
+    assert "Import the file again" in done.stderr
+    assert len(lake.rows()) == 2
 
 
 @pytest.mark.parametrize(

@@ -45,15 +45,19 @@ def test_rows_on_standard_input_are_one_to_a_line() -> None:
 @pytest.mark.parametrize(
     ("line", "said", "hint"),
     [
-        ("{", "line 2 of standard input is no JSON", "one JSON object to a line"),
-        ("[1]", "line 2 of standard input is no JSON object: '[1]", "as an object"),
-        ('{"id": "2"}', "line 2 of standard input: column 'id': expected a whole number", ""),
-        ('{"id": 2, "custmer": "x"}', "line 2 of standard input: ", "'customer'"),
-        ('{"customer": "x"}', "line 2 of standard input: ", ""),
-        ('{"id": null}', "line 2 of standard input: ", ""),
-        ('{"id": 2, "amount": "1.239"}', "column 'amount': expected a number such as", ""),
+        ("{", "standard input:2: no JSON", "one JSON object to a line"),
+        ("[1]", "standard input:2: no JSON object: '[1]", "as an object"),
+        ('{"id": "2"}', "standard input:2: column 'id': expected a whole number", ""),
+        ('{"id": 2, "custmer": "x"}', "standard input:2: ", "'customer'"),
+        ('{"customer": "x"}', "standard input:2: ", ""),
+        ('{"id": null}', "standard input:2: ", ""),
+        (
+            '{"id": 2, "amount": "1.239"}',
+            "column 'amount': expected a number with",
+            "",
+        ),
         ('{"id": 2, "customer": "\\ud800"}', "lone surrogate", ""),
-        ('{"id": 99999999999999999999}', "line 2 of standard input: ", ""),
+        ('{"id": 99999999999999999999}', "standard input:2: ", ""),
     ],
     ids=range(9),
 )
@@ -75,7 +79,7 @@ def test_bytes_that_are_no_text_are_refused() -> None:
     refused = RowsLake().orders().run("put", "shop.orders", "-", stdin=b'{"id": 1}\n"\xff"\n')
 
     assert refused.exit_code == 2
-    assert "line 2 of standard input is no UTF-8, at its byte 1" in refused.stderr
+    assert "standard input:2: no UTF-8, at byte 1 of the line" in refused.stderr
 
 
 def test_rows_of_the_batches_before_a_wrong_line_are_told() -> None:
@@ -84,7 +88,7 @@ def test_rows_of_the_batches_before_a_wrong_line_are_told() -> None:
 
     refused = lake.run("put", "shop.orders", "-", stdin=f"{good}oops\n")
 
-    assert "line 10,001 of standard input is no JSON" in refused.stderr
+    assert "standard input:10001: no JSON" in refused.stderr
     assert "10,000 rows before it are written" in refused.stderr
     assert lake.json("scan", "shop.orders", "--count")["count"] == 10_000
 
@@ -126,6 +130,113 @@ def test_rows_of_every_type_go_round_through_json_lines() -> None:
     assert lake.ok("scan", "a.two", "--output", "jsonl") == lines
 
 
+# put of some columns, or on a condition
+
+
+def test_columns_that_are_not_written_stay_as_they_are() -> None:
+    lake = RowsLake().orders(ADA)
+
+    lake.ok("put", "shop.orders", '{"id": 1, "amount": 12, "customer": "x"}', "--columns", "amount")
+    lake.ok(
+        "put",
+        "shop.orders",
+        "-",
+        "--columns",
+        "customer,amount",
+        stdin='{"id": 2, "customer": "bob", "amount": null}\n'
+        '{"id": 3, "customer": "c", "amount": 1}',
+    )
+
+    assert [tuple(row.values()) for row in lake.rows()] == [
+        (1, "ada", "12.00"),
+        (2, "bob", None),
+        (3, "c", "1.00"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("row", "columns", "said"),
+    [
+        ('{"id": 1}', "amount", "the row: column 'amount' is missing"),
+        ('{"amount": 1}', "amount", "the row: column 'id' is missing"),
+        ('{"id": 1, "amount": 1, "custmer": "x"}', "amount", "'custmer'"),
+        ('{"id": 1, "amount": 1}', "amont", "Did you mean 'amount'?"),
+        ('{"id": 1, "amount": 1}', "id", "names no column besides the key"),
+    ],
+    ids=range(5),
+)
+def test_a_partial_row_that_does_not_fit_is_refused(row: str, columns: str, said: str) -> None:
+    lake = RowsLake().orders(ADA)
+
+    refused = lake.run("put", "shop.orders", row, "--columns", columns)
+
+    assert refused.exit_code == 2
+    assert said in refused.stderr
+    assert [tuple(row.values()) for row in lake.rows()] == [ADA]
+
+
+def test_rows_whose_keys_have_one_are_passed_over_when_asked_to() -> None:
+    lake = RowsLake().orders(ADA)
+    lines = '{"id": 1, "customer": "eve"}\n{"id": 2, "customer": "bob"}\n{"id": 2}\n'
+
+    first = lake.json("put", "shop.orders", "-", "--if-absent", stdin=lines)
+    again = lake.ok("put", "shop.orders", '{"id": 2}', "--if-absent")
+
+    assert first == {"table": "shop.orders", "rows": 1, "present": 2, "sequence": 2}
+    assert again == "wrote 0 rows, 1 key had one already, up to sequence 2\n"
+    assert [tuple(row.values()) for row in lake.rows()] == [ADA, BOB]
+
+
+@pytest.mark.parametrize(
+    ("expected", "is_met"),
+    [
+        ('{"id": 1, "customer": "ada", "amount": 9.5}', True),
+        ('{"id": 1, "customer": "ada", "amount": "9.51"}', False),
+        ('{"id": 1, "customer": "ada"}', False),
+        ("null", False),
+    ],
+    ids=range(4),
+)
+def test_a_row_that_is_not_as_expected_is_a_conflict(expected: str, *, is_met: bool) -> None:
+    lake = RowsLake().orders(ADA)
+
+    done = lake.run("put", "shop.orders", '{"id": 1, "customer": "eve"}', "--expect", expected)
+
+    assert done.exit_code == (0 if is_met else 3), done.stderr
+    assert ("is not the expected one: nothing was written" in done.stderr) != is_met
+    assert lake.rows()[0]["customer"] == ("eve" if is_met else "ada")
+
+
+def test_no_row_can_be_expected() -> None:
+    lake = RowsLake().orders(ADA)
+
+    said = lake.ok("put", "shop.orders", '{"id": 2, "customer": "bob"}', "--expect", " null ")
+
+    assert said == "wrote 1 row, up to sequence 2\n"
+    assert [tuple(row.values()) for row in lake.rows()] == [ADA, BOB]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (['{"id": 1}', "--if-absent", "--columns", "amount"], "--columns and --if-absent"),
+        (['{"id": 1}', "--if-absent", "--expect", "null"], "--if-absent and --expect"),
+        (["-", "--expect", "null"], "one row is expected for the rows of standard input"),
+        (['{"id": 1}', "--expect", '{"id": 2}'], "has another key"),
+        (['{"id": 1}', "--expect", "["], "the expected row: no JSON"),
+    ],
+    ids=range(5),
+)
+def test_a_condition_that_makes_no_sense_is_refused(arguments: list[str], said: str) -> None:
+    lake = RowsLake().orders(ADA)
+
+    refused = lake.run("put", "shop.orders", *arguments)
+
+    assert refused.exit_code == 2
+    assert said in refused.stderr
+    assert [tuple(row.values()) for row in lake.rows()] == [ADA]
+
+
 # get
 
 
@@ -161,11 +272,11 @@ def test_a_composite_key_is_several_values_or_a_json_list(key: list[str]) -> Non
 @pytest.mark.parametrize(
     ("key", "said"),
     [
-        (["ada"], "1 values are given for a key of 2"),
-        (["ada", "2024-01-31", "x"], "3 values are given for a key of 2"),
+        (["ada"], "1 value for a key of 2 columns"),
+        (["ada", "2024-01-31", "x"], "3 values for a key of 2 columns"),
         (["ada", "yesterday"], "key column 'day' holds date: expected a date such as"),
-        (['["ada"]'], "1 values are given for a key of 2"),
-        (['["ada", 5, 6]'], "3 values are given for a key of 2"),
+        (['["ada"]'], "1 value for a key of 2 columns"),
+        (['["ada", 5, 6]'], "3 values for a key of 2 columns"),
         (['["ada", "x"]'], "key column 'day' holds date"),
         (['["ada", null]'], "day"),
         (['["ada"'], "is no JSON list"),
@@ -239,14 +350,21 @@ def test_all_rows_that_match_are_deleted() -> None:
     assert [row["id"] for row in lake.rows()] == [2, 4]
 
 
-@pytest.mark.parametrize("arguments", [[], ["1", "--where", "id = 1"]], ids=["neither", "both"])
-def test_which_rows_to_delete_is_said_in_one_way(arguments: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "no row to delete is named"),
+        (["1", "--where", "id = 1"], "both a key and --where are given"),
+    ],
+    ids=["neither", "both"],
+)
+def test_which_rows_to_delete_is_said_in_one_way(arguments: list[str], said: str) -> None:
     lake = RowsLake().orders(ADA)
 
     refused = lake.run("delete", "shop.orders", *arguments)
 
     assert refused.exit_code == 2
-    assert "in no way, or in two" in refused.stderr
+    assert said in refused.stderr
     assert len(lake.rows()) == 1
 
 

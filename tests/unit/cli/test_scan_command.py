@@ -44,7 +44,7 @@ def test_rows_are_drawn_as_a_table(lake: RowsLake) -> None:
         ' 2  b"o,b        null',
         " 3            1000.00",
         " 4  null        -2.05",
-        "4 rows · version 2",
+        "4 rows · version 2 · 2 changes not flushed",
     ]
 
 
@@ -244,3 +244,16 @@ def test_where_the_lake_is_may_come_from_the_environment(lake: RowsLake) -> None
     )
 
     assert done.stdout == "4\n"
+
+
+def test_a_file_that_is_missing_is_damage(tmp_path: Path) -> None:
+    lake = RowsLake(str(tmp_path)).orders((1, "ada", None))
+    lake.ok("flush", "shop.orders")
+    (path,) = tmp_path.rglob("*.parquet")
+    path.unlink()
+
+    for command in (["scan", "shop.orders"], ["get", "shop.orders", "1"]):
+        refused = lake.run(*command)
+        assert refused.exit_code == 5
+        assert "version 2 has lost a file" in refused.stderr
+        assert path.name in refused.stderr

@@ -153,7 +153,7 @@ def test_damage_is_told_and_ends_with_exit_code_five(tmp_path: Path) -> None:
 
     assert told.exit_code == document.exit_code == 5
     assert told.stdout.startswith("✗ ")
-    assert "1 things are wrong with the table" in told.stderr
+    assert "1 thing wrong with the table; first: " in told.stderr
     assert '"is_sound": false' in document.stdout
     assert path.name in document.stdout
 

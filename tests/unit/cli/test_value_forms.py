@@ -107,14 +107,15 @@ def test_other_spellings_are_understood(arrow_type: pa.DataType, text: str, valu
 @pytest.mark.parametrize(
     ("arrow_type", "text", "reason"),
     [
-        (pa.bool_(), "1", "expected true or false, got a number"),
+        (pa.bool_(), "1", "expected true or false, got the number 1"),
         (pa.int64(), '"7"', "expected a whole number, got the text '7'"),
         (pa.int64(), "7.5", "expected a whole number"),
         (pa.int64(), "1e999999999", "expected a whole number"),
         (pa.int32(), "true", "expected a whole number, got true or false"),
         (pa.float64(), "1e400", "outside the range"),
         (pa.float64(), '"nan"', "expected a number, got the text 'nan'"),
-        (pa.decimal128(9, 2), '"1.239"', "expected a number such as 14.20"),
+        (pa.decimal128(9, 2), '"1.239"', "at most 2 digits behind the point, such as 14.20"),
+        (pa.decimal128(9, 3), "1.2399", "such as 1.420, got the number 1.2399"),
         (pa.date32(), '"31.01.2024"', "expected a date such as 2024-01-31"),
         (pa.time64("us"), "5", "expected a time such as"),
         (pa.timestamp("us"), '"2024-01-31T10:00:00Z"', "without a zone"),
@@ -128,7 +129,7 @@ def test_other_spellings_are_understood(arrow_type: pa.DataType, text: str, valu
         (pa.map_(pa.string(), pa.int64()), "[[1]]", "expected [key, value]"),
         (pa.map_(pa.string(), pa.int64()), "5", "expected an object, or a list"),
     ],
-    ids=range(20),
+    ids=range(21),
 )
 def test_what_is_no_value_of_the_type_is_refused(
     arrow_type: pa.DataType, text: str, reason: str

@@ -8,13 +8,16 @@ from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
 from neve.errors import SchemaMismatch
+from neve.model.array_fit import fit_column
 from neve.model.schema import Column, TableSchema, normalize_batch
 
 ArrowArray: TypeAlias = "pa.Array[pa.Scalar[pa.DataType]]"
+UTC_MICROSECONDS = pa.timestamp("us", tz="UTC")
 
 
 def short(each: object) -> str:
@@ -321,3 +324,47 @@ def _children(batch: pa.RecordBatch) -> list[ArrowArray]:
     struct = batch.column("x")
     assert isinstance(struct, pa.StructArray)
     return [struct.field(at) for at in range(struct.type.num_fields)]
+
+
+@pytest.mark.parametrize(
+    ("array", "wanted", "hint"),
+    [
+        (pa.array([1.5]), pa.decimal128(9, 2), "cast(column, pa.decimal128(9, 2))"),
+        (pa.array(["1"]), pa.decimal128(9, 2), "cast(column, pa.decimal128(9, 2))"),
+        (pa.array([0], pa.timestamp("us")), UTC_MICROSECONDS, "assume_timezone(column, 'UTC')"),
+        (pa.array([0], UTC_MICROSECONDS), pa.timestamp("us"), "local_timestamp(column)"),
+        (pa.array(["2024"]), UTC_MICROSECONDS, "cast(column, pa.timestamp('us', 'UTC'))"),
+        (pa.array(["2024-01-31"]), pa.date32(), "cast(column, 'date32[day]')"),
+        (pa.array([1]), pa.string(), "cast(column, 'string')"),
+    ],
+    ids=range(7),
+)
+def test_a_column_of_another_type_is_told_how_to_be_cast(
+    array: ArrowArray, wanted: pa.DataType, hint: str
+) -> None:
+    with pytest.raises(SchemaMismatch) as refused:
+        fit_column(array, pa.field("x", wanted))
+
+    assert refused.value.row is None
+    assert refused.value.hint is not None
+    assert hint in refused.value.hint
+    # What it says is what helps.
+    call = refused.value.hint.partition("first: pyarrow.compute.")[2]
+    cast = eval(f"pc.{call}", {"pc": pc, "pa": pa, "column": array.slice(0, 0)})  # noqa: S307 - ours
+    assert fit_column(cast, pa.field("x", wanted)).type == wanted
+
+
+def test_a_cast_that_arrow_has_not_is_not_suggested() -> None:
+    with pytest.raises(SchemaMismatch) as refused:
+        fit_column(pa.array([True]), pa.field("x", pa.uuid()))
+
+    assert refused.value.hint == "The column holds uuid"
+
+
+def test_a_value_that_does_not_fit_is_named_with_its_row() -> None:
+    with pytest.raises(SchemaMismatch) as refused:
+        fit_column(pa.array([1, 2**40]), pa.field("x", pa.int32()))
+
+    assert refused.value.row == 1
+    assert str(refused.value).startswith("column 'x': ")
+    assert ", in row 1. The column holds int" in str(refused.value)

@@ -497,3 +497,27 @@ def test_an_unknown_column_too_long_to_read_is_shown_in_short() -> None:
         with pytest.raises(SchemaMismatch) as caught:
             codec.encode(row)
         assert len(str(caught.value)) < 600
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "hint"),
+    [
+        (pa.decimal128(9, 2), 1.5, "Give a Decimal with at most 2 digits behind the point"),
+        (pa.decimal128(9, 1), "1", "1 digit behind the point, such as 142.0"),
+        (pa.timestamp("us", tz="UTC"), "2024", "datetime(2024, 1, 31, tzinfo=UTC)"),
+        (pa.timestamp("us"), "2024", "a datetime without a zone"),
+        (pa.date32(), "2024", "datetime.date(2024, 1, 31)"),
+        (pa.int32(), "5", "The column holds int"),
+    ],
+    ids=range(6),
+)
+def test_a_refused_value_comes_with_what_to_give_instead(
+    kind: pa.DataType, value: object, hint: str
+) -> None:
+    columns: dict[str, pa.DataType] = {"id": pa.int64(), "x": kind}
+    codec = RowCodec(TableSchema.from_arrow(pa.schema(columns), primary_key=["id"]))
+
+    with pytest.raises(SchemaMismatch) as refused:
+        codec.encode({"id": 1, "x": value})
+
+    assert hint in str(refused.value.hint)

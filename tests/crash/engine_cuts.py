@@ -12,6 +12,7 @@ from hashlib import blake2b
 from random import Random
 from typing import Final
 
+from neve.engine.publish_mode import PublishMode
 from neve.storage.disk import Disk
 from neve.testing.disk_calls import CHANGES, DiskCall
 from neve.testing.power_loss import SimulatedDirectory, Survival
@@ -29,6 +30,7 @@ from tests.crash.engine_world import (
     MortalDisk,
     World,
 )
+from tests.crash.published_table import check_published
 
 HOURS_2: Final = 7_200.0
 THOROUGH_EVERY: Final = 9
@@ -82,6 +84,8 @@ def left_to_die(world: World) -> Iterator[World]:
 def recovered(world: World, disk: Disk, *, seed: int) -> World:
     """Open what was found; its rows are those acknowledged, or those of the step under way."""
     other = world.inherit(disk, seed=seed)
+    if world.options.iceberg_publish == PublishMode.COMMIT:
+        check_published(other, disk)
     with left_open_only_if_right(other):
         other.check_found()
     return other

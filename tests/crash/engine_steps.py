@@ -10,8 +10,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from neve.compaction.plan import CompactionPlan
-from neve.sstable.data_file_writer import WrittenFile
+from neve.compaction.rewrite_job import RewriteJob
+from neve.model.data_file import DataFile
 from neve.testing.model_table import Key
 from tests.crash.engine_drafts import Draft
 from tests.crash.engine_rows import Violation, condition, expect, other_columns
@@ -187,17 +187,26 @@ class _Racing:
         self._world = world
         self._rng = rng
 
-    def execute(self, plan: CompactionPlan) -> tuple[WrittenFile, ...]:
-        writer = self._world.table.engine.writer
+    def execute(
+        self,
+        job: RewriteJob,
+        *,
+        progress: Callable[[int], None],
+        check_cancelled: Callable[[], None],
+    ) -> list[tuple[DataFile, ...]]:
+        engine = self._world.table.engine
         before = self._rng.random() < 0.5
         if before:
             self._interfere()
-        written = writer._rewrite.execute(
-            plan,
-            self._world.table.engine.current.view.context,
-            progress=lambda _rows: None,
-            check_cancelled=lambda: None,
-        )
+        written = [
+            engine.writer._rewrite.task_files.run(
+                task,
+                engine.current.view.context,
+                progress=progress,
+                check_cancelled=check_cancelled,
+            )
+            for task in job.tasks
+        ]
         if not before or self._rng.random() < 0.3:
             self._interfere()
         return written

@@ -1,9 +1,11 @@
 """A whole table under power cuts: rows, flushes, compactions, clean-up and reopening.
 
 Whatever the disk kept: every acknowledged write is there, the batch under way is there or not, each
-retained Version reads clean without any of neve's readers, and writing goes on.
+retained Version reads clean without any of neve's readers, and writing goes on. A part of the
+tables is published with every commit: what others read of them is whole, before anybody opens them.
 """
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -41,6 +43,7 @@ from tests.crash.engine_steps import (
     upsert_columns,
 )
 from tests.crash.engine_world import (
+    OPTIONS,
     MortalDisk,
 )
 from tests.gates import TORTURE, Gate
@@ -49,6 +52,8 @@ CHOICES_PER_CUT = 20
 # Coprime to most counts of calls, so that the cuts of a short gate are spread over all steps.
 STRIDE = 37
 STRIDE_OF_ALL_STEPS = 131
+# Of so many lives, one publishes what it commits.
+PUBLISHED_EVERY = 6
 
 EVERYTHING: tuple[Step, ...] = (
     *(upsert, put, flush, delete_many, put, roll, upsert, flush_once, flush),
@@ -64,6 +69,8 @@ def cut_life(seed: int, *, every: int, first: tuple[Step, ...], steps: int) -> C
     disk = SimulatedDisk(seed)
     watched = WatchedDisk(disk)
     with left_to_die(new_world(watched, seed)) as world:
+        if seed % PUBLISHED_EVERY == 1:
+            world.options = replace(OPTIONS, iceberg_publish="commit")
         cuts = Cuts(world, disk, seed=seed, choices=CHOICES_PER_CUT, every=every)
         watched.look = cuts.look
         live(world, seed, steps=steps, first=first)

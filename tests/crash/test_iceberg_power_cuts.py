@@ -5,32 +5,49 @@ document that the hint names shows the rows of one Version, and so does the newe
 the table and publishing leads to the table's own rows.
 """
 
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from random import Random
+from types import FrameType
 from typing import Final
 
 from neve import TableOptions
 from neve.catalog.kv_catalog import KVCatalog
 from neve.catalog.table import Table
 from neve.errors import NotFound
+from neve.storage.disk import Disk
 from neve.storage.local_store import LocalStore
-from neve.testing.disk_calls import CHANGES
+from neve.testing.disk_calls import CHANGES, CallKind, DiskCall, HookedDisk
+from neve.testing.power_loss import Survival
 from neve.testing.simulated_clock import SeededIds, SimulatedClock
 from neve.testing.simulated_disk import PowerCut, SimulatedDisk
 from tests.conftest import Record
+from tests.crash.engine_cuts import WatchedDisk, digest
 from tests.crash.engine_world import forget
 from tests.gates import Gate
 from tests.interop.iceberg_walk import read_metadata, walk
 from tests.unit.iceberg.published_lake import SCHEMA
 
 ROOT: Final = "/srv/my lake"
-OPTIONS: Final = TableOptions(background=False)
+OPTIONS: Final = TableOptions(background=False, log_bytes=32 << 10)
+ON_DEMAND: Final = 3
+"""Seed of the table that is published only when it is asked for, and before files are deleted."""
 CHOICES_PER_CUT: Final = 3
 # Far from every divisor of the number of calls, so that the cuts of a short gate are spread.
 STRIDE: Final = 97
+
+HARMLESS: Final[Mapping[str, str]] = {
+    "directory in put_if_absent of write_manifest": (
+        "the list that names a manifest is in the same directory, which is synced after it too"
+    ),
+    "directory in put_if_absent of move_hint": (
+        "a table whose first hint is lost has none yet, and gets one by the next publish"
+    ),
+}
+"""Syncs of publishing that no reader would miss, and why; the store makes them for everybody."""
 
 Step = Callable[[Table], None]
 Keys = list[tuple[int, str]]
@@ -61,13 +78,20 @@ def compact(table: Table) -> None:
     table.compact(full=True)
 
 
+def publish(table: Table) -> None:
+    table.iceberg_metadata()
+
+
 def roll_back(table: Table) -> None:
     table.rollback(4)
 
 
-def expire(table: Table) -> None:
-    table.expire(keep_last=2)
-    table.collect_garbage(dry_run=False)
+def expire(keep_last: int) -> Step:
+    def run(table: Table) -> None:
+        table.expire(keep_last=keep_last)
+        table.collect_garbage(dry_run=False)
+
+    return run
 
 
 STEPS: Final[tuple[Step, ...]] = (
@@ -79,23 +103,28 @@ STEPS: Final[tuple[Step, ...]] = (
     add_column,
     write(3, 5, name="c"),
     roll_back,
-    expire,
+    expire(2),
     write(6, name="d"),
+    publish,
+    compact,
+    expire(1),
+    write(1, 8, name="d"),
 )
 
 
-def open_store(disk: SimulatedDisk, *, seed: int) -> LocalStore:
+def open_store(disk: Disk, *, seed: int) -> LocalStore:
     return LocalStore(ROOT, disk=disk, clock=SimulatedClock(), ids=SeededIds(seed))
 
 
 def open_table(store: LocalStore, *, seed: int) -> Table:
     lake = KVCatalog(store, clock=SimulatedClock(), ids=SeededIds(seed))
+    options = replace(OPTIONS, iceberg_publish="demand") if seed == ON_DEMAND else OPTIONS
     if not lake.table_exists("shop.orders"):
         properties = {"format-version": "3" if seed % 2 else "2"}
         return lake.create_table(
-            "shop.orders", SCHEMA, ["id"], properties=properties, options=OPTIONS
+            "shop.orders", SCHEMA, ["id"], properties=properties, options=options
         )
-    return lake.table("shop.orders", options=OPTIONS)
+    return lake.table("shop.orders", options=options)
 
 
 @contextmanager
@@ -145,7 +174,7 @@ def uncut_history(seed: int) -> UncutHistory:
     return UncutHistory(rows, tuple(changing))
 
 
-def run(disk: SimulatedDisk, *, seed: int) -> int:
+def run(disk: Disk, *, seed: int) -> int:
     """Take the steps until the power goes; gives how many were acknowledged."""
     done = 0
     with suppress(PowerCut), left_to_die() as tables:
@@ -166,7 +195,9 @@ def published_rows(store: LocalStore, location: str) -> Keys:
     metadata = read_metadata(location, fetch)
     if not metadata["snapshots"]:
         return []
-    rows = walk(metadata, metadata["current-snapshot-id"], fetch).rows({1: "id", 2: "name"})
+    walked = {each["snapshot-id"]: walk(metadata, each["snapshot-id"], fetch)
+              for each in metadata["snapshots"]}  # fmt: skip
+    rows = walked[metadata["current-snapshot-id"]].rows({1: "id", 2: "name"})
     return sorted((row["id"], row["name"]) for row in rows.to_pylist())
 
 
@@ -190,7 +221,7 @@ def check_survivor(disk: SimulatedDisk, *, seed: int, history: UncutHistory) -> 
     check_published(open_store(disk, seed=seed), history.rows)
     store = open_store(disk, seed=seed + 1_000)
     with suppress(NotFound), left_to_die() as tables:
-        table = open_table(store, seed=seed)
+        table = open_table(store, seed=seed + 2_000)
         tables.append(table)
         table.flush()
         assert check_published(store, {table.version: rows_of(table)}) == table.version
@@ -227,5 +258,120 @@ def test_an_uncut_history_is_published_in_both_formats() -> None:
     for seed in (0, 1):
         history = uncut_history(seed)
 
-        assert history.rows[max(history.rows)][-1] == (6, "d")
+        assert history.rows[max(history.rows)][-1] == (8, "d")
         assert len(history.changing_calls) > 500
+
+
+# Syncs of publishing
+
+# Before these calls a reader may find something else than before the one of them that came last.
+TURNS: Final = frozenset({CallKind.CREATE_FILE, CallKind.LINK, CallKind.RENAME, CallKind.REMOVE})
+SEEDS: Final = (1, ON_DEMAND, 0)
+
+
+class DiskWithoutSyncs(HookedDisk):
+    """Another disk on which the syncs of one place of publishing succeed and do nothing."""
+
+    def __init__(self, inner: Disk, left_out: str | None = None) -> None:
+        super().__init__(inner)
+        self.sites: set[str] = set()
+        self._left_out = left_out
+
+    def sync(self, handle: int) -> None:
+        if self._is_kept("file"):
+            super().sync(handle)
+
+    def sync_directory(self, path: str) -> None:
+        if self._is_kept("directory"):
+            super().sync_directory(path)
+
+    def _is_kept(self, what: str) -> bool:
+        site = _publishing_site(what)
+        if site is not None:
+            self.sites.add(site)
+        return site is None or site != self._left_out
+
+
+def _publishing_site(what: str) -> str | None:
+    """Name the place that is syncing now; None when it is not one of publishing."""
+    writer, call = None, ""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        module, name = frame.f_globals.get("__name__", ""), frame.f_code.co_name
+        if module.startswith("neve.storage.local_"):
+            call = name
+        elif module in {"neve.iceberg.metadata_folder", "neve.iceberg.delete_files"}:
+            writer = name  # the outermost one says what is written
+        frame = frame.f_back
+    return None if writer is None else f"{what} in {call} of {writer}"
+
+
+class CutPublishing(WatchedDisk):
+    """A disk whose power may go before any change to files that are, or were, published."""
+
+    def __init__(
+        self, inner: DiskWithoutSyncs, disk: SimulatedDisk, history: UncutHistory, *, seed: int
+    ) -> None:
+        super().__init__(inner)
+        self.is_violated = False
+        self._disk = disk
+        self._history = history
+        self._seed = seed
+        self._seen: set[bytes] = set()
+
+    def before(self, call: DiskCall) -> None:
+        super().before(call)
+        is_read = "/tables/" in call.target and "/wal/" not in call.target
+        if not is_read or call.kind not in TURNS:
+            return
+        for survival in Survival:
+            survivor = self._disk.after_power_cut(Random(call.target), survival=survival)
+            found = digest(survivor)
+            if found not in self._seen:
+                self._seen.add(found)
+                if not self._is_whole(survivor):
+                    self.is_violated = True
+                    raise PowerCut(call)
+
+    def _is_whole(self, survivor: SimulatedDisk) -> bool:
+        try:
+            check_published(open_store(survivor, seed=self._seed), self._history.rows)
+        except Exception:  # noqa: BLE001 - whatever a reader stumbles over, it is no whole Version
+            return False
+        return True
+
+
+def is_noticed(site: str | None, seed: int) -> bool:
+    """Whether readers are shown something else than a whole Version when the power goes."""
+    disk = SimulatedDisk(seed)
+    watched = CutPublishing(
+        DiskWithoutSyncs(disk, left_out=site), disk, uncut_history(seed), seed=seed
+    )
+    run(watched, seed=seed)
+    return watched.is_violated
+
+
+@cache
+def publishing_sites(seed: int) -> frozenset[str]:
+    disk = DiskWithoutSyncs(SimulatedDisk(seed))
+    run(disk, seed=seed)
+    return frozenset(disk.sites)
+
+
+def test_every_sync_of_publishing_that_is_left_out_is_noticed(scoreboard: Record) -> None:
+    every = frozenset().union(*(publishing_sites(seed) for seed in SEEDS))
+    sites = sorted(every - HARMLESS.keys())
+
+    unnoticed = [
+        site
+        for site in sites
+        if not any(is_noticed(site, seed) for seed in SEEDS if site in publishing_sites(seed))
+    ]
+
+    scoreboard(
+        f"R6 publishing sync sites whose absence nobody notices: {len(unnoticed)} of {len(sites)}"
+    )
+    assert not unnoticed
+    assert len(sites) >= 10
+    assert every >= HARMLESS.keys()
+    assert not any(is_noticed(None, seed) for seed in SEEDS)

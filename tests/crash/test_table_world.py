@@ -125,7 +125,11 @@ def files_are_listed_after_the_state_is_read(monkeypatch: pytest.MonkeyPatch) ->
 
     class ReadsTheStateFirst(TableGarbage):
         def delete_garbage(
-            self, delete: Callable[[str], None], *, find: Callable[[str], Iterable[str]]
+            self,
+            delete: Callable[[str], None],
+            *,
+            find: Callable[[str], Iterable[str]],
+            settle: Callable[[], None] | None = None,
         ) -> int:
             read: Callable[[], ReadSession] = self._store.read
             sessions: list[ReadSession] = []
@@ -137,7 +141,7 @@ def files_are_listed_after_the_state_is_read(monkeypatch: pytest.MonkeyPatch) ->
 
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(self._store, "read", read_once.__get__(self._store))
-                return super().delete_garbage(delete, find=find)
+                return super().delete_garbage(delete, find=find, settle=settle)
 
     monkeypatch.setattr(table_garbage, "TableGarbage", ReadsTheStateFirst)
 

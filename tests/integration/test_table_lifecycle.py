@@ -1,6 +1,7 @@
 """How tables are opened and let go of: nothing is left behind, whoever forgets to close."""
 
 import gc
+import os
 import subprocess
 import sys
 import threading
@@ -294,13 +295,39 @@ def test_threads_that_open_one_handle_at_once_open_it_once(lake: Path) -> None:
         assert own_threads() == []
 
 
+def test_a_writer_sweeps_what_dead_ones_left_a_day_ago(lake: Path) -> None:
+    with neve.open(lake) as catalog:
+        stored = catalog.load_table("a.b").stored
+        folders = [lake / stored.paths.data, lake / stored.paths.manifest]
+        elsewhere = lake / "elsewhere"
+        for folder in (*folders, elsewhere):
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / ".tmp-young").touch()
+            (folder / ".tmp-old").touch()
+            os.utime(folder / ".tmp-old", (0, 0))
+
+        with catalog.table("a.b", options=neve.TableOptions(background=False)) as table:
+            table.engine._sweep_once()
+
+    assert not [folder for folder in folders if (folder / ".tmp-old").exists()]
+    assert all((folder / ".tmp-young").exists() for folder in folders)
+    assert (elsewhere / ".tmp-old").exists()
+
+
 def test_a_dropped_table_takes_no_more_calls(lake: Path) -> None:
     with neve.open(lake) as catalog:
         table = catalog.table("a.b")
         table.put({"id": 1, "v": "a"})
+        reader = catalog.table("a.b", read_only=True)
         catalog.drop_table("a.b")
-        with pytest.raises((Closed, NotFound)):
-            table.put({"id": 2, "v": "b"})
+        for use in (
+            lambda: table.put({"id": 2, "v": "b"}),
+            lambda: table.get(1),
+            lambda: reader.get(1),
+            lambda: reader.scan().to_arrow(),
+        ):
+            with pytest.raises(Closed, match="the table was dropped"):
+                use()
         with pytest.raises(NotFound):
             catalog.table("a.b")
 

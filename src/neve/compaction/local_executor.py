@@ -1,4 +1,4 @@
-"""Executes a plan in this process: merges the live rows of its inputs in bounded memory.
+"""Executes a plan, or a key range of it, in this process: merges live rows in bounded memory.
 
 1. Arrange the inputs in runs: sequences of files whose keys follow each other. Hold one row group
    of each run.
@@ -28,6 +28,9 @@ from neve.compaction.sorted_rows import SortedRows, merged
 from neve.errors import Corruption
 from neve.model.data_file import DataFile
 from neve.model.key_column import KeyArray
+from neve.model.key_range import KeyRange
+
+EVERY_KEY: Final = KeyRange()
 
 # Sorting copies rows into single Arrow arrays, whose 32-bit offsets end at 2 GiB.
 SORTED_BYTES_MAX: Final = 256 << 20
@@ -58,6 +61,7 @@ class FileSink(Protocol[Output_co]):
 def execute(
     plan: CompactionPlan,
     *,
+    key_range: KeyRange = EVERY_KEY,
     reader_of: Callable[[DataFile], RowSource],
     mask_of: Callable[[DataFile], KeepMask | None],
     make_writer: Callable[[CompactionPlan], FileSink[Output]],
@@ -66,11 +70,12 @@ def execute(
     progress: Callable[[int], None],
     check_cancelled: Callable[[], None],
 ) -> tuple[Output, ...]:
-    """Rewrite a plan's inputs; gives what the sink wrote.
+    """Rewrite a plan's inputs, as far as their keys are in a range; gives what the sink wrote.
 
     `mask_of` goes by the vector in the plan's own file facts. `progress` is told the number of
     further rows handed on. Raises Corruption when the rows are not what the plan says, and whatever
-    `check_cancelled`, a source or the sink raises; the sink is aborted then.
+    `check_cancelled`, a source or the sink raises; the sink is aborted then. How many rows a part
+    of the keys must have, nobody knows: whoever has all parts compares that (`check_count`).
     """
     reading = RowReading(
         reader_of=reader_of,
@@ -82,11 +87,13 @@ def execute(
     sink = make_writer(plan)
     try:
         row_count = 0
-        for piece in merged_pieces([live_pieces(files, reading) for files in plan.runs()]):
+        runs = [live_pieces(files, reading, key_range) for files in plan.runs()]
+        for piece in merged_pieces(runs):
             sink.append(piece.rows, piece.keys)
             row_count += len(piece)
             progress(len(piece))
-        _check_count(plan, row_count)
+        if key_range == EVERY_KEY:
+            check_count(plan, row_count)
         return sink.finish()
     except BaseException as error:
         _abort(sink, error)
@@ -131,7 +138,8 @@ def _by_key(window: list[SortedRows]) -> Iterator[SortedRows]:
         yield from _by_key([upper for _, upper in halves if len(upper) > 0])
 
 
-def _check_count(plan: CompactionPlan, row_count: int) -> None:
+def check_count(plan: CompactionPlan, row_count: int) -> None:
+    """Raise Corruption when the outputs of a plan have more or fewer rows than its inputs had."""
     if row_count != plan.live_count:
         raise Corruption(
             f"{row_count:,} live rows were read, the manifest has {plan.live_count:,}",

@@ -1,6 +1,6 @@
-"""The live rows of files whose keys follow each other, group by group.
+"""The live rows of files whose keys follow each other, group by group, all or of one key range.
 
-For each file, in order, and each of its row groups:
+For each file, in order, and each of its row groups that holds keys of the range:
 
 1. Leave it out when all its rows are marked.
 2. Read it, drop the marked rows, and bring the others into the current schema.
@@ -12,7 +12,7 @@ Only the group that is handed on is held.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from neve.compaction.sorted_rows import SortedRows
 from neve.errors import Corruption
 from neve.model.data_file import DataFile
 from neve.model.key_column import KeyArray
+from neve.model.key_range import KeyRange
 
 KeepMask: TypeAlias = npt.NDArray[np.bool_]
 """For each row of a file, whether it is live."""
@@ -37,6 +38,10 @@ class RowSource(Protocol):
 
     def read(self, columns: Sequence[str] | None, *, start: int, stop: int) -> pa.Table:
         """Give rows [start, stop) in the file's own schema; None: all columns."""
+        ...
+
+    def key_bound(self, key: bytes, *, side: Literal["left"]) -> int:
+        """Give the position of the first row whose key is not below `key`."""
         ...
 
 
@@ -55,11 +60,13 @@ class RowReading:
     """Raises when the work is to end; asked before each group is read."""
 
 
-def live_pieces(files: Sequence[DataFile], reading: RowReading) -> Iterator[SortedRows]:
+def live_pieces(
+    files: Sequence[DataFile], reading: RowReading, key_range: KeyRange
+) -> Iterator[SortedRows]:
     """Give the live rows of files as pieces, never an empty one; keys ascend throughout."""
     last: bytes | None = None
     for file in files:
-        for piece in _file_pieces(file, reading):
+        for piece in _file_pieces(file, reading, key_range):
             if not piece.ascends() or (last is not None and piece.first <= last):
                 raise Corruption(
                     "rows are not in the order of their keys",
@@ -76,15 +83,17 @@ def live_pieces(files: Sequence[DataFile], reading: RowReading) -> Iterator[Sort
             yield piece
 
 
-def _file_pieces(file: DataFile, reading: RowReading) -> Iterator[SortedRows]:
+def _file_pieces(file: DataFile, reading: RowReading, key_range: KeyRange) -> Iterator[SortedRows]:
     mask = reading.mask_of(file)
     if mask is not None and len(mask) != file.row_count:
         raise Corruption(
             f"a vector is for {len(mask):,} rows, the file has {file.row_count:,}", path=file.path
         )
     source = reading.reader_of(file)
-    for start in range(0, file.row_count, source.group_rows):
-        stop = min(start + source.group_rows, file.row_count)
+    first, end = _rows_within(file, source, key_range)
+    rows_max = source.group_rows
+    for group_start in range(first - first % rows_max, end, rows_max):
+        start, stop = max(group_start, first), min(group_start + rows_max, end)
         kept = None if mask is None else mask[start:stop]
         if kept is not None and not kept.any():
             continue
@@ -94,3 +103,13 @@ def _file_pieces(file: DataFile, reading: RowReading) -> Iterator[SortedRows]:
             rows = rows.filter(pa.array(kept))
         rows = reading.project(rows, file)
         yield SortedRows.of(rows, reading.encode_keys(rows))
+
+
+def _rows_within(file: DataFile, source: RowSource, key_range: KeyRange) -> tuple[int, int]:
+    """Give the positions where the keys of a range begin and end; looked up only where needed."""
+    first, end = 0, file.row_count
+    if key_range.start is not None and file.key_min < key_range.start:
+        first = source.key_bound(key_range.start, side="left")
+    if key_range.end is not None and file.key_max >= key_range.end:
+        end = source.key_bound(key_range.end, side="left")
+    return first, end

@@ -14,15 +14,14 @@ from pyroaring import BitMap64
 from neve.engine.partition_split import Partition
 from neve.engine.table_parts import TableParts
 from neve.errors import NeveError
-from neve.model.data_file import FileFormat, VectorRef
+from neve.model.data_file import DataFile, FileFormat, VectorRef
 from neve.model.key_encoding import KeyEncoder
 from neve.model.schema import TableSchema
 from neve.sstable.data_file_writer import DataFileWriter, WriteTarget, WrittenFile
-from neve.sstable.index_file import INDEX_SUFFIX
 from neve.sstable.parquet_layout import ParquetLayout
 from neve.sstable.puffin import write_puffin
 from neve.storage.plain_location import plain_location
-from neve.storage.table_paths import join_path, split_path
+from neve.storage.table_paths import join_path
 
 WRITER_NAME: Final = "neve"
 
@@ -92,9 +91,13 @@ class FileMaking:
 
     def discard(self, written: Iterable[WrittenFile]) -> None:
         """Delete files whose commit certainly failed; what cannot be deleted now is swept later."""
-        for each in written:
+        self.discard_files(each.file for each in written)
+
+    def discard_files(self, files: Iterable[DataFile]) -> None:
+        """Delete files that are only known by their facts, as `discard` does."""
+        for file in files:
             with suppress(NeveError):
-                delete_data_file(self._parts, each.file.path)
+                delete_data_file(self._parts, file.path)
 
     def _location(self, path: str) -> str:
         return plain_location(self._parts.objects.location, f"{self._parts.paths.root}/{path}")
@@ -104,5 +107,4 @@ def delete_data_file(parts: TableParts, path: str) -> None:
     """Delete a file of the table by its relative path, and the index of a data file with it."""
     parts.objects.delete(join_path(parts.paths.root, path))
     if path.startswith("data/"):
-        _, name = split_path(path)
-        parts.objects.delete(parts.paths.index_file(name.removesuffix(".parquet"), INDEX_SUFFIX))
+        parts.objects.delete(parts.paths.index_of(path))

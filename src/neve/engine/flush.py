@@ -17,13 +17,14 @@ is read only above `flushed_sequence`. A flush of changes that come to nothing (
 that are nowhere) still moves `flushed_sequence`, without making a Version.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
 from pyroaring import BitMap64
 
+from neve.engine.commit_facts import operation_of, summary_of
 from neve.engine.file_making import FileMaking
 from neve.engine.open_files import OpenFiles
 from neve.engine.partition_split import split_by_partition, split_by_spec
@@ -36,10 +37,10 @@ from neve.manifest.table_head import HEAD_KEY, RESERVATION_KEY, HeadChange, Requ
 from neve.manifest.table_versions import Committed
 from neve.memtable.memtable import Memtable
 from neve.memtable.memtable_view import MemtableView
-from neve.model.data_file import DataFile, FileFormat
+from neve.model.data_file import FileFormat, VectorRef
 from neve.model.key_column import KeyArray
 from neve.model.partition_spec import PartitionSpec
-from neve.model.version import Operation, Version, VersionFacts
+from neve.model.version import Version, VersionFacts
 from neve.read.file_set import FileSet
 from neve.read.key_partitions import KeyPartitions, PartitionedKeys
 from neve.read.partial_merge import GivenRows, merged_on
@@ -88,9 +89,18 @@ class Flush:
         self._committer = committer
         # The columns of the key stay what they are, whatever becomes of the schema.
         self._partitions = KeyPartitions(context.schema, context.encoder, definitions.spec)
+        # Owned by the one flush that runs: what it wrote, by the path of the data file and the
+        # place of the vector. Each try to commit may have written another one.
+        self._vectors: dict[tuple[str, VectorRef], BitMap64] = {}
 
     def run(self, memtable: Memtable, target: FlushTarget) -> Committed:
         """Flush a frozen memtable; its files are gone again when this certainly failed."""
+        self._vectors.clear()
+        committed = self._run(memtable, target)
+        self._remember_vectors(committed.snapshot.version)
+        return committed
+
+    def _run(self, memtable: Memtable, target: FlushTarget) -> Committed:
         view = memtable.view(memtable.last_sequence)
         partial = view.partial_rows()
         if partial:
@@ -106,7 +116,7 @@ class Flush:
                 proposal,
                 target.head_change,
                 lookup=self._files,
-                write_vectors=self._making.vectors,
+                write_vectors=self._write_vectors,
             )
         except OutcomeUnknown:
             raise
@@ -138,7 +148,7 @@ class Flush:
             written = self._write(view, rows, merging)
             try:
                 proposal = self._proposal(written, view.keys(), merging)
-                edit = complete(proposal, merging.base, self._files, self._making.vectors)
+                edit = complete(proposal, merging.base, self._files, self._write_vectors)
                 committed = self._versions.apply_version_edits([edit], change)
             except OutcomeUnknown:
                 raise
@@ -195,8 +205,21 @@ class Flush:
                     proposal,
                     target.head_change,
                     lookup=self._files,
-                    write_vectors=self._making.vectors,
+                    write_vectors=self._write_vectors,
                 )
+
+    def _write_vectors(self, whole: Mapping[str, BitMap64]) -> Mapping[str, VectorRef]:
+        refs = self._making.vectors(whole)
+        self._vectors.update({(path, ref): whole[path] for path, ref in refs.items()})
+        return refs
+
+    def _remember_vectors(self, version: Version) -> None:
+        """Keep the vectors that were committed, so that no reader has to read them."""
+        for (path, ref), vector in self._vectors.items():
+            file = version.files.get(path)
+            if file is not None and file.vector == ref:
+                self._files.vectors.remember(file, vector)
+        self._vectors.clear()
 
     def _write(
         self, view: MemtableView, rows: pa.Table, target: FlushTarget
@@ -243,29 +266,12 @@ class Flush:
         )
         added = tuple(each.file for each in written)
         facts = VersionFacts(
-            operation=_operation(added_rows=sum(file.row_count for file in added), marked=marked),
+            operation=operation_of(added_rows=sum(file.row_count for file in added), marked=marked),
             timestamp_ms=0,  # the commit sets it
             schema_id=target.base.facts.schema_id,
             spec_id=target.base.facts.spec_id,
-            summary=_summary(added, marked),
+            summary=summary_of(added, marked),
         )
         return Proposal(
             base=target.base.number, facts=facts, added=added, marked=marked, keys=(keys,)
         )
-
-
-def _operation(*, added_rows: int, marked: Mapping[str, BitMap64]) -> Operation:
-    if not marked:
-        return Operation.APPEND
-    return Operation.OVERWRITE if added_rows else Operation.DELETE
-
-
-def _summary(added: Sequence[DataFile], marked: Mapping[str, BitMap64]) -> dict[str, str]:
-    """Say what the commit did, in the words of Iceberg's snapshot summaries."""
-    facts = {
-        "added-data-files": len(added),
-        "added-records": sum(file.row_count for file in added),
-        "added-files-size": sum(file.file_bytes for file in added),
-        "deleted-records": sum(len(positions) for positions in marked.values()),
-    }
-    return {name: str(count) for name, count in facts.items() if count}

@@ -22,6 +22,7 @@ from typing import Final
 
 from neve.compaction.plan import CompactionPlan
 from neve.compaction.policy import full_plan, pick_all
+from neve.compaction.rewrite_job import PlanExecutor
 from neve.engine.background import BackgroundWork
 from neve.engine.backlog import Backlog
 from neve.engine.current_view import CurrentView
@@ -32,7 +33,7 @@ from neve.engine.live_log import LiveLog
 from neve.engine.open_files import OpenFiles
 from neve.engine.pressure import CALM
 from neve.engine.publishing import CommitPublishing
-from neve.engine.rewrite import PlanExecutor, Progress, Rewrite
+from neve.engine.rewrite import Execution, Progress, Rewrite, note_compacted
 from neve.engine.side_by_side import run_side_by_side
 from neve.engine.table_options import TableOptions
 from neve.engine.table_parts import Definitions, TableParts
@@ -46,9 +47,6 @@ from neve.memtable.memtable import Memtable
 from neve.model.version import Version, VersionFacts
 from neve.observability.events import EventKind
 from neve.observability.metrics import (
-    COMPACTED_BYTES,
-    COMPACTED_ROWS,
-    COMPACTIONS,
     FLUSH_SECONDS,
     FLUSHED_ROWS,
     FLUSHES,
@@ -96,7 +94,8 @@ class LiveWriter:
         self._flush = Flush(
             parts, making, files, definitions=definitions, committer=committer, context=context
         )
-        self._rewrite = Rewrite(making, files, definitions, committer)
+        task_rows = options.compaction_task_rows
+        self._rewrite = Rewrite(parts, making, files, definitions, committer, task_rows=task_rows)
         self.backlog = Backlog(options, current, clock=parts.clock, recorder=parts.recorder)
         # Without threads of its own, a table works in the thread that asks, in one order.
         self._threads = options.compaction_threads if options.background else 1
@@ -236,7 +235,9 @@ class LiveWriter:
         """Do the most urgent compactions that can go side by side; False when none is asked for."""
         with self._compacting:
             version = self._current.view.files.version
-            plans = pick_all(version, self._options.level_options)[: self._threads]
+            plans = pick_all(version, self._options.level_options)
+            if executor is None:
+                plans = plans[: self._threads]
             self._run_plans(plans, version, progress, executor)
         self.backlog.judge()
         return bool(plans)
@@ -262,9 +263,11 @@ class LiveWriter:
         self._check_open()
         if not plans:
             return
+        # Elsewhere all of them are one job; here each is one, and some of them run at once.
+        jobs = [[plan] for plan in plans] if executor is None else [plans]
         with self._kept(version.number) as is_kept:
-            run = partial(self._run_plan, facts=version.facts, progress=progress, executor=executor)
-            tasks = [partial(run, plan) for plan in plans] if is_kept else []
+            run = partial(self._run_job, facts=version.facts, progress=progress, executor=executor)
+            tasks = [partial(run, job) for job in jobs] if is_kept else []
             run_side_by_side(tasks, threads=self._threads)
 
     @contextmanager
@@ -284,52 +287,31 @@ class LiveWriter:
         finally:
             self._leases.unpin(number)
 
-    def _run_plan(
+    def _run_job(
         self,
-        plan: CompactionPlan,
+        plans: Sequence[CompactionPlan],
         *,
         facts: VersionFacts,
         progress: Progress | None,
         executor: PlanExecutor | None,
     ) -> None:
+        execution = Execution(
+            executor=executor, progress=progress or _unheard, check_cancelled=self._check_open
+        )
+        context, change = self._current.view.context, HeadChange(writer_epoch=self._epoch)
         with self._fenced_ends():
-            try:
-                if executor is None:
-                    written = self._rewrite.execute(
-                        plan,
-                        self._current.view.context,
-                        progress=progress or _unheard,
-                        check_cancelled=self._check_open,
-                    )
+            for plan, committed in self._rewrite.run(
+                plans, context, facts, execution, change_of=lambda _plan: change
+            ):
+                if committed is None:
+                    self.refresh()
                 else:
-                    written = executor.execute(plan)
-                    (progress or _unheard)(plan.live_count)
-                committed = self._rewrite.commit(
-                    plan, written, facts, HeadChange(writer_epoch=self._epoch)
-                )
-            except Conflict:
-                # Others changed the inputs: what is current now is planned anew.
-                self.refresh()
-                return
+                    self._note_compacted(plan, committed)
+
+    def _note_compacted(self, plan: CompactionPlan, committed: Committed) -> None:
         self.install(committed)
         self._files.forget(file.path for file in plan.inputs)
-        self._parts.recorder.add(COMPACTIONS, 1)
-        self._parts.recorder.add(COMPACTED_ROWS, plan.live_count)
-        self._parts.recorder.add(COMPACTED_BYTES, plan.input_bytes)
-        self._parts.tell(
-            EventKind.COMPACTED,
-            version=committed.snapshot.version.number,
-            reason=plan.reason.value,
-            files=len(plan.inputs),
-            rows=plan.live_count,
-        )
-        logger.info(
-            "compacted version=%d reason=%s files=%d rows=%d",
-            committed.snapshot.version.number,
-            plan.reason,
-            len(plan.inputs),
-            plan.live_count,
-        )
+        note_compacted(self._parts, plan, committed)
 
     # What others did
 

@@ -8,16 +8,15 @@ from collections.abc import Callable
 from threading import Lock
 from typing import Final
 
-from neve.engine.rewrite import PlanExecutor
+from neve.compaction.rewrite_job import PlanExecutor
 from neve.engine.rollback import rollback_edit
 from neve.engine.table_engine import TableEngine
-from neve.engine.upkeep import ExpireReport, GarbageReport
-from neve.engine.verification import VerifyReport, verify_table
-from neve.errors import Conflict, Corruption, InvalidArgument
+from neve.engine.upkeep import ExpireReport, GarbageReport, retained
+from neve.engine.verification import VerifyReport, refuse_problems, verify_table
+from neve.errors import Conflict, InvalidArgument
 from neve.manifest.table_head import HeadChange
 
 _TRIES: Final = 8
-_ANY_AGE_MS: Final = 1 << 62
 
 Progress = Callable[[int, int], None]
 """Told how much of how much is done; of what, the call says."""
@@ -75,16 +74,7 @@ class Maintenance:
         """
         _ = self._engine.writer
         self._engine.leases.let_go_of_unread(before=self._engine.current.view.version)
-        if keep_last is not None and (type(keep_last) is not int or keep_last < 1):
-            raise InvalidArgument(
-                f"keep_last={keep_last!r} is no number of versions",
-                hint="the current version is always kept: use 1 or more",
-            )
-        if keep_last is not None and older_than_ms is None:
-            older_than_ms = _ANY_AGE_MS
-        elif older_than_ms is not None and keep_last is None:
-            keep_last = 1
-        return self.upkeep.expire(keep_last=keep_last, older_than_ms=older_than_ms)
+        return self.upkeep.expire(**retained(keep_last=keep_last, older_than_ms=older_than_ms))
 
     def collect_garbage(self, *, dry_run: bool = True) -> GarbageReport:
         """Delete files that nobody reaches; a dry run says which."""
@@ -111,17 +101,7 @@ class Maintenance:
                 view.files.version,
                 progress or (lambda _done, _total: None),
             )
-        if report.problems:
-            worst = report.problems[0]
-            error = Corruption(
-                f"{len(report.problems):,} things are wrong with the table; first: {worst.message}",
-                path=worst.path,
-                offset=worst.offset,
-                hint="restore the file from a copy, or roll back to a version without it",
-            )
-            error.add_note(str(report))
-            raise error from worst
-        return report
+        return refuse_problems(report)
 
     def rollback(self, version: int) -> int:
         """Make an old Version the current one again, after flushing; gives the new number."""

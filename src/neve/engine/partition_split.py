@@ -1,10 +1,10 @@
 """Splits rows by partition, each with its values as the manifest stores them and its directory.
 
-    rows ──► day=2024-03-31, bucket=7   rows 0, 3, 9        data/ts_day=…/id_bucket=7/<id>.parquet
-             day=2024-04-01, bucket=2   rows 1, 2
+    rows ──► rows 0, 3, 9   data/ts_day=2024-03-31/id_bucket=7/<id>.parquet
+             rows 1, 2      data/ts_day=2024-04-01/id_bucket=2/<id>.parquet
 
-The directory is decoration for people, escaped and bounded: the values in the manifest are the
-truth. Order within a partition is the order of the rows given.
+The directory is decoration for people, spelled as Iceberg does, escaped and bounded: the values in
+the manifest are the truth. Order within a partition is the order of the rows given.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +18,9 @@ import pyarrow as pa
 from neve.errors import NotFound, SchemaMismatch
 from neve.model.data_file import PartitionValue
 from neve.model.partition_groups import Positions, partition_groups
-from neve.model.partition_spec import PartitionSpec
+from neve.model.partition_spec import PartitionField, PartitionSpec
+from neve.model.partition_text import partition_text
+from neve.model.plain_values import PlainValue
 from neve.model.schema import TableSchema
 from neve.model.single_value import decode_single_value
 
@@ -44,10 +46,11 @@ def split_by_partition(
         yield Partition(values=(), path="", positions=None)
         return
     batch = rows.combine_chunks().to_batches()[0]
-    for group in partition_groups(spec, spec.values(batch, schema)):
+    arrays = spec.values(batch, schema)
+    for group in partition_groups(spec, arrays):
         segments = [
-            _segment(field.name, "null" if value is None else str(value))
-            for field, value in zip(spec.fields, group.plain, strict=True)
+            _segment(field, array.type, value)
+            for field, array, value in zip(spec.fields, arrays, group.plain, strict=True)
         ]
         yield Partition(values=group.values, path="/".join(segments), positions=group.positions)
 
@@ -127,10 +130,11 @@ def partition_of(
     for field in spec.fields:
         value = stored.get(field.field_id)
         type_ = field.transform.result_type(column_type(field.source_id))
-        word = "null" if value is None else str(decode_single_value(type_, value))
-        segments.append(_segment(field.name, word))
+        plain = None if value is None else decode_single_value(type_, value)
+        segments.append(_segment(field, type_, plain))
     return Partition(values=values, path="/".join(segments), positions=None)
 
 
-def _segment(name: str, word: str) -> str:
-    return f"{quote(name, safe=_SAFE)}={quote(word, safe=_SAFE)}"[:_SEGMENT_MAX].rstrip("%.")
+def _segment(field: PartitionField, type_: pa.DataType, value: PlainValue | None) -> str:
+    word = "null" if value is None else partition_text(field.transform, type_, value)
+    return f"{quote(field.name, safe=_SAFE)}={quote(word, safe=_SAFE)}"[:_SEGMENT_MAX].rstrip("%.")

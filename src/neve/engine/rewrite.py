@@ -1,69 +1,87 @@
-"""Rewrite: executes a compaction plan and commits it, with what landed on its inputs meanwhile.
+"""Rewrite: executes compaction plans and commits them, with what landed on their inputs meanwhile.
+
+    plans ──► tasks ──► executor ──► files ──► a commit for each plan
 
 Outputs hold the rows that were live in the plan's Version. Rows of the inputs that others marked
 since are found again in the outputs by key and marked there; the commit is void when an input was
 rewritten or came back meanwhile, and then its outputs are deleted.
+
+Where tasks are executed makes no difference: `neve.compaction.rewrite_job` says why.
 """
 
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Protocol
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
+import numpy as np
 import pyarrow as pa
 
-from neve.compaction.local_executor import execute
+from neve.compaction.key_ranges import TASK_ROWS, cut_plan
+from neve.compaction.local_executor import check_count, execute
 from neve.compaction.plan import CompactionPlan
+from neve.compaction.rewrite_job import PlanExecutor, RewriteJob, RewriteTask, TableDefinition
 from neve.engine.file_making import FileMaking
+from neve.engine.job_base import RunName
 from neve.engine.open_files import OpenFiles
 from neve.engine.partition_split import partition_of
-from neve.engine.table_parts import Definitions
-from neve.errors import NeveError, OutcomeUnknown
+from neve.engine.table_parts import Definitions, TableParts
+from neve.errors import Conflict, NeveError, OutcomeUnknown
 from neve.manifest.rebase import Proposal
 from neve.manifest.table_commit import TableCommitter
 from neve.manifest.table_head import HeadChange
 from neve.manifest.table_versions import Committed
 from neve.model.data_file import DataFile
 from neve.model.key_column import KeyArray
+from neve.model.schema import TableSchema
 from neve.model.version import Operation, VersionFacts
+from neve.observability.events import EventKind
+from neve.observability.metrics import COMPACTED_BYTES, COMPACTED_ROWS, COMPACTIONS
 from neve.read.read_context import ReadContext
-from neve.sstable.data_file_writer import DataFileWriter, WrittenFile
+from neve.sstable.data_file_writer import DataFileWriter
+from neve.sstable.key_arrays import key_at
+
+logger = logging.getLogger(__name__)
 
 Progress = Callable[[int], None]
 """Told the number of further rows that were rewritten."""
 
 
-class PlanExecutor(Protocol):
-    """Executes compaction plans somewhere: in this process, or as a job elsewhere."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """How plans are executed, and who hears of it."""
 
-    def execute(self, plan: CompactionPlan) -> tuple[WrittenFile, ...]:
-        """Write the outputs of a plan."""
-        ...
+    executor: PlanExecutor | None = None
+    """None: here."""
+    progress: Progress
+    check_cancelled: Callable[[], None]
 
 
-class Rewrite:
-    """Turns plans into Versions of the same rows."""
+class TaskFiles:
+    """Reads and writes the files of rewrite tasks, wherever a task is executed."""
 
     def __init__(
         self,
         making: FileMaking,
         files: OpenFiles,
         definitions: Definitions,
-        committer: TableCommitter,
+        *,
+        run: RunName | None = None,
     ) -> None:
         self._making = making
         self._files = files
         self._definitions = definitions
-        self._committer = committer
+        self._run = run
 
-    def execute(
+    def run(
         self,
-        plan: CompactionPlan,
+        task: RewriteTask,
         context: ReadContext,
         *,
         progress: Progress,
         check_cancelled: Callable[[], None],
-    ) -> tuple[WrittenFile, ...]:
-        """Write the outputs of a plan."""
+    ) -> tuple[DataFile, ...]:
+        """Write the files of one task; what was written is deleted when that fails."""
 
         def project(rows: pa.Table, file: DataFile) -> pa.Table:
             return context.mapping_from(file.schema_id).table(rows)
@@ -75,17 +93,19 @@ class Rewrite:
 
         def make_writer(plan: CompactionPlan) -> DataFileWriter:
             spec = self._definitions.spec(plan.spec_id)
+            partition = partition_of(plan.partition, spec, self._definitions.column_type)
             return self._making.data_files(
                 context.schema,
                 spec_id=plan.spec_id,
-                partition=partition_of(plan.partition, spec, self._definitions.column_type),
+                partition=partition if self._run is None else self._run.placed(partition),
                 level=plan.target_level,
                 file_format=plan.format,
                 file_bytes=plan.file_bytes,
             )
 
-        return execute(
-            plan,
+        written = execute(
+            task.part,
+            key_range=task.key_range,
             reader_of=self._files.reader,
             mask_of=self._files.keep_mask,
             make_writer=make_writer,
@@ -94,18 +114,144 @@ class Rewrite:
             progress=progress,
             check_cancelled=check_cancelled,
         )
+        return tuple(each.file for each in written)
+
+    def discard(self, files: Iterable[DataFile]) -> None:
+        """Delete files that nobody will commit."""
+        self._making.discard_files(files)
+
+
+class LocalExecutor:
+    """Executes tasks in this process, one after another."""
+
+    def __init__(self, task_files: TaskFiles, context: ReadContext) -> None:
+        self._task_files = task_files
+        self._context = context
+
+    def execute(
+        self,
+        job: RewriteJob,
+        *,
+        progress: Progress,
+        check_cancelled: Callable[[], None],
+    ) -> list[tuple[DataFile, ...]]:
+        """Write the files of every task; gives them by task, in the order of the tasks."""
+        written: list[tuple[DataFile, ...]] = []
+        try:
+            # One by one into the list: what was written before one that fails is in it.
+            written.extend(
+                self._task_files.run(
+                    task, self._context, progress=progress, check_cancelled=check_cancelled
+                )
+                for task in job.tasks
+            )
+        except BaseException:
+            for files in written:
+                self._task_files.discard(files)
+            raise
+        return written
+
+
+class Rewrite:
+    """Turns plans into Versions of the same rows."""
+
+    def __init__(
+        self,
+        parts: TableParts,
+        making: FileMaking,
+        files: OpenFiles,
+        definitions: Definitions,
+        committer: TableCommitter,
+        *,
+        run: RunName | None = None,
+        task_rows: int = TASK_ROWS,
+    ) -> None:
+        """Take what makes files here; for a job that announced its files, the name of its run."""
+        self._parts = parts
+        self._making = making
+        self._files = files
+        self._definitions = definitions
+        self._committer = committer
+        self._run = run
+        self._task_rows = task_rows
+        self.task_files = TaskFiles(making, files, definitions, run=run)
+
+    def run(
+        self,
+        plans: Sequence[CompactionPlan],
+        context: ReadContext,
+        facts: VersionFacts,
+        execution: Execution,
+        *,
+        change_of: Callable[[CompactionPlan], HeadChange],
+    ) -> Iterator[tuple[CompactionPlan, Committed | None]]:
+        """Execute plans of one Version, then commit each; None for one that is void by now.
+
+        `facts` are those of the Version that the plans were made on. Files of plans that were not
+        committed are deleted, also when the caller stops early.
+        """
+        job = self.job(plans, context)
+        outputs = self.execute(job, context, execution)
+        left = dict(enumerate(outputs))
+        try:
+            for number, plan in enumerate(plans):
+                try:
+                    with self._deleting_when_failed(left.pop(number)) as files:
+                        committed = self.commit(plan, files, facts, change_of(plan))
+                except Conflict:
+                    # Others changed the inputs: what is current then is planned anew.
+                    yield plan, None
+                else:
+                    yield plan, committed
+        finally:
+            for files in left.values():
+                self._making.discard_files(files)
+
+    def job(self, plans: Sequence[CompactionPlan], context: ReadContext) -> RewriteJob:
+        """Cut plans into tasks that others can execute."""
+        tasks: list[RewriteTask] = []
+        for number, plan in enumerate(plans):
+            tasks += cut_plan(plan, self._keys_of, plan_number=number, task_rows=self._task_rows)
+        return RewriteJob(
+            table=table_definition(
+                self._parts,
+                self._definitions,
+                context.schema,
+                (file for plan in plans for file in plan.inputs),
+            ),
+            plans=tuple(plans),
+            tasks=tuple(tasks),
+            run=None if self._run is None else self._run.digits,
+        )
+
+    def execute(
+        self, job: RewriteJob, context: ReadContext, execution: Execution
+    ) -> list[tuple[DataFile, ...]]:
+        """Execute the tasks of a job; gives the files of each plan, of as many rows as it has."""
+        executor = execution.executor or LocalExecutor(self.task_files, context)
+        written = executor.execute(
+            job, progress=execution.progress, check_cancelled=execution.check_cancelled
+        )
+        outputs: list[list[DataFile]] = [[] for _ in job.plans]
+        for task, files in zip(job.tasks, written, strict=True):
+            outputs[task.plan_number] += files
+        try:
+            for plan, output in zip(job.plans, outputs, strict=True):
+                check_count(plan, sum(file.row_count for file in output))
+        except BaseException:
+            for output in outputs:
+                self._making.discard_files(output)
+            raise
+        return [tuple(output) for output in outputs]
 
     def commit(
         self,
         plan: CompactionPlan,
-        written: tuple[WrittenFile, ...],
+        written: tuple[DataFile, ...],
         facts: VersionFacts,
         head_change: HeadChange,
     ) -> Committed:
-        """Commit what a plan's executor wrote; it is deleted when that certainly failed.
-
-        `facts` are those of the Version that the plan was made on.
-        """
+        """Commit what a plan's executor wrote; raises Conflict when the plan is void by now."""
         proposal = Proposal(
             base=plan.base,
             facts=replace(
@@ -119,15 +265,66 @@ class Rewrite:
                 wal_segments=(),
                 unread=b"",
             ),
-            added=tuple(each.file for each in written),
+            added=written,
             removed=tuple(file.path for file in plan.inputs),
         )
+        return self._committer.commit(
+            proposal, head_change, lookup=self._files, write_vectors=self._making.vectors
+        )
+
+    @contextmanager
+    def _deleting_when_failed(self, files: tuple[DataFile, ...]) -> Iterator[tuple[DataFile, ...]]:
+        """Delete files when their commit certainly failed."""
         try:
-            return self._committer.commit(
-                proposal, head_change, lookup=self._files, write_vectors=self._making.vectors
-            )
+            yield files
         except OutcomeUnknown:
             raise
         except NeveError:
-            self._making.discard(written)
+            self._making.discard_files(files)
             raise
+
+    def _keys_of(self, file: DataFile, positions: Sequence[int]) -> list[bytes]:
+        keys = self._files.reader(file).keys_at(np.array(positions, np.int64))
+        return [key_at(keys, place) for place in range(len(keys))]
+
+
+def table_definition(
+    parts: TableParts, definitions: Definitions, schema: TableSchema, files: Iterable[DataFile]
+) -> TableDefinition:
+    """Give what must be known elsewhere of a table to read some files and write with a schema."""
+    schemas, specs = {schema.schema_id: schema}, {}
+    for file in files:
+        if file.schema_id not in schemas:
+            schemas[file.schema_id] = definitions.schema(file.schema_id)
+        if file.spec_id not in specs:
+            specs[file.spec_id] = definitions.spec(file.spec_id)
+    return TableDefinition(
+        location=parts.objects.location,
+        table_id=parts.paths.table_id,
+        schema_id=schema.schema_id,
+        schemas={number: each.to_json() for number, each in schemas.items()},
+        specs={number: each.to_json() for number, each in specs.items()},
+        properties=dict(parts.properties),
+    )
+
+
+def note_compacted(parts: TableParts, plan: CompactionPlan, committed: Committed) -> None:
+    """Count and tell that a plan was executed and committed."""
+    number = committed.snapshot.version.number
+    parts.recorder.add(COMPACTIONS, 1)
+    parts.recorder.add(COMPACTED_ROWS, plan.live_count)
+    parts.recorder.add(COMPACTED_BYTES, plan.input_bytes)
+    parts.tell(
+        EventKind.COMPACTED,
+        version=number,
+        reason=plan.reason.value,
+        files=len(plan.inputs),
+        rows=plan.live_count,
+    )
+    logger.info(
+        "compacted version=%d reason=%s files=%d rows=%d",
+        number,
+        plan.reason,
+        len(plan.inputs),
+        plan.live_count,
+    )

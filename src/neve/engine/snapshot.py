@@ -7,8 +7,9 @@ closing gives it up, and so does forgetting the snapshot.
 
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Self, cast
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +25,7 @@ from neve.read.scan import Scan
 from neve.read.table_view import Row, TableView
 
 GetRows = Callable[[KeyArray], tuple[pa.Table, Places]]
-"""Gives the rows of unique keys in any order, and for each the place of its key."""
+"""Gives the rows of keys in any order, and for each the place of its key."""
 
 
 class Snapshot:
@@ -37,12 +38,15 @@ class Snapshot:
         *,
         lease: HeldLease | None,
         check_open: Callable[[], None],
+        told: Callable[[int], AbstractContextManager[None]],
         release: Callable[[], None],
     ) -> None:
+        """Show a view; `told` tells of files that its Version has lost."""
         self._view = view
         self._sequence = sequence
         self._lease = lease
         self._check_open = check_open
+        self._told = told
         self._release = release
         self._end = weakref.finalize(self, end_forgotten, release)
 
@@ -78,17 +82,19 @@ class Snapshot:
     def get(self, key: object) -> Row | None:
         """Give the row of a key; None when there is none."""
         view = self._checked()
-        return view.get_at(view.context.encode_key(key), self._sequence)
+        with self._told(view.version):
+            return view.get_at(view.context.encode_key(key), self._sequence)
 
     def get_many(self, keys: object, *, with_missing: bool = False) -> pa.Table:
         """Give the rows of keys in the order asked; missing keys are absent, or rows of NULL."""
         view = self._checked()
-        return rows_in_order(
-            keys,
-            view,
-            lambda wanted: view.get_many(wanted, self._sequence),
-            with_missing=with_missing,
-        )
+        with self._told(view.version):
+            return rows_in_order(
+                keys,
+                view,
+                lambda wanted: view.get_many(wanted, self._sequence),
+                with_missing=with_missing,
+            )
 
     def scan(
         self,
@@ -108,6 +114,7 @@ class Snapshot:
             key_range=key_range,
             reverse=reverse,
             check=self._check,
+            pin=lambda: self._told(self.version),
         )
 
     def close(self) -> None:
@@ -134,12 +141,11 @@ def rows_in_order(
     context = view.context
     batch = key_batch(keys, context)
     encoded = context.encoder.encode_arrays(batch.columns)
-    unique = encoded.dictionary_encode()
-    rows, places = get_rows(cast("KeyArray", unique.dictionary))
-    row_of = np.full(len(unique.dictionary), -1, dtype=np.int64)
-    row_of[places] = np.arange(len(places))
-    asked = row_of[unique.indices.to_numpy(zero_copy_only=False)]
+    rows, places = get_rows(encoded)
+    asked = np.full(len(encoded), -1, dtype=np.int64)
+    asked[places] = np.arange(len(places))
     if not with_missing:
-        return rows.take(asked[asked >= 0])
+        return rows.take(asked[asked >= 0] if len(places) < len(asked) else asked)
     schema = pa.schema([field.with_nullable(True) for field in rows.schema])
-    return pa.Table.from_arrays(rows.columns, schema=schema).take(pa.array(asked, mask=asked < 0))
+    nullable = pa.array(asked, pa.int64(), mask=asked < 0)
+    return pa.Table.from_arrays(rows.columns, schema=schema).take(nullable)

@@ -21,8 +21,10 @@ import pyarrow as pa
 
 from neve.engine.current_view import CurrentView
 from neve.engine.lease_book import LeaseBook
+from neve.engine.leftovers import sweep_leftovers
 from neve.engine.live_log import LiveLog
 from neve.engine.live_writer import LiveWriter
+from neve.engine.lost_files import LostFiles
 from neve.engine.open_files import OpenFiles
 from neve.engine.publish_mode import PublishMode
 from neve.engine.publishing import CommitPublishing
@@ -33,6 +35,7 @@ from neve.engine.table_parts import Definitions, TableParts, append_files_of
 from neve.engine.upkeep import Upkeep
 from neve.engine.write_path import PreparedWrite
 from neve.errors import Closed, Corruption, InvalidArgument, NeveError, NotFound, Unavailable
+from neve.manifest.leases import HeldLease
 from neve.manifest.version_reader import TableSnapshot
 from neve.memtable.memtable import Memtable
 from neve.model.key_column import KeyArray
@@ -73,9 +76,11 @@ class TableEngine:
             may_write=not read_only,
         )
         self.upkeep = Upkeep(parts)
+        self._lost = LostFiles(parts)
         self._refreshing = Lock()
         # Safe on its own: replaced whole.
         self._closed: Closed | None = None
+        self._is_dropped = False
         # Owned by the thread that tends.
         self._is_swept = False
         snapshot = parts.versions.snapshot_latest()
@@ -122,7 +127,7 @@ class TableEngine:
             self.refresh()
         except InvalidArgument:
             pass  # overwritten rows were let go of since the sequence was taken
-        with self._held_memory() as (view, sequence):
+        with self._held_memory() as (view, sequence), self._lost.told(view.version):
             return view.get_at(encoded, sequence)
 
     def get_many(
@@ -143,7 +148,8 @@ class TableEngine:
             return read()
         except NotFound:
             self.refresh()
-            return read()
+            with self._lost.told(self.current.view.version):
+                return read()
 
     @contextmanager
     def pinned_view(self) -> Iterator[tuple[TableView, int]]:
@@ -204,7 +210,7 @@ class TableEngine:
                 key_range=key_range,
                 reverse=reverse,
                 check=check or self.check_open,
-                pin=lambda: self.leases.pinned(view.version),
+                pin=lambda: self._pinned_run(view.version),
             )
 
     def snapshot(self, *, check: Callable[[], None] | None = None) -> Snapshot:
@@ -215,6 +221,7 @@ class TableEngine:
             sequence,
             lease=self.leases.lease_of(view.version),
             check_open=check or self.check_open,
+            told=self._lost.told,
             release=lambda: self.unpin_view(view, sequence),
         )
 
@@ -227,6 +234,7 @@ class TableEngine:
             0,
             lease=lease,
             check_open=check or self.check_open,
+            told=self._lost.told,
             release=lambda: self.leases.unpin(version.number),
         )
 
@@ -291,8 +299,12 @@ class TableEngine:
             view, sequence, self.recovery = self._read_state(before=self.current.view)
             self.current.replace(view, sequence)
 
-    def close(self, *, flush: bool = False) -> None:
-        """End; twice is no error. Rows that are not flushed stay in the log for the next open."""
+    def close(self, *, flush: bool = False, dropped: bool = False) -> None:
+        """End; twice is no error. Rows that are not flushed stay in the log for the next open.
+
+        `dropped` says that there is no next one: the table was dropped.
+        """
+        self._is_dropped = self._is_dropped or dropped
         if self._closed is not None:
             return
         try:
@@ -328,11 +340,15 @@ class TableEngine:
         if not self._is_swept:
             with self.writer.alone():
                 self.upkeep.sweep(dry_run=False)
+            sweep_leftovers(self.parts)
             self._is_swept = True
         return False
 
     def _closed_error(self) -> Closed:
-        return Closed("the table was closed", path=self.parts.paths.root, hint="open it again")
+        path = self.parts.paths.root
+        if self._is_dropped:
+            return Closed("the table was dropped", path=path, hint="make another one")
+        return Closed("the table was closed", path=path, hint="open it again")
 
     def _context(self, snapshot: TableSnapshot) -> ReadContext:
         schema = self.definitions.schema(snapshot.head.schema_id)
@@ -449,6 +465,11 @@ class TableEngine:
             path=self.parts.paths.wal,
             hint="try again, or have the writer flush less often: raise its memtable_bytes",
         )
+
+    @contextmanager
+    def _pinned_run(self, version: int) -> Iterator[HeldLease | None]:
+        with self._lost.told(version), self.leases.pinned(version) as lease:
+            yield lease
 
     @contextmanager
     def _held_memory(self) -> Iterator[tuple[TableView, int]]:

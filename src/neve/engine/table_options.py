@@ -7,6 +7,7 @@ What every writer must agree on (schema, partitions, retention, codec) is a prop
 from dataclasses import dataclass
 from typing import Final
 
+from neve.compaction.key_ranges import TASK_ROWS
 from neve.compaction.levels import LevelOptions
 from neve.engine.publish_mode import PublishMode
 from neve.errors import InvalidArgument
@@ -57,6 +58,9 @@ class TableOptions:
     """Most bytes one compaction reads."""
     compaction_threads: int = 2
     """Compactions of different files that run at once, with `background`; each takes memory."""
+    compaction_task_rows: int = TASK_ROWS
+    """Rows of one task, of which a large compaction has several, here one after another and on
+    Spark at once; more where their files would become small."""
     cache_bytes: int = 256 << 20
     """Decoded rows of old files and vectors that are kept in memory."""
     lease_seconds: float = 600.0
@@ -79,6 +83,7 @@ class TableOptions:
             "frozen_memtables",
             "cache_bytes",
             "compaction_threads",
+            "compaction_task_rows",
             "level0_files_slow",
             "level0_files_max",
         ):

@@ -108,8 +108,10 @@ class Definitions:
 
     def learn(self, session: Session) -> None:
         """Parse what a session has and was not known; an id never changes its meaning."""
-        schemas = self._versions.schemas_in(session)
-        specs = self._versions.specs_in(session)
+        self.add(self._versions.schemas_in(session), self._versions.specs_in(session))
+
+    def add(self, schemas: Mapping[int, str], specs: Mapping[int, str]) -> None:
+        """Parse schemas and specs that were read elsewhere."""
         with self._lock:
             for number, text in schemas.items():
                 if number not in self._schemas:

@@ -11,27 +11,30 @@ by an intent that the manifest then shows.
 U1  A sweep deletes only what no retained Version reaches, no live intent announced, and no record
     of garbage lists.
 U2  A file in a folder of the table that is not named as neve names files is left alone.
+U3  Files of Versions that expired are deleted only when what is published lists none of those any
+    more. While publishing fails they stay.
 """
 
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from threading import Lock
-from typing import Final
+from typing import Final, TypeAlias, TypedDict
 
 from neve.engine.file_making import delete_data_file
+from neve.engine.publishing import CommitPublishing
 from neve.engine.table_parts import TableParts
-from neve.errors import Conflict, NotFound
+from neve.errors import Conflict, InvalidArgument, NotFound
 from neve.manifest.table_garbage import GcPlan, TableGarbage, paths_of
 from neve.observability.events import EventKind
 from neve.observability.metrics import GARBAGE_FILES
-from neve.sstable.index_file import INDEX_SUFFIX
 from neve.storage.table_paths import split_path
 
 logger = logging.getLogger(__name__)
 
 _PLANS: Final = 8
+_ANY_AGE_MS: Final = 1 << 62
 _TEND_SECONDS: Final = 300.0
 _TEND_SECONDS_MIN: Final = 10.0
 _NAMES: Final = {
@@ -68,12 +71,42 @@ class GarbageReport:
         return len(self.paths)
 
 
+class Kept(TypedDict):
+    """What stays of a table's history: so many Versions, and those since a time."""
+
+    keep_last: int | None
+    older_than_ms: int | None
+
+
+def retained(*, keep_last: int | None, older_than_ms: int | None) -> Kept:
+    """Give what stays when these are asked for: with one of them the other keeps nothing.
+
+    None of them leaves it to the table's retention. Raises InvalidArgument.
+    """
+    if keep_last is not None and (type(keep_last) is not int or keep_last < 1):
+        raise InvalidArgument(
+            f"keep_last={keep_last!r} is no number of versions",
+            hint="the current version is always kept: use 1 or more",
+        )
+    if keep_last is not None and older_than_ms is None:
+        older_than_ms = _ANY_AGE_MS
+    elif older_than_ms is not None and keep_last is None:
+        keep_last = 1
+    return Kept(keep_last=keep_last, older_than_ms=older_than_ms)
+
+
+DeletePaths: TypeAlias = Callable[[Sequence[str]], None]
+"""Deletes files of the table by their relative paths, the index of a data file with it."""
+
+
 class Upkeep:
     """Retention and garbage of one table; safe for many threads."""
 
-    def __init__(self, parts: TableParts) -> None:
+    def __init__(self, parts: TableParts, *, delete_paths: DeletePaths | None = None) -> None:
+        """Begin; `delete_paths` deletes many files at once elsewhere."""
         # Fixed at construction.
         self._parts = parts
+        self._delete_paths = delete_paths or self._delete_here
         # Owned by the thread that tends.
         self._tended_version = 0
         self._tended_at = float("-inf")
@@ -108,13 +141,20 @@ class Upkeep:
     def _collect(self) -> GarbageReport:
         deleted: list[str] = []
         sizes: list[int] = []
+        waiting: list[str] = []
 
         def delete(path: str) -> None:
             sizes.append(self._size(path))
-            delete_data_file(self._parts, path)
-            deleted.append(path)
+            waiting.append(path)
 
-        self._garbage.delete_garbage(delete, find=self._find)
+        def settle() -> None:
+            if waiting and not deleted:
+                self._renew_published()
+            self._delete_paths(waiting)
+            deleted.extend(waiting)
+            waiting.clear()
+
+        self._garbage.delete_garbage(delete, find=self._find, settle=settle)
         self._tell_deleted(len(deleted), sum(sizes))
         return GarbageReport(paths=tuple(deleted), byte_count=sum(sizes), is_dry_run=False)
 
@@ -123,8 +163,7 @@ class Upkeep:
         sizes = self._listed()
         orphans = self._orphans(sizes)
         if not dry_run:
-            for path in orphans:
-                self._parts.objects.delete(f"{self._parts.paths.root}/{path}")
+            self._delete_paths(orphans)
             self._tell_deleted(len(orphans), sum(sizes[path] for path in orphans))
             if orphans:
                 logger.info("swept table=%s files=%d", self._parts.paths.table_id, len(orphans))
@@ -166,6 +205,16 @@ class Upkeep:
         self._parts.versions.store.collect_once()
         return False
 
+    def _renew_published(self) -> None:
+        """Have published what is there now, if anything ever was (U3); raises NeveError."""
+        publish, folder = self._parts.publish, f"{self._parts.paths.metadata}/"
+        if publish is not None and any(True for _ in self._parts.objects.list(folder)):
+            CommitPublishing(self._parts, publish).publish_once()
+
+    def _delete_here(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            delete_data_file(self._parts, path)
+
     def _tell_deleted(self, files: int, byte_count: int) -> None:
         self._parts.recorder.add(GARBAGE_FILES, files)
         if files:
@@ -199,7 +248,12 @@ class Upkeep:
         announced = tuple(
             prefix for intent in self._parts.work.intents_in(session) for prefix in intent.prefixes
         )
-        indexed = {_index_of(path) for path in reached if path.startswith("data/")}
+        paths = self._parts.paths
+        indexed = {
+            paths.index_of(path).removeprefix(f"{paths.root}/")
+            for path in reached
+            if path.startswith("data/")
+        }
         orphans = []
         for path in sizes:
             if path in reached or path in indexed or path.startswith(announced or ("\0",)):
@@ -212,11 +266,6 @@ class Upkeep:
             return self._parts.objects.size(f"{self._parts.paths.root}/{path}")
         except NotFound:
             return 0
-
-
-def _index_of(path: str) -> str:
-    _, name = split_path(path)
-    return f"index/{name.removesuffix('.parquet')}{INDEX_SUFFIX}"
 
 
 def _report(plan: GcPlan) -> ExpireReport:

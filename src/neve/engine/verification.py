@@ -5,11 +5,14 @@
 3. one live row per key, over all files
 4. every file of the other retained Versions is there, with its size, and every vector can be read
 
-Nothing is changed. The first three take as long as reading the table.
+Nothing is changed. The first three take as long as reading the table; they are checks of single
+files, which can be run anywhere.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 
@@ -17,6 +20,7 @@ from neve.engine.open_files import OpenFiles
 from neve.engine.table_parts import TableParts
 from neve.errors import Corruption, NeveError, NotFound
 from neve.model.data_file import DataFile, VectorRef
+from neve.model.shown_value import counted
 from neve.model.version import Version
 from neve.sstable.deletion_vector import read_vector
 from neve.sstable.puffin import read_puffin_footer
@@ -47,31 +51,80 @@ class VerifyReport:
 
     def __str__(self) -> str:
         words = (
-            f"version {self.version}: {self.file_count:,} files, {self.row_count:,} rows, "
-            f"{self.byte_count:,} bytes, {self.vector_count:,} vectors; "
-            f"{self.version_count:,} versions"
+            f"version {self.version}: {counted(self.file_count, 'file')}, "
+            f"{counted(self.row_count, 'row')}, {counted(self.byte_count, 'byte')}, "
+            f"{counted(self.vector_count, 'vector')}; {counted(self.version_count, 'version')}"
         )
         return "\n".join([words, *(f"- {problem}" for problem in self.problems)])
 
 
-def verify_table(
-    parts: TableParts, files: OpenFiles, version: Version, progress: ProgressOf
-) -> VerifyReport:
-    """Read a Version whole, and look for the files of the other retained ones."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileCheck:
+    """One file to read whole or, with others, to compare with them."""
+
+    file: DataFile
+    others: tuple[DataFile, ...] = ()
+    """Files in which no key of this one may have a second live row; none: the file is read."""
+
+
+RunChecks: TypeAlias = Callable[
+    [Sequence[FileCheck], Callable[[FileCheck], None]], Sequence[NeveError]
+]
+"""Runs checks, in any order, tells of each that is done, and gives what is wrong."""
+
+
+def run_check(parts: TableParts, files: OpenFiles, check: FileCheck) -> list[NeveError]:
+    """Run one check; gives what is wrong."""
+    if check.others:
+        return _second_rows(files, check)
+    file = check.file
+    try:
+        files.reader(file).verify()
+        if file.vector is not None:
+            _verify_vector(parts, file, file.vector)
+    except (Corruption, NotFound) as problem:
+        return [problem]
+    return []
+
+
+def run_checks_here(
+    parts: TableParts,
+    files: OpenFiles,
+    checks: Sequence[FileCheck],
+    tell: Callable[[FileCheck], None],
+) -> list[NeveError]:
+    """Run checks one after another."""
     problems: list[NeveError] = []
+    for check in checks:
+        problems += run_check(parts, files, check)
+        tell(check)
+    return problems
+
+
+def verify_table(
+    parts: TableParts,
+    files: OpenFiles,
+    version: Version,
+    progress: ProgressOf,
+    *,
+    run_checks: RunChecks | None = None,
+) -> VerifyReport:
+    """Read a Version whole, and look for the files of the other retained ones.
+
+    `run_checks` runs the checks of single files elsewhere.
+    """
+    run = run_checks or partial(run_checks_here, parts, files)
     total = sum(file.file_bytes for file in version.files.values())
     done = 0
-    for file in version.files.values():
-        try:
-            files.reader(file).verify()
-            if file.vector is not None:
-                _verify_vector(parts, file, file.vector)
-        except (Corruption, NotFound) as problem:
-            problems.append(problem)
-        done += file.file_bytes
+
+    def tell(check: FileCheck) -> None:
+        nonlocal done
+        done += check.file.file_bytes
         progress(done, total)
+
+    problems = [*run([FileCheck(file=file) for file in version.files.values()], tell)]
     if not problems:
-        problems.extend(_second_rows(files, version))
+        problems += run(list(_overlaps(version)), lambda _check: None)
     retained = 0
     session = parts.versions.store.read()
     sizes: dict[str, NeveError | None] = {}
@@ -99,6 +152,21 @@ def verify_table(
     )
 
 
+def refuse_problems(report: VerifyReport) -> VerifyReport:
+    """Give a report without problems back; raises Corruption, the report attached, with some."""
+    if report.is_sound:
+        return report
+    worst = report.problems[0]
+    error = Corruption(
+        f"{counted(len(report.problems), 'thing')} wrong with the table; first: {worst.message}",
+        path=worst.path,
+        offset=worst.offset,
+        hint="restore the file from a copy, or roll back to a version without it",
+    )
+    error.add_note(str(report))
+    raise error from worst
+
+
 def _verify_vector(parts: TableParts, file: DataFile, ref: VectorRef) -> None:
     """Read a vector as it is stored, not as it is remembered, and the footer that others read."""
     read_vector(parts.objects, parts.paths, ref, row_count=file.row_count)
@@ -114,26 +182,30 @@ def _verify_vector(parts: TableParts, file: DataFile, ref: VectorRef) -> None:
         )
 
 
-def _second_rows(files: OpenFiles, version: Version) -> list[NeveError]:
-    """Find keys that have a live row in two files."""
-    problems: list[NeveError] = []
+def _overlaps(version: Version) -> Iterator[FileCheck]:
+    """Give the files whose keys overlap with those of others, each pair once."""
     listed = list(version.files.values())
     for place, file in enumerate(listed):
-        others = [other for other in listed[place + 1 :] if _overlap(file, other)]
-        if not others:
-            continue
-        mask = files.keep_mask(file)
-        live = np.arange(file.row_count) if mask is None else np.flatnonzero(mask)
-        keys = files.reader(file).keys_at(live)
-        for other in others:
-            twice = files.positions_of(other, keys) - files.vector(other)
-            if twice:
-                problems.append(
-                    Corruption(
-                        f"V10: {len(twice):,} keys have a live row here and in {file.path}",
-                        path=other.path,
-                    )
+        others = tuple(other for other in listed[place + 1 :] if _overlap(file, other))
+        if others:
+            yield FileCheck(file=file, others=others)
+
+
+def _second_rows(files: OpenFiles, check: FileCheck) -> list[NeveError]:
+    """Find keys that have a live row in two files."""
+    problems: list[NeveError] = []
+    mask = files.keep_mask(check.file)
+    live = np.arange(check.file.row_count) if mask is None else np.flatnonzero(mask)
+    keys = files.reader(check.file).keys_at(live)
+    for other in check.others:
+        twice = files.positions_of(other, keys) - files.vector(other)
+        if twice:
+            problems.append(
+                Corruption(
+                    f"V10: {len(twice):,} keys have a live row here and in {check.file.path}",
+                    path=other.path,
                 )
+            )
     return problems
 
 

@@ -57,6 +57,7 @@ class WritePath:
         self._encode_key = context.encoder.encode
         self._key_names = context.encoder.names
         self._key_name = self._key_names[0] if context.is_single_key else None
+        self._encode_key_value = context.encode_value
         self._is_partitioned = not spec.is_unpartitioned
         # Safe on its own: a codec made twice is the same. Callers write few sets of columns.
         self._narrowed: dict[tuple[int, ...], RowCodec] = {}
@@ -76,7 +77,7 @@ class WritePath:
         value = self._encode(row)
         try:
             if self._key_name is not None:
-                key = self._encode_key((row[self._key_name],))
+                key = self._encode_key_value(row[self._key_name])
             else:
                 key = self._encode_key([row[name] for name in self._key_names])
         except KeyError:
@@ -176,10 +177,12 @@ def key_batch(keys: object, context: ReadContext) -> pa.RecordBatch:
     columns.
     """
     schema = context.schema.key_schema
-    if isinstance(keys, pa.Array | pa.ChunkedArray) and context.is_single_key:
-        keys = pa.table([keys], names=schema.names)
-    if isinstance(keys, pa.RecordBatch | ArrowStream):
-        return _key_columns(keys, schema)
+    # Whether something is Arrow takes longer to find out than keys of a list take.
+    if not isinstance(keys, list):
+        if isinstance(keys, pa.Array | pa.ChunkedArray) and context.is_single_key:
+            keys = pa.table([keys], names=schema.names)
+        if isinstance(keys, pa.RecordBatch | ArrowStream):
+            return _key_columns(keys, schema)
     if isinstance(keys, str | bytes | Mapping) or not isinstance(keys, Iterable):
         raise InvalidArgument(
             f"keys are given as {type(keys).__name__}",

@@ -2,16 +2,19 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 
-from neve.compaction.local_executor import execute
+from neve.compaction.local_executor import EVERY_KEY, execute
 from neve.compaction.plan import CompactionPlan, CompactionReason
 from neve.compaction.row_stream import KeepMask
+from neve.compaction.sorted_rows import SortedRows
 from neve.model.data_file import DataFile, FileFormat, VectorRef
 from neve.model.key_column import KeyArray
 from neve.model.key_encoding import KeyEncoder
+from neve.model.key_range import KeyRange
 
 INT_KEYS = KeyEncoder([pa.int64()], ["id"])
 
@@ -19,15 +22,27 @@ INT_KEYS = KeyEncoder([pa.int64()], ["id"])
 class TableSource:
     """Rows of one file, from a table; notes how much was read."""
 
-    def __init__(self, rows: pa.Table, group_rows: int, read_log: list[tuple[int, int]]) -> None:
+    def __init__(
+        self,
+        rows: pa.Table,
+        group_rows: int,
+        read_log: list[tuple[int, int]],
+        encode_keys: Callable[[pa.Table], KeyArray],
+    ) -> None:
         self._rows = rows
         self._read_log = read_log
+        self._encode_keys = encode_keys
         self.group_rows = group_rows
 
     def read(self, columns: Sequence[str] | None, *, start: int, stop: int) -> pa.Table:
         assert columns is None
         self._read_log.append((start, stop))
         return self._rows.slice(start, stop - start)
+
+    def key_bound(self, key: bytes, *, side: Literal["left"]) -> int:
+        assert side == "left"
+        keys = self._encode_keys(self._rows)
+        return sum(SortedRows.of(self._rows, keys).key_at(i) < key for i in range(len(keys)))
 
 
 class ListSink:
@@ -115,11 +130,15 @@ class RewriteBench:
             file_bytes=1 << 20,
         )
 
-    def execute(self) -> tuple[pa.Table, ...]:
+    def execute(self, key_range: KeyRange = EVERY_KEY) -> tuple[pa.Table, ...]:
         return execute(
             self.plan(),
+            key_range=key_range,
             reader_of=lambda file: TableSource(
-                self.tables[file.path], self.group_rows, self.read_logs[file.path]
+                self.tables[file.path],
+                self.group_rows,
+                self.read_logs[file.path],
+                self.encode_keys,
             ),
             mask_of=lambda file: self.masks.get(file.path),
             make_writer=lambda _: self.sink,

@@ -9,7 +9,7 @@ import neve
 from neve.compaction.policy import full_plan
 from neve.engine.file_making import FileMaking
 from neve.engine.partition_split import split_by_partition
-from neve.engine.rewrite import Rewrite
+from neve.engine.rewrite import Execution, Rewrite
 from neve.engine.write_path import key_batch
 from neve.manifest.rebase import Proposal
 from neve.manifest.table_commit import TableCommitter
@@ -55,13 +55,18 @@ class OtherCommitter:
         context = self._context()
         version = self._versions.snapshot_latest().version
         rewrite = Rewrite(
-            self._making(context), self._engine.files, self._engine.definitions, self._committer
+            self._engine.parts,
+            self._making(context),
+            self._engine.files,
+            self._engine.definitions,
+            self._committer,
         )
-        for plan in full_plan(version, self._engine.options.level_options):
-            written = rewrite.execute(
-                plan, context, progress=lambda _rows: None, check_cancelled=lambda: None
-            )
-            rewrite.commit(plan, written, version.facts, HeadChange())
+        plans = full_plan(version, self._engine.options.level_options)
+        here = Execution(progress=lambda _rows: None, check_cancelled=lambda: None)
+        for _ in rewrite.run(
+            plans, context, version.facts, here, change_of=lambda _plan: HeadChange()
+        ):
+            pass
         return self._versions.snapshot_latest().version.number
 
     def _context(self) -> ReadContext:

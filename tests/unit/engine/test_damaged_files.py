@@ -6,7 +6,7 @@ import pytest
 
 import neve
 from neve.catalog.kv_catalog import KVCatalog
-from neve.errors import Corruption, NotFound
+from neve.errors import Corruption
 from tests.unit.engine.tables import a_catalog, a_table, rows
 
 OPTIONS = neve.TableOptions(background=False)
@@ -134,11 +134,24 @@ def test_a_file_that_is_gone_is_named_and_the_table_stays_open(
         for path in gone:
             table.stored.objects.delete(path)
 
-        for call in (lambda: table.get(100), lambda: table.scan().to_arrow()):
-            with pytest.raises((NotFound, Corruption)) as missing:
+        old = table.snapshot()
+        calls: list[Callable[[], object]] = [
+            lambda: table.get(100),
+            lambda: table.get_many([100]),
+            lambda: table.scan().to_arrow(),
+            lambda: table.scan("id != 100").count(),
+            lambda: table.scan(key_range=(0, None)).to_arrow(),
+            lambda: table.delete_where("v = 1"),
+            lambda: old.get(100),
+            lambda: old.get_many([100]),
+            lambda: old.scan().to_arrow(),
+        ]
+        for call in calls:
+            with pytest.raises(Corruption, match="has lost a file") as missing:
                 call()
             assert missing.value.path in gone
-        with pytest.raises((NotFound, Corruption)):
+        old.close()
+        with pytest.raises(Corruption):
             table.verify()
         table.put({"id": 9_000, "v": 3, "text": "still writable"})
         assert table.get(9_000) is not None

@@ -142,3 +142,17 @@ def test_a_version_that_is_shown_late_does_not_replace_a_newer_one() -> None:
 
         assert table.scan().count() == 2
         assert current.view.version > older.number
+
+
+def test_vectors_that_a_flush_wrote_are_not_read_again() -> None:
+    with a_catalog() as lake:
+        table = a_table(lake)
+        for value in range(3):
+            table.upsert(rows(0, 50 - value, v=value))
+            table.flush()
+        objects = table.stored.objects
+        for info in list(objects.list(f"{table.stored.paths.deletes}/")):
+            objects.delete(info.path)
+
+        found = table.scan().to_arrow().sort_by("v")
+        assert found["v"].to_pylist() == [0, 1, *[2] * 48]

@@ -31,6 +31,7 @@ SHOWN = {
     "garbage_ratio": "test_garbage_ratio_decides_when_deleted_rows_are_rewritten",
     "compaction_bytes": "test_compaction_bytes_bounds_one_compaction",
     "compaction_threads": "test_compaction_threads_decides_how_many_plans_one_step_takes",
+    "compaction_task_rows": "test_compaction_task_rows_decides_how_far_a_plan_is_cut",
     "cache_bytes": "test_cache_bytes_bounds_what_is_kept",
     "lease_seconds": "test_lease_seconds_bounds_a_forgotten_reader",
     "iceberg_publish": "test_iceberg_publish_decides_when_metadata_is_written",
@@ -328,6 +329,23 @@ def test_compaction_threads_decides_how_many_plans_one_step_takes() -> None:
     assert files_left(1) < files_left(4)
 
 
+def test_compaction_task_rows_decides_how_far_a_plan_is_cut() -> None:
+    def files_after(compaction_task_rows: int) -> int:
+        options = replace(
+            BY_HAND, compaction_task_rows=compaction_task_rows, file_bytes=8_000, dual_levels=0
+        )
+        with a_catalog() as lake:
+            table = a_table(lake, options=options)
+            for start in (0, 5_000):
+                table.upsert(rows(start, start + 5_000, text="a text that is long enough"))
+                table.flush()
+            table.compact(full=True)
+            assert table.scan().count() == 10_000
+            return table.files().num_rows
+
+    assert files_after(1_000_000) < files_after(1_000)
+
+
 def test_iceberg_publish_decides_when_metadata_is_written() -> None:
     def written(mode: str) -> bool:
         with a_catalog() as lake:
@@ -350,6 +368,7 @@ def test_iceberg_publish_decides_when_metadata_is_written() -> None:
         ("frozen_memtables", 0),
         ("cache_bytes", 0),
         ("compaction_threads", 0),
+        ("compaction_task_rows", 0),
         ("level0_files", 0),
         ("level0_files_slow", 1),
         ("level0_files_max", 3),

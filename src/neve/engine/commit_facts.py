@@ -1,0 +1,26 @@
+"""What a commit of rows says about itself, in the words of Iceberg's snapshot summaries."""
+
+from collections.abc import Mapping, Sequence
+
+from pyroaring import BitMap64
+
+from neve.model.data_file import DataFile
+from neve.model.version import Operation
+
+
+def operation_of(*, added_rows: int, marked: Mapping[str, BitMap64]) -> Operation:
+    """Give the operation of a commit that adds rows and marks older ones."""
+    if not marked:
+        return Operation.APPEND
+    return Operation.OVERWRITE if added_rows else Operation.DELETE
+
+
+def summary_of(added: Sequence[DataFile], marked: Mapping[str, BitMap64]) -> dict[str, str]:
+    """Count what a commit adds and marks."""
+    facts = {
+        "added-data-files": len(added),
+        "added-records": sum(file.row_count for file in added),
+        "added-files-size": sum(file.file_bytes for file in added),
+        "deleted-records": sum(len(positions) for positions in marked.values()),
+    }
+    return {name: str(count) for name, count in facts.items() if count}

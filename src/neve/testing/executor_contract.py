@@ -1,0 +1,181 @@
+"""What every PlanExecutor must do, as tests that an implementation inherits.
+
+    class TestMyExecutor(PlanExecutorContract):
+        def executor(self, base: JobBase) -> PlanExecutor:
+            return MyExecutor()
+
+Tables are in a directory. Each test compares with what the in-process executor does: whoever
+executes a plan, the table is the same.
+"""
+
+# ruff: noqa: D102  the name of a test is its sentence
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.table import Table
+from neve.compaction.policy import full_plan
+from neve.compaction.rewrite_job import PlanExecutor, RewriteJob
+from neve.engine.job_base import JobBase, RunName
+from neve.engine.rewrite import LocalExecutor, Rewrite, TaskFiles
+from neve.engine.table_options import TableOptions
+from neve.errors import Closed, Corruption
+from neve.manifest.table_commit import TableCommitter
+from neve.model.data_file import DataFile
+from neve.storage.open_store import open_store
+
+COLUMNS: Mapping[str, pa.DataType] = {
+    "id": pa.int64(),
+    "part": pa.string(),
+    "text": pa.string(),
+}
+OPTIONS = TableOptions(background=False, file_bytes=8_000, compaction_task_rows=500)
+"""Small files and tasks, so that few rows make several of them."""
+
+
+def local_executor(base: JobBase) -> LocalExecutor:
+    """Give the executor that works in this process, for files of a run."""
+    return LocalExecutor(
+        TaskFiles(base.making, base.files, base.definitions, run=base.run), base.context
+    )
+
+
+def facts_of(written: Sequence[tuple[DataFile, ...]]) -> list[list[DataFile]]:
+    """Give what is known of files, but for their names."""
+    return [[replace(file, path="") for file in files] for files in written]
+
+
+class PlanExecutorContract:
+    """Tests of one executor."""
+
+    def executor(self, base: JobBase) -> PlanExecutor:
+        """Give the executor under test, for the files of a run on a table."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def lake(self, tmp_path: Path) -> Iterator[KVCatalog]:
+        with KVCatalog(open_store(str(tmp_path / "lake"))) as lake:
+            yield lake
+
+    @pytest.fixture
+    def table(self, lake: KVCatalog) -> Table:
+        """Give a partitioned table of overlapping files, a third of the rows superseded."""
+        table = lake.create_table(
+            "a.b",
+            pa.schema(COLUMNS),
+            ["id"],
+            partition_by=["part"],
+            options=OPTIONS,
+        )
+        rng = Random(7)
+        for number in range(4):
+            ids = rng.sample(range(3_000), 1_200)
+            parts = ["even" if key % 2 else "odd" for key in ids]
+            texts = [f"{number}-{key}-{'x' * (key % 40)}" for key in ids]
+            table.upsert(pa.table({"id": ids, "part": parts, "text": texts}))
+            table.delete_many(rng.sample(range(3_000), 50))
+            table.flush()
+        return table
+
+    def test_files_are_those_of_the_local_executor_but_for_their_names(self, table: Table) -> None:
+        with open_job(table) as (base, job):
+            here = local_executor(base).execute(job, progress=_unheard, check_cancelled=_go_on)
+            elsewhere = self.executor(base).execute(job, progress=_unheard, check_cancelled=_go_on)
+
+        assert len(job.tasks) > len(job.plans) > 1
+        assert facts_of(elsewhere) == facts_of(here)
+        assert {file.path for files in here for file in files}.isdisjoint(
+            file.path for files in elsewhere for file in files
+        )
+
+    def test_the_files_of_a_run_bear_its_name(self, table: Table) -> None:
+        with open_job(table) as (base, job):
+            written = self.executor(base).execute(job, progress=_unheard, check_cancelled=_go_on)
+
+        assert all(file.path.startswith(base.run.prefixes) for files in written for file in files)
+
+    def test_progress_adds_up_to_all_rows(self, table: Table) -> None:
+        told: list[int] = []
+        with open_job(table) as (base, job):
+            self.executor(base).execute(job, progress=told.append, check_cancelled=_go_on)
+
+        assert sum(told) == sum(plan.live_count for plan in job.plans)
+
+    def test_nothing_is_committed(self, table: Table) -> None:
+        before = table.version
+        with open_job(table) as (base, job):
+            self.executor(base).execute(job, progress=_unheard, check_cancelled=_go_on)
+
+        assert table.refresh().version == before
+
+    def test_a_damaged_input_is_corruption_and_leaves_no_files(self, table: Table) -> None:
+        objects, paths = table.stored.objects, table.stored.paths
+        path = f"{paths.root}/{table.files()['file_path'][0].as_py()}"
+        payload = bytearray(objects.get(path).payload)
+        texts = pq.read_metadata(pa.BufferReader(bytes(payload))).row_group(0).column(2)
+        payload[texts.data_page_offset + 30] ^= 0xFF  # not of the keys, which cutting a plan reads
+        objects.put(path, bytes(payload))
+        for info in list(objects.list(f"{paths.index}/")):
+            objects.delete(info.path)
+
+        with open_job(table) as (base, job):
+            with pytest.raises(Corruption):
+                self.executor(base).execute(job, progress=_unheard, check_cancelled=_go_on)
+            left = files_of_run(base)
+
+        assert left == []
+
+    def test_work_that_is_to_end_raises_why(self, table: Table) -> None:
+        def stop() -> None:
+            raise Closed("the table was closed")
+
+        with open_job(table) as (base, job), pytest.raises(Closed, match="the table was closed"):
+            self.executor(base).execute(job, progress=_unheard, check_cancelled=stop)
+
+
+@contextmanager
+def open_job(table: Table) -> Iterator[tuple[JobBase, RewriteJob]]:
+    """Give the newest Version of a table, and a job that rewrites all of it."""
+    parts = table.engine.parts
+    base = JobBase(
+        parts, RunName.drawn(parts.ids), table.refresh().version, file_bytes=OPTIONS.file_bytes
+    )
+    rewrite = Rewrite(
+        parts,
+        base.making,
+        base.files,
+        base.definitions,
+        TableCommitter(parts.versions, parts.work, clock=parts.clock, ids=parts.ids),
+        run=base.run,
+        task_rows=OPTIONS.compaction_task_rows,
+    )
+    try:
+        yield base, rewrite.job(full_plan(base.version, OPTIONS.level_options), base.context)
+    finally:
+        base.close()
+
+
+def files_of_run(base: JobBase) -> list[str]:
+    """Give the data files that a run has left."""
+    root = f"{base.parts.paths.root}/"
+    return [
+        info.path
+        for prefix in base.run.prefixes
+        for info in base.parts.objects.list(f"{root}{prefix}")
+    ]
+
+
+def _unheard(_rows: int) -> None:
+    """Tell nobody."""
+
+
+def _go_on() -> None:
+    """End nothing."""

@@ -1,0 +1,34 @@
+from neve.spark.maintenance import (
+    collect_garbage,
+    compact,
+    executor,
+    expire,
+    rebuild_indexes,
+    verify,
+)
+from neve.spark.merging import Clause, merge
+from neve.spark.migration import migrate
+from neve.spark.reading import read, view
+from neve.spark.spark_session import session
+from neve.spark.streaming_sink import upsert_batch
+from neve.spark.writing import delete, load, overwrite_partitions, upsert
+
+__all__ = [
+    "Clause",
+    "collect_garbage",
+    "compact",
+    "delete",
+    "executor",
+    "expire",
+    "load",
+    "merge",
+    "migrate",
+    "overwrite_partitions",
+    "read",
+    "rebuild_indexes",
+    "session",
+    "upsert",
+    "upsert_batch",
+    "verify",
+    "view",
+]

@@ -1,0 +1,242 @@
+"""The change feed of a table as a Spark source: in a batch, or as a stream.
+
+An offset is the number of a Version: a batch holds what happened after one up to another. Versions
+are divided among a few tasks; rows of one Version stay in order within their task.
+
+L1  While a stream runs, history from its last finished batch on is leased: nothing it has still to
+    read expires. A stream that rests for longer than a lease may find that history is gone.
+L2  A stream keeps the columns it began with. When the table's change, it ends with SchemaMismatch;
+    started again from its checkpoint it goes on with the new ones.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxFiles,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
+
+from neve.catalog.stored_table import StoredTable
+from neve.errors import InvalidArgument, NeveError, NotFound, SchemaMismatch
+from neve.manifest.leases import HeldLease, Leases
+from neve.observability.events import unheard
+from neve.observability.metrics import NoRecorder
+from neve.read.changes import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
+from neve.read.schema_mapping import SchemaMapping
+from neve.spark.arrow_form import spark_batch
+from neve.spark.read_plan import LEASE_SECONDS
+from neve.spark.source_reader import PinnedTable
+
+_TASKS_MAX: Final = 8
+_VERSION: Final = "version"
+_FEED_NAMES: Final = (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)
+
+Offset = dict[str, int]
+
+
+@dataclass(frozen=True)
+class VersionsPartition(InputPartition):
+    """What happened after one Version up to another."""
+
+    since: int
+    until: int
+
+
+def feed_fields() -> StructType:
+    """Give the columns that a feed adds to those of the table."""
+    types = (StringType(), LongType(), TimestampType())
+    return StructType([StructField(*each) for each in zip(_FEED_NAMES, types, strict=True)])
+
+
+def read_changes(pinned: PinnedTable, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """Give the changes of some Versions in Spark's form."""
+    if not isinstance(partition, VersionsPartition):
+        return  # what Spark makes up when there is nothing to read
+    target = pinned.schema
+    names = (*pinned.names, *_FEED_NAMES)
+    with (
+        pinned.address.catalog() as lake,
+        lake.table(pinned.address.name, read_only=True) as table,
+        table.changes(partition.since, partition.until) as changes,
+    ):
+        source = table.engine.definitions.schema(schema_id_at(table.stored, partition.until))
+        mapping = SchemaMapping(source, target)
+        for batch in changes:
+            rows = mapping.batch(batch.select(source.arrow_schema.names), pinned.names)
+            moments = batch.column(COMMIT_TIMESTAMP).cast(pa.timestamp("us", tz="UTC"))
+            facts = [batch.column(CHANGE_TYPE), batch.column(COMMIT_VERSION), moments]
+            yield spark_batch(pa.RecordBatch.from_arrays([*rows.columns, *facts], list(names)))
+
+
+def schema_id_at(stored: StoredTable, number: int) -> int:
+    """Give the id of the schema that a Version was committed with."""
+    versions = stored.versions
+    return versions.edit_in(versions.store.read(), max(number, 1)).facts.schema_id
+
+
+def divided(since: int, until: int) -> list[InputPartition]:
+    """Divide Versions among a few tasks, in order."""
+    tasks = min(until - since, _TASKS_MAX)
+    cuts = [since + (until - since) * at // tasks for at in range(tasks + 1)] if tasks > 0 else []
+    return [VersionsPartition(*each) for each in pairwise(cuts)]
+
+
+class ChangesReader(DataSourceReader):
+    """Reads a stretch of the feed once."""
+
+    def __init__(self, pinned: PinnedTable, *, since: int) -> None:
+        self._pinned = pinned
+        self._since = since
+
+    def partitions(self) -> list[InputPartition]:
+        """Divide the stretch; raises NotFound when a part of it has expired."""
+        if self._since > self._pinned.version:
+            raise InvalidArgument(
+                f"there is no version {self._since} yet",
+                hint=f"the version that is read is {self._pinned.version}",
+            )
+        with self._pinned.address.catalog() as lake:
+            held_history(lake.load_table(self._pinned.address.name).stored, self._since)
+        return divided(self._since, self._pinned.version)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Give the changes of some Versions."""
+        return read_changes(self._pinned, partition)
+
+
+class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows the feed, batch by batch."""
+
+    def __init__(
+        self, pinned: PinnedTable, *, since: int | None, versions_max: int | None = None
+    ) -> None:
+        """Begin after a Version, by default the current one."""
+        self._pinned = pinned
+        self._since = since
+        self._versions_max = versions_max
+        # Only of the process that runs the stream: copies that are sent to tasks have none.
+        self._opened: ExitStack | None = None
+        self._stored: StoredTable | None = None
+        self._lease: HeldLease | None = None
+        self._target: int | None = None
+
+    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
+        """Say where a new stream begins."""
+        return {_VERSION: self._current() if self._since is None else self._since}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """Say how much a batch may hold; Spark has no word for Versions but that for files."""
+        if self._versions_max is None:
+            return ReadAllAvailable()
+        return ReadMaxFiles(self._versions_max)
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 - Spark's name
+        """Say where the next batch ends."""
+        begun = start[_VERSION]
+        self._hold(begun)
+        end = self._current() if self._target is None else self._target
+        if isinstance(limit, ReadMaxFiles):
+            end = min(end, begun + limit.max_files)
+        return {_VERSION: max(end, begun)}
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Remember what is there now: the stream ends with it."""
+        self._target = self._current()
+
+    def reportLatestOffset(self) -> Offset:  # noqa: N802 - Spark's name
+        """Give the current Version, for the progress of the query."""
+        return {_VERSION: self._current()}
+
+    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+        """Divide a batch; raises NotFound for history that is gone, SchemaMismatch (L2)."""
+        since, until = start[_VERSION], end[_VERSION]
+        if since >= until:
+            return []
+        self._hold(since)
+        stored = self._table()
+        if schema_id_at(stored, until) > self._pinned.schema.schema_id:
+            raise SchemaMismatch(
+                f"the columns of {self._pinned.address.name!a} changed before version {until}",
+                path=stored.paths.manifest,
+                hint="Start the query again from its checkpoint: it goes on with the new columns",
+            )
+        return divided(since, until)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Give the changes of some Versions."""
+        return read_changes(self._pinned, partition)
+
+    def commit(self, end: Offset) -> None:
+        """Let history go that the stream has read."""
+        before, self._lease = self._lease, None
+        self._hold(end[_VERSION])
+        if before is not None:
+            _release(before)
+
+    def stop(self) -> None:
+        """Let go of everything."""
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            _release(lease)
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = self._stored = None
+
+    def _table(self) -> StoredTable:
+        if self._stored is None:
+            self._opened = ExitStack()
+            lake = self._opened.enter_context(self._pinned.address.catalog())
+            self._stored = lake.load_table(self._pinned.address.name).stored
+        return self._stored
+
+    def _current(self) -> int:
+        head = self._table().versions.head()
+        if head.dropped:
+            raise NotFound("the table was dropped", path=self._table().paths.manifest)
+        return head.current_version
+
+    def _hold(self, since: int) -> None:
+        """Lease history from a Version on, or renew the lease there is (L1)."""
+        if self._lease is not None and not self._lease.has_lapsed:
+            self._lease.check()
+        else:
+            self._lease = held_history(self._table(), since)
+
+
+def held_history(stored: StoredTable, since: int) -> HeldLease | None:
+    """Lease what happened after a Version; raises NotFound when a part of it has expired."""
+    first = max(since, 1)
+    lease: HeldLease | None = None
+    with suppress(NeveError):  # a store that takes no lease from a reader
+        lease = _leases(stored).take(first, last=first, seconds=LEASE_SECONDS)
+    # After the lease: a collector that did not see it has let the Versions go before.
+    oldest = stored.versions.head().oldest_version
+    if first < oldest:
+        if lease is not None:
+            _release(lease)
+        raise NotFound(
+            f"the history behind version {since} has expired",
+            path=stored.paths.manifest,
+            hint=f"Changes are kept from since={oldest} on; to begin anew, read version {oldest} "
+            "and go on from there",
+        )
+    return lease
+
+
+def _leases(stored: StoredTable) -> Leases:
+    return stored.parts({}, recorder=NoRecorder(), listener=unheard).leases
+
+
+def _release(lease: HeldLease) -> None:
+    # A lease that cannot be given up ends by itself.
+    with suppress(NeveError):
+        lease.release()

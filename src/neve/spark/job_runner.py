@@ -1,0 +1,135 @@
+"""TableJobs: runs the jobs of one table from the driver: begin, work on Spark, commit once.
+
+A job that fails in any way before its commit leaves nothing but files that no Version names, and
+those are deleted. A job that decides by the rows it reads is run again when others changed them.
+"""
+
+from collections.abc import Callable, Mapping
+from os import PathLike
+from types import TracebackType
+from typing import Final, Self
+
+from pyspark.sql import DataFrame
+
+import neve
+from neve.catalog.catalog_table import CatalogTable
+from neve.engine.bulk_commit import DEADLINE_SECONDS, BulkCommitter, BulkRun
+from neve.engine.bulk_work import BulkOutcome, BulkWork, JobIdentity
+from neve.engine.job_base import JobBase
+from neve.engine.table_parts import TableParts
+from neve.errors import Conflict, InvalidArgument
+from neve.observability.events import unheard
+from neve.observability.metrics import NoRecorder
+from neve.spark.job_progress import watched
+from neve.spark.job_site import JobSite, TableSite, pairs_of
+from neve.spark.progress import Progress
+from neve.spark.task_messages import work_of
+from neve.spark.write_plan import collect
+
+_DECISIONS: Final = 5
+
+Plan = Callable[[JobSite, JobBase], DataFrame]
+"""From where a job works, and on what, to a DataFrame of its messages."""
+
+
+class TableJobs:
+    """Jobs on one table, from the driver; close it when done."""
+
+    def __init__(
+        self,
+        location: str | PathLike[str],
+        name: str,
+        *,
+        storage_options: Mapping[str, str] | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        """Open the table's definition; raises NotFound. Its rows and its log are not opened.
+
+        `progress` is told how many of how many tasks are done, a bar shown when it is None and
+        standard error is a terminal.
+        """
+        self._progress = progress
+        self._lake = neve.open(location, storage_options=storage_options, create=False)
+        if self._lake.location.startswith("memory:"):
+            self._lake.close()
+            raise InvalidArgument(
+                "a warehouse in memory is not seen by Spark's workers",
+                path=str(location),
+                hint="Keep it in a directory or in s3://",
+            )
+        try:
+            self.table: CatalogTable = self._lake.load_table(name)
+        except BaseException:
+            self._lake.close()
+            raise
+        table = self.table
+        self.parts: TableParts = table.stored.parts(
+            table.properties,
+            recorder=NoRecorder(),
+            listener=unheard,
+            publish=lambda: bool(table.iceberg_metadata()),
+        )
+        self.committer = BulkCommitter(self.parts)
+        self.site = TableSite(
+            location=self._lake.location,
+            table_id=table.table_id,
+            storage_options=pairs_of(storage_options),
+            properties=pairs_of(table.properties),
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the warehouse; twice is no error."""
+        self._lake.close()
+
+    def run(
+        self,
+        plan: Plan,
+        identity: JobIdentity,
+        *,
+        decided: bool = False,
+        replaces: bool = False,
+        deadline_seconds: float = DEADLINE_SECONDS,
+    ) -> BulkOutcome:
+        """Run a job once, however often it is asked for.
+
+        `decided` says that it depends on the rows it reads, `replaces` that the partitions it
+        writes to lose everything else.
+        """
+        done = self.committer.find_committed(identity)
+        if done is not None:
+            return done
+        for left in reversed(range(_DECISIONS)):
+            run = self.committer.begin(identity, deadline_seconds=deadline_seconds)
+            work = self._work(plan, run)
+            partitions = frozenset(file.partition for file in work.files) if replaces else None
+            try:
+                return self.committer.commit(run, work, decided=decided, replaces=partitions)
+            except Conflict:
+                if not (decided and left):
+                    raise
+        raise AssertionError("the last try returns or raises")
+
+    def _work(self, plan: Plan, run: BulkRun) -> BulkWork:
+        try:
+            base = JobBase(self.parts, run.run, run.base)
+            try:
+                site = JobSite(table=self.site, run=run.run.digits, base=run.base)
+                messages = plan(site, base)
+                with watched(messages.sparkSession, self.table.name, self._progress):
+                    return work_of(collect(messages))
+            finally:
+                base.close()
+        except BaseException:
+            self.committer.give_up(run)
+            raise

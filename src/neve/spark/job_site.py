@@ -1,0 +1,76 @@
+"""JobSite: where a job works, in a form that goes to the workers, each of which opens it anew."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from neve.catalog.stored_table import StoredTable
+from neve.engine.job_base import FILE_BYTES, JobBase, RunName
+from neve.engine.table_parts import TableParts
+from neve.errors import NeveError, NotFound, Unavailable
+from neve.observability.events import unheard
+from neve.observability.metrics import NoRecorder
+from neve.storage.clock import SystemClock, SystemIds
+from neve.storage.open_store import open_store
+
+Pairs = tuple[tuple[str, str], ...]
+
+
+def pairs_of(options: Mapping[str, str] | None) -> Pairs:
+    """Give options in a form that can be compared."""
+    return tuple(sorted((options or {}).items()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSite:
+    """Where a table is."""
+
+    location: str
+    """Of the warehouse, as a URI: no worker has the driver's working directory."""
+    table_id: str
+    storage_options: Pairs = ()
+    properties: Pairs = ()
+
+    def parts(self) -> TableParts:
+        """Open the table in this process; raises Unavailable where it cannot be read."""
+        try:
+            stored = _stored_table(self.location, self.storage_options, self.table_id)
+        except NotFound as error:
+            raise self.unreachable(error) from error
+        return stored.parts(dict(self.properties), recorder=NoRecorder(), listener=unheard)
+
+    def unreachable(self, cause: NeveError) -> Unavailable:
+        """Make the error for a worker that does not see the warehouse."""
+        return Unavailable(
+            f"a Spark worker cannot read the warehouse: {cause.message}",
+            path=self.location,
+            hint="every worker needs it at the same place: share the directory, or use s3://",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSite:
+    """One run of a job on a table."""
+
+    table: TableSite
+    run: str
+    base: int
+    file_bytes: int = FILE_BYTES
+
+    def open(self) -> JobBase:
+        """Open the table at the job's Version; raises Unavailable where it cannot be read."""
+        parts = self.table.parts()
+        try:
+            return JobBase(parts, RunName(self.run), self.base, file_bytes=self.file_bytes)
+        except NotFound as error:
+            raise self.table.unreachable(error) from error
+
+
+@lru_cache(maxsize=8)
+def _stored_table(location: str, options: Pairs, table_id: str) -> StoredTable:
+    """Open a table once per process: workers do many tasks of a job."""
+    clock, ids = SystemClock(), SystemIds()
+    objects = open_store(
+        location, storage_options=dict(options), clock=clock, ids=ids, create=False
+    )
+    return StoredTable(objects, table_id, clock=clock, ids=ids)

@@ -1,0 +1,368 @@
+"""What a Spark read of a table reads: files by where they are, the rows in them that are dead.
+
+1. Choose the Version, and lease it: its files stay while the read is of use.
+2. Choose the files by the filter, as `table.scan` does (`neve.read.scan_plan`).
+3. Of each file, the dead rows: those that its vector marks and, for a fresh read, those of which
+   the log of a running writer has a newer word.
+4. Put files into groups that have the same columns under the same names.
+
+Nothing here knows Spark.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from neve.catalog.catalog_table import CatalogTable
+from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.moment import Moment
+from neve.catalog.open_catalog import open as open_catalog
+from neve.catalog.stored_table import StoredTable
+from neve.engine.open_files import OpenFiles
+from neve.engine.table_options import TableOptions
+from neve.engine.table_parts import Definitions
+from neve.errors import InvalidArgument, NeveError, NotFound, OutcomeUnknown, Unavailable
+from neve.manifest.leases import HeldLease, Leases
+from neve.manifest.table_versions import TableVersions
+from neve.model.arrow_types import NESTED_KINDS, kind_of
+from neve.model.data_file import DataFile
+from neve.model.schema import Column, TableSchema
+from neve.model.version import Version
+from neve.observability.events import unheard
+from neve.observability.metrics import NoRecorder
+from neve.read.file_set import FileSet
+from neve.read.filter_input import RowFilter, row_filter
+from neve.read.key_conditions import asked_range
+from neve.read.memory_rows import MemoryRows
+from neve.read.read_context import ReadContext
+from neve.read.scan_plan import chosen_names, plan_scan
+from neve.read.table_view import TableView
+from neve.sstable.deletion_vector import bitmap_of, positions_in
+from neve.storage.table_paths import join_path
+
+LEASE_SECONDS: Final = TableOptions().lease_seconds
+_CACHE_BYTES: Final = 64 << 20
+_LEASE_TRIES: Final = 5
+_WORD_BITS: Final = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableAddress:
+    """Where a table is, in a form that other processes understand."""
+
+    location: str
+    name: str
+    storage_options: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        location: str | PathLike[str],
+        name: str,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> "TableAddress":
+        """Name a table; a relative directory is that of this process."""
+        place = fspath(location)
+        scheme = urlsplit(place).scheme
+        if scheme == "memory":
+            raise InvalidArgument(
+                "a warehouse in memory cannot be read by Spark: its workers are other processes",
+                hint="Keep the warehouse in a directory or in a bucket",
+            )
+        if not scheme:
+            place = str(Path(place).absolute())
+        options = tuple(sorted((storage_options or {}).items()))
+        return cls(location=place, name=name, storage_options=options)
+
+    @contextmanager
+    def catalog(self) -> Iterator[KVCatalog]:
+        """Open the catalog; raises NotFound where there is none."""
+        options = dict(self.storage_options) or None
+        with open_catalog(self.location, storage_options=options, create=False) as lake:
+            yield lake
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedVersion:
+    """Which Version is asked for: at most one of these; none is the current one."""
+
+    version: int | None = None
+    timestamp: Moment | None = None
+    tag: str | None = None
+
+    @property
+    def is_current(self) -> bool:
+        """Whether nothing was asked for."""
+        return self.version is None and self.timestamp is None and self.tag is None
+
+    def of(self, table: CatalogTable) -> tuple[Version, int]:
+        """Give the Version and the id of the schema it is read in; raises NotFound."""
+        if self.is_current:
+            return table.current().version, table.schema.schema_id
+        found = table.at(self.version, timestamp=self.timestamp, tag=self.tag).version
+        return found, found.facts.schema_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkedFile:
+    """A file of which some rows are dead: one bit for each row, 64 to a word."""
+
+    path: str
+    file_bytes: int
+    words: npt.NDArray[np.int64]
+
+    @property
+    def file_name(self) -> str:
+        """Last segment of the path; no two files of a table share it."""
+        return self.path.rpartition("/")[2]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StoredColumn:
+    """A column as some files have it; a primitive one has the type of today, as Spark widens it."""
+
+    name: str
+    type: pa.DataType
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, StoredColumn):
+            return NotImplemented
+        # Ids of fields are in the metadata, and two types may differ by them alone.
+        return self.name == other.name and self.type.equals(other.type, check_metadata=True)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileGroup:
+    """Files that have the columns which are read under the same names and types."""
+
+    stored: tuple[StoredColumn | None, ...]
+    """What each column of `ReadPlan.names_read` is in the files; None: it is younger than they."""
+    clean: tuple[str, ...]
+    marked: tuple[MarkedFile, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadPlan:
+    """Everything a Spark plan is made of."""
+
+    version: int
+    schema: TableSchema
+    names: tuple[str, ...]
+    """Columns that are given."""
+    names_read: tuple[str, ...]
+    """The same, and behind them those that only the plan needs."""
+    filter: RowFilter
+    groups: tuple[FileGroup, ...]
+    memory: pa.Table | None
+    """Rows that only the log has, with the columns of `names_read`."""
+    lease: HeldLease | None
+
+    @property
+    def columns_read(self) -> tuple[Column, ...]:
+        """The columns of `names_read`."""
+        return tuple(self.schema.column(name) for name in self.names_read)
+
+
+def plan_read(
+    address: TableAddress,
+    wanted: WantedVersion,
+    *,
+    columns: Sequence[str] | None,
+    filter: object,  # noqa: A002 - the word of `scan`
+    fresh: bool,
+) -> ReadPlan:
+    """Plan a read; raises NotFound, InvalidArgument or SchemaMismatch before anything is read."""
+    with address.catalog() as lake:
+        if not fresh:
+            table = lake.load_table(address.name)
+            view, lease = leased_view(table, wanted)
+            with _released_on_error(lease):
+                return _plan(view, table.stored, None, lease, columns=columns, asked=filter)
+        if not wanted.is_current:
+            raise InvalidArgument(
+                "an old version has no fresh rows", hint="Leave out fresh, or the version"
+            )
+        with (
+            lake.table(address.name, read_only=True) as live,
+            live.engine.pinned_view() as (view, sequence),
+        ):
+            parts = live.engine.parts
+            lease = _take_lease(parts.leases, parts.versions, view.version)
+            with _released_on_error(lease):
+                memory = MemoryRows(view, sequence)
+                return _plan(view, live.stored, memory, lease, columns=columns, asked=filter)
+
+
+def leased_view(table: CatalogTable, wanted: WantedVersion) -> tuple[TableView, HeldLease | None]:
+    """Give the files of a Version and a lease on it; raises NotFound when it has expired."""
+    parts = table.stored.parts(table.properties, recorder=NoRecorder(), listener=unheard)
+    for tries_left in reversed(range(_LEASE_TRIES)):
+        version, schema_id = wanted.of(table)
+        try:
+            lease = _take_lease(parts.leases, parts.versions, version.number)
+        except NotFound:
+            if not (wanted.is_current and tries_left):
+                raise
+            table.refresh()
+            continue
+        return files_view(table.stored, version, schema_id), lease
+    raise AssertionError("the last try ends the loop")
+
+
+def files_view(stored: StoredTable, version: Version, schema_id: int) -> TableView:
+    """Give the files of a Version under a schema, without what is in any log."""
+    definitions = Definitions(stored.versions, path=stored.paths.manifest)
+    context = ReadContext(
+        definitions.schema(schema_id), schema_of=definitions.schema, spec_of=definitions.spec
+    )
+    access = OpenFiles(
+        stored.objects,
+        stored.paths,
+        schema_of=definitions.schema,
+        encoder=context.encoder,
+        cache_bytes=_CACHE_BYTES,
+        recorder=NoRecorder(),
+    )
+    return TableView((), FileSet(version, access, partitions=context.partitions), context)
+
+
+def _take_lease(leases: Leases, versions: TableVersions, number: int) -> HeldLease | None:
+    """Lease a Version that is retained; None where storage takes no lease from a reader."""
+    try:
+        lease = leases.take(number, seconds=LEASE_SECONDS)
+    except (Unavailable, OutcomeUnknown):
+        return None
+    try:
+        # After the lease: a collector that did not see it has let the Version go before.
+        versions.version(number)
+    except NotFound:
+        lease.release()
+        raise
+    return lease
+
+
+@contextmanager
+def _released_on_error(lease: HeldLease | None) -> Iterator[None]:
+    try:
+        yield
+    except NeveError:
+        if lease is not None:
+            lease.release()
+        raise
+
+
+def _plan(
+    view: TableView,
+    stored: StoredTable,
+    memory: MemoryRows | None,
+    lease: HeldLease | None,
+    *,
+    columns: Sequence[str] | None,
+    asked: object,
+) -> ReadPlan:
+    schema = view.context.schema
+    names = chosen_names(columns, schema)
+    chosen = row_filter(asked, schema)
+    if chosen.expression is not None:
+        raise InvalidArgument(
+            "Spark cannot ask an Arrow expression of its rows",
+            hint="Pass the filter as text or with neve.col, or use DataFrame.where",
+        )
+    plan = plan_scan(
+        view,
+        names=names,
+        row_filter=chosen,
+        key_range=asked_range(None, view.context.encoder),
+    )
+    # With a key column, which every file has: a scan of no column knows no number of rows.
+    wanted = (*names, *chosen.names, schema.key_columns[0].name)
+    names_read = tuple(dict.fromkeys(wanted))
+    root = _spark_location(stored)
+    groups: dict[tuple[StoredColumn | None, ...], tuple[list[str], list[MarkedFile]]] = {}
+    for planned in plan.files:
+        file = planned.file
+        dead = _dead_rows(view, file, memory)
+        if len(dead) == file.row_count:
+            continue
+        clean, marked = groups.setdefault(_stored_columns(view, file, names_read), ([], []))
+        path = f"{root}/{join_path(stored.paths.root, file.path)}"
+        if dead:
+            words = _words(dead, file.row_count)
+            marked.append(MarkedFile(path=path, file_bytes=file.file_bytes, words=words))
+        else:
+            clean.append(path)
+    found = None if memory is None else memory.live(plan.key_range)
+    return ReadPlan(
+        version=view.version,
+        schema=schema,
+        names=names,
+        names_read=names_read,
+        filter=chosen,
+        groups=tuple(
+            FileGroup(stored=stored_columns, clean=tuple(clean), marked=tuple(marked))
+            for stored_columns, (clean, marked) in groups.items()
+        ),
+        memory=None if found is None else found[0].select(names_read),
+        lease=lease,
+    )
+
+
+def _dead_rows(view: TableView, file: DataFile, memory: MemoryRows | None) -> BitMap64:
+    access = view.files.access
+    dead = access.marked(file) or BitMap64()
+    newer = [] if memory is None else memory.hidden(file.key_min, file.key_max)
+    if not newer:
+        return dead
+    reader = access.reader(file)
+    return dead | bitmap_of(np.concatenate([reader.positions_of(keys) for keys in newer]))
+
+
+def _stored_columns(
+    view: TableView, file: DataFile, names: tuple[str, ...]
+) -> tuple[StoredColumn | None, ...]:
+    """Give columns as a file has them.
+
+    Spark can find columns by id, but skips row groups by name, and inside of a column it forgets
+    ids when it prunes: it has to ask for the very names that the file has.
+    """
+    schema = view.context.schema
+    source = view.context.mapping_from(file.schema_id).source
+    by_id = {column.field_id: column for column in source.columns}
+    found: list[StoredColumn | None] = []
+    for name in names:
+        column = schema.column(name)
+        stored = by_id.get(column.field_id)
+        if stored is None:
+            found.append(None)
+        else:
+            is_nested = kind_of(column.type) in NESTED_KINDS
+            found.append(StoredColumn(stored.name, stored.type if is_nested else column.type))
+    return tuple(found)
+
+
+def _words(dead: BitMap64, row_count: int) -> npt.NDArray[np.int64]:
+    flags = np.zeros(-(-row_count // _WORD_BITS) * _WORD_BITS, np.bool_)
+    flags[positions_in(dead)] = True
+    return np.packbits(flags, bitorder="little").view("<i8")
+
+
+def _spark_location(stored: StoredTable) -> str:
+    """Give the warehouse as Hadoop writes it: nothing is escaped, and S3's scheme is s3a."""
+    location = stored.objects.location.rstrip("/")
+    if location.startswith("file://"):
+        return unquote(location)
+    if location.startswith("s3://"):
+        return f"s3a://{location.removeprefix('s3://')}"
+    return location

@@ -1,0 +1,235 @@
+"""Tables as Spark DataFrames: `read` and `view`.
+
+    groups of files            clean files ──► Parquet scan ────────────────────────────┐
+    (neve.spark.read_plan)     marked files ─► Parquet scan with row numbers            ├─► union
+                                               ⋈ broadcast bitmaps ──► live rows ───────┤
+    rows of the log            as they are ─────────────────────────────────────────────┘
+
+Every scan is Spark's own, with its column pruning, its filters and its vectorised reader. Columns
+are asked for under the names that the files have, and shown under those of today. Which file a row
+is from is told by the size of the file, a number that costs less to compare than a name; files of
+one size are told apart by name instead.
+
+A DataFrame always shows the Version it was made from. How long its files stay: see
+`neve.spark.held_reads`.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from os import PathLike
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.types import StructType
+
+from neve.catalog.moment import Moment
+from neve.errors import InvalidArgument
+from neve.model.plain_values import to_plain
+from neve.model.schema import Column
+from neve.spark.arrow_form import spark_table
+from neve.spark.held_reads import HELD_READS
+from neve.spark.read_plan import (
+    FileGroup,
+    MarkedFile,
+    ReadPlan,
+    StoredColumn,
+    TableAddress,
+    WantedVersion,
+    plan_read,
+)
+from neve.spark.spark_filter import spark_condition, spark_literal
+from neve.spark.spark_session import prepare
+from neve.spark.spark_types import (
+    quoted,
+    settings_for,
+    shown_column,
+    spark_schema,
+    stored_field,
+)
+
+# No column of a table begins like this.
+_ROW: Final = "_neve_row"
+_FILE: Final = "_neve_file"
+_WORDS: Final = "_neve_words"
+
+# A file without a bitmap here is not the file that the table knows.
+_STRANGE: Final = "cast(raise_error('a data file has another size than the table knows') as {})"
+_IS_LIVE: Final = (
+    f"bit_get(get(coalesce({_WORDS}, {_STRANGE.format('array<bigint>')}), "
+    f"cast(shiftright({_ROW}, 6) as int)), cast({_ROW} & 63 as int)) = 0"
+)
+
+_VIEWS: Final[dict[tuple[int, str], DataFrame]] = {}
+
+
+def read(
+    session: SparkSession,
+    location: str | PathLike[str],
+    name: str,
+    *,
+    version: int | None = None,
+    timestamp: Moment | None = None,
+    tag: str | None = None,
+    columns: Sequence[str] | None = None,
+    filter: object = None,  # noqa: A002 - the word of `Table.scan`
+    fresh: bool = False,
+    storage_options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """Give a table as a DataFrame: the current Version, or one by number, time or tag.
+
+    `filter` is text such as "amount > 5" or `neve.col(…)`; files in which no row can match are left
+    out of the plan. What Spark filters by later, it looks for in the files that are left. With
+    `fresh`, rows that a running writer has logged and not yet flushed are there too, as of now.
+
+    Raises NotFound for a table, a Version or a column that is not there, InvalidArgument and
+    SchemaMismatch, all before a job starts.
+    """
+    plan = plan_read(
+        TableAddress.of(location, name, storage_options),
+        WantedVersion(version=version, timestamp=timestamp, tag=tag),
+        columns=columns,
+        filter=filter,
+        fresh=fresh,
+    )
+    frame = _frame(session, plan)
+    HELD_READS.hold(frame, plan.lease)
+    return frame
+
+
+def view(
+    session: SparkSession,
+    location: str | PathLike[str],
+    name: str,
+    view_name: str | None = None,
+    *,
+    version: int | None = None,
+    timestamp: Moment | None = None,
+    tag: str | None = None,
+    fresh: bool = False,
+    storage_options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """Make a table known to Spark SQL as a temporary view; gives the same as `read`.
+
+    The view is named as the table, with `_` for each dot. It shows the Version of now: call this
+    again to move it on.
+    """
+    frame = read(
+        session,
+        location,
+        name,
+        version=version,
+        timestamp=timestamp,
+        tag=tag,
+        fresh=fresh,
+        storage_options=storage_options,
+    )
+    chosen = name.replace(".", "_") if view_name is None else view_name
+    if not chosen:
+        raise InvalidArgument("a view has no name", hint="Leave view_name out, or give a name")
+    frame.createOrReplaceTempView(quoted(chosen))
+    # The view is as good as the frame: its lease lasts until another view takes the name.
+    _VIEWS[id(session), chosen.lower()] = frame
+    return frame
+
+
+def _frame(session: SparkSession, plan: ReadPlan) -> DataFrame:
+    columns = plan.columns_read
+    schema = spark_schema(columns)
+    prepare(session, settings_for(columns))
+    parts = [part for group in plan.groups for part in _scans(session, plan, group)]
+    if plan.memory is not None:
+        parts.append(session.createDataFrame(spark_table(plan.memory), schema))
+    if not parts:
+        parts.append(session.createDataFrame([], schema))
+    frame = reduce(DataFrame.unionAll, parts)
+    if not plan.filter.is_trivial:
+        frame = frame.where(spark_condition(plan.filter.predicate))
+    return frame if plan.names == plan.names_read else frame.select(*map(quoted, plan.names))
+
+
+def _scans(session: SparkSession, plan: ReadPlan, group: FileGroup) -> list[DataFrame]:
+    """Scan a group: its clean files, and its marked ones by what tells them apart."""
+    sizes = Counter(file.file_bytes for file in group.marked)
+    by_size = [file for file in group.marked if sizes[file.file_bytes] == 1]
+    by_name = [file for file in group.marked if sizes[file.file_bytes] > 1]
+    scan = _GroupScan(session, plan, group)
+    found: list[DataFrame] = []
+    if group.clean:
+        found.append(scan.clean(group.clean))
+    if by_size:
+        keys = pa.array([file.file_bytes for file in by_size])
+        found.append(scan.marked(by_size, keys, told_by="file_size"))
+    if by_name:
+        names = pa.array([file.file_name for file in by_name])
+        found.append(scan.marked(by_name, names, told_by="file_name"))
+    return found
+
+
+class _GroupScan:
+    """Scans files of one group."""
+
+    def __init__(self, session: SparkSession, plan: ReadPlan, group: FileGroup) -> None:
+        self._session = session
+        self._columns = tuple(zip(plan.columns_read, group.stored, strict=True))
+        fields = [
+            stored_field(stored.name, stored.type, field_id=column.field_id)
+            for column, stored in self._columns
+            if stored is not None
+        ]
+        self._schema = StructType(fields)
+
+    def clean(self, paths: Sequence[str]) -> DataFrame:
+        """Scan files of which every row is live."""
+        return self._shown(self._files(paths))
+
+    def marked(
+        self, files: Sequence[MarkedFile], keys: "pa.Array[Any]", *, told_by: str
+    ) -> DataFrame:
+        """Scan files without the rows that their bitmaps mark."""
+        rows = self._files([file.path for file in files])
+        metadata = rows.metadataColumn("_metadata")
+        rows = rows.select(
+            "*",
+            metadata.getField("row_index").alias(_ROW),
+            metadata.getField(told_by).alias(_FILE),
+        )
+        bitmaps = self._session.createDataFrame(_bitmaps(files, keys))
+        return self._shown(rows.join(sf.broadcast(bitmaps), _FILE, "left").where(_IS_LIVE))
+
+    def _files(self, paths: Sequence[str]) -> DataFrame:
+        return (
+            self._session.read.schema(self._schema)
+            # Directories are no columns here, and brackets in a path are no pattern.
+            .option("recursiveFileLookup", "true")
+            .option("__globPaths__", "false")
+            .parquet(*paths)
+        )
+
+    def _shown(self, rows: DataFrame) -> DataFrame:
+        return rows.select(*(_shown(*each) for each in self._columns))
+
+
+def _shown(column: Column, stored: StoredColumn | None) -> SparkColumn:
+    """Give a column under its name: out of a file, or what stands for it in older ones."""
+    if stored is not None:
+        value = sf.col(quoted(stored.name))
+        return shown_column(value, stored.type, column.type).alias(column.name)
+    (field,) = spark_schema([column]).fields
+    if column.initial_default is None:
+        return sf.lit(None).cast(field.dataType).alias(column.name)
+    default = to_plain(column.initial_default, column.type, column=column.name)
+    return spark_literal(default, column.type).cast(field.dataType).alias(column.name)
+
+
+def _bitmaps(files: Sequence[MarkedFile], keys: "pa.Array[Any]") -> pa.Table:
+    """Give the bitmaps of files, each beside what its file is told by."""
+    ends = np.cumsum([0, *(len(file.words) for file in files)])
+    words = pa.ListArray.from_arrays(
+        pa.array(ends, pa.int32()), pa.array(np.concatenate([file.words for file in files]))
+    )
+    return pa.table({_FILE: keys, _WORDS: words})

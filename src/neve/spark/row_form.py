@@ -1,0 +1,139 @@
+"""Rows as Spark has them, fitted to a table.
+
+Spark has no UUID and no time in nanoseconds. A UUID is given as its 16 bytes or as text; all else
+is fitted as in any write: by name, without loss, a column left out being its default or NULL.
+"""
+
+import uuid
+from collections.abc import Sequence
+from typing import cast
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from neve.errors import InvalidArgument, NeveError, SchemaMismatch
+from neve.model.array_fit import fit_column
+from neve.model.arrow_types import TypeKind, kind_of
+from neve.model.key_column import KeyArray
+from neve.model.key_encoding import KeyEncoder
+from neve.model.schema import TableSchema, normalize_batch
+from neve.model.schema_view import ArrowArray
+
+OWN_PREFIX = "_neve_"
+_UUID_BYTES = 16
+
+
+def check_columns(spark_schema: StructType, schema: TableSchema) -> None:
+    """Raise SchemaMismatch for columns that no row could be fitted with; no data is looked at."""
+    fitted(empty_batch(spark_schema), schema)
+
+
+def check_key_columns(spark_schema: StructType, schema: TableSchema) -> None:
+    """Raise SchemaMismatch when the key columns are missing or of another type."""
+    key_columns(empty_batch(spark_schema), schema)
+
+
+def empty_batch(spark_schema: StructType) -> pa.RecordBatch:
+    """Give a batch without rows that has the columns of a DataFrame."""
+    try:
+        arrow = to_arrow_schema(spark_schema, timezone="UTC")
+    except Exception as error:  # PySpark's error for a type that Arrow has not
+        raise SchemaMismatch(
+            f"the rows have a column that Arrow cannot hold: {error}",
+            hint="Cast or drop the column",
+        ) from error
+    return pa.RecordBatch.from_pylist([], arrow)
+
+
+def fitted(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
+    """Give rows of exactly the table's schema; raises SchemaMismatch naming column and row."""
+    return normalize_batch(_with_uuids(batch, schema), schema)
+
+
+def key_columns(batch: pa.RecordBatch, schema: TableSchema) -> list[ArrowArray]:
+    """Give the key columns out of rows that may have others; raises SchemaMismatch."""
+    names = batch.schema.names
+    for column in schema.key_columns:
+        if names.count(column.name) != 1:
+            problem = "missing" if column.name not in names else "there twice"
+            raise SchemaMismatch(
+                f"key column {column.name!a} is {problem}",
+                column=column.name,
+                hint=f"Give the columns {', '.join(each.name for each in schema.key_columns)}",
+            )
+    keys = [column.name for column in schema.key_columns]
+    narrow = _with_uuids(batch.select(keys), schema)
+    return [
+        fit_column(narrow.column(column.name), column.arrow_field) for column in schema.key_columns
+    ]
+
+
+def source_columns(
+    batch: pa.RecordBatch, schema: TableSchema, field_ids: Sequence[int]
+) -> pa.RecordBatch:
+    """Give some columns, by field id, out of rows; those left out are their default or NULL."""
+    wanted = [schema.column_by_id(field_id).name for field_id in field_ids]
+    named = list(dict.fromkeys([*wanted, *(column.name for column in schema.key_columns)]))
+    present = batch.select([name for name in named if name in batch.schema.names])
+    narrow = TableSchema(
+        columns=tuple(column for column in schema.columns if column.name in named),
+        primary_key=schema.primary_key,
+        schema_id=schema.schema_id,
+        last_field_id=schema.last_field_id,
+    )
+    return fitted(present, narrow)
+
+
+def encoded_keys(batch: pa.RecordBatch, encoder: KeyEncoder) -> KeyArray:
+    """Give the keys of fitted rows."""
+    return encoder.encode_arrays([batch.column(name) for name in encoder.names])
+
+
+def without_own(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Give rows without the columns that neve added on their way."""
+    return batch.select([name for name in batch.schema.names if not name.startswith(OWN_PREFIX)])
+
+
+def refuse_own_names(names: Sequence[str]) -> None:
+    """Raise InvalidArgument for columns whose names neve needs."""
+    taken = [name for name in names if name.startswith(OWN_PREFIX)]
+    if taken:
+        raise InvalidArgument(
+            f"column {taken[0]!a} has a name that neve uses while it writes",
+            hint="Rename it or drop it",
+        )
+
+
+def _with_uuids(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
+    for place, name in enumerate(batch.schema.names):
+        if name in schema and kind_of(schema.column(name).type) is TypeKind.UUID:
+            array = batch.column(place)
+            if pa.types.is_string(array.type):
+                array = _parsed(array, name)
+            if pa.types.is_binary(array.type):
+                batch = batch.set_column(place, name, _sixteen(array, name))
+    return batch
+
+
+def _parsed(array: ArrowArray, name: str) -> ArrowArray:
+    texts = cast("list[str | None]", array.to_pylist())
+    try:
+        # A loop over rows: Arrow does not read UUIDs.
+        values = [None if text is None else uuid.UUID(text).bytes for text in texts]
+    except ValueError as error:
+        raise SchemaMismatch(
+            f"column {name!a} holds text that is no UUID",
+            column=name,
+            hint="Write it as 8-4-4-4-12 hexadecimal digits, or give its 16 bytes",
+        ) from error
+    return cast("ArrowArray", pa.array(values, pa.binary()))
+
+
+def _sixteen(array: ArrowArray, name: str) -> ArrowArray:
+    try:
+        return cast("ArrowArray", array.cast(pa.binary(_UUID_BYTES)))
+    except (pa.ArrowException, NeveError) as error:
+        raise SchemaMismatch(
+            f"column {name!a} holds bytes that are no UUID", column=name, hint="Give 16 bytes"
+        ) from error

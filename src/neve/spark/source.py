@@ -1,0 +1,82 @@
+"""The Spark data source `neve`: tables by SQL, by `spark.read` and by `spark.readStream`.
+
+    spark.read.format("neve").option("table", "shop.orders").load("./lake")
+
+    option                  meaning
+    table                   name of the table; the location is the path
+    columns                 names of columns, with commas between them; all by default
+    version, timestamp,     which Version is read; the current one by default
+      tag
+    filter                  rows that are read, as `Table.scan` takes it
+    since                   not the table but its change feed, from behind this Version on: a
+                            number, 0 for all, or `latest`; a stream always has it
+    maxVersionsPerTrigger   most Versions in one batch of a stream
+    storage.x               storage option x of the warehouse
+
+What is done for a read is in `neve.spark.source_steps`, what a write takes is in
+`neve.spark.source_writer`. Spark makes and asks this object in processes of its own. The Version of
+a read is chosen once, when the schema is asked for at `load`: the object, and with it the choice,
+goes to every later step.
+"""
+
+import importlib
+from collections.abc import MutableMapping
+from typing import Any
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+
+class NeveSource(DataSource):
+    """Tables of neve."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._pinned: object = None
+
+    @classmethod
+    def name(cls) -> str:
+        """Give the name of the format."""
+        return "neve"
+
+    def schema(self) -> StructType:
+        """Choose the Version, and give its columns; raises NotFound, InvalidArgument."""
+        schema: StructType = self._steps().schema(self._pin())
+        return schema
+
+    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - it is our own
+        """Read a Version, or what happened since one."""
+        reader: DataSourceReader = self._steps().reader(self._pin())
+        return reader
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802 - Spark's
+        """Follow the change feed."""
+        reader: DataSourceStreamReader = self._steps().stream_reader(self._pin())
+        return reader
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Upsert the rows of a DataFrame."""
+        writing = importlib.import_module("neve.spark.source_writer")
+        writer: DataSourceWriter = writing.batch_writer(schema, self.options, overwrite)
+        return writer
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's
+        """Upsert the rows of a stream."""
+        writing = importlib.import_module("neve.spark.source_writer")
+        writer: DataSourceStreamWriter = writing.stream_writer(schema, self.options, overwrite)
+        return writer
+
+    def _pin(self) -> object:
+        """Choose the Version, the first time."""
+        if self._pinned is None:
+            self._pinned = self._steps().pin()
+        return self._pinned
+
+    def _steps(self) -> Any:  # noqa: ANN401 - a SourceSteps, whose module is loaded when needed
+        return importlib.import_module("neve.spark.source_steps").SourceSteps(self.options)

@@ -1,0 +1,114 @@
+"""Batch reads of the data source: files in groups, each read by one task with the engine's scan.
+
+1. `pushFilters` keeps what can be asked of a file's bounds. Spark asks its rows again.
+2. `partitions` plans the files of the pinned Version, leases it, and puts files of about
+   128 MiB together. The lease ends by itself.
+3. `read` scans the files of one group, on an executor, without reading the Version again.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+
+from neve.model.data_file import DataFile
+from neve.model.predicate import Predicate
+from neve.model.schema import TableSchema
+from neve.model.version import Operation, Version, VersionFacts
+from neve.read.filter_input import row_filter
+from neve.read.filter_text import parse_filter
+from neve.read.key_conditions import asked_range
+from neve.read.scan import Scan
+from neve.read.scan_plan import plan_scan
+from neve.spark.arrow_form import spark_batch
+from neve.spark.pushed_filters import pushed_predicate
+from neve.spark.read_plan import TableAddress, WantedVersion, files_view, leased_view
+
+_PARTITION_BYTES: Final = 128 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinnedTable:
+    """What every step of a read agrees on; sent from process to process."""
+
+    address: TableAddress
+    version: int
+    schema_json: str
+    names: tuple[str, ...]
+    """Columns that are read, in their order."""
+
+    @property
+    def schema(self) -> TableSchema:
+        """The schema that rows are given in."""
+        return TableSchema.from_json(self.schema_json)
+
+
+@dataclass(frozen=True)
+class FilesPartition(InputPartition):
+    """Files that one task reads."""
+
+    files: tuple[DataFile, ...]
+
+
+class SourceReader(DataSourceReader):
+    """Reads one Version of a table."""
+
+    def __init__(self, pinned: PinnedTable, asked: str | None) -> None:
+        self._pinned = pinned
+        self._filter: Predicate | None = None if asked is None else parse_filter(asked)
+
+    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:  # noqa: N802 - Spark's name
+        """Take what helps to leave files out; all of it is Spark's to ask of rows."""
+        schema = self._pinned.schema
+        for each in filters:
+            predicate = pushed_predicate(each, schema)
+            if predicate is not None:
+                self._filter = predicate if self._filter is None else self._filter & predicate
+        return iter(filters)
+
+    def partitions(self) -> list[InputPartition]:
+        """Plan the files; raises NotFound when the Version has expired."""
+        pinned = self._pinned
+        with pinned.address.catalog() as lake:
+            table = lake.load_table(pinned.address.name)
+            view, _ = leased_view(table, WantedVersion(version=pinned.version))
+            plan = plan_scan(
+                view,
+                names=pinned.names,
+                row_filter=row_filter(self._filter, view.context.schema),
+                key_range=asked_range(None, view.context.encoder),
+            )
+        files = [planned.file for planned in plan.files if planned.file.live_count]
+        return [FilesPartition(group) for group in _groups(files)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Scan the files of a group."""
+        if not isinstance(partition, FilesPartition):
+            return  # what Spark makes up when there is nothing to read
+        pinned = self._pinned
+        schema = pinned.schema
+        with pinned.address.catalog() as lake:
+            stored = lake.load_table(pinned.address.name).stored
+            files = {file.path: file for file in partition.files}
+            facts = VersionFacts(
+                operation=Operation.APPEND, timestamp_ms=0, schema_id=schema.schema_id, spec_id=0
+            )
+            some = Version(number=pinned.version, parent=None, facts=facts, files=files)
+            view = files_view(stored, some, schema.schema_id)
+            scan = Scan(view, sequence=None, filter=self._filter, columns=list(pinned.names))
+            for batch in scan.to_batches():
+                yield spark_batch(batch)
+
+
+def _groups(files: list[DataFile]) -> Iterator[tuple[DataFile, ...]]:
+    """Put files together until they are large enough for a task."""
+    group: list[DataFile] = []
+    for file in files:
+        if group and sum(each.file_bytes for each in group) + file.file_bytes > _PARTITION_BYTES:
+            yield tuple(group)
+            group = []
+        group.append(file)
+    if group:
+        yield tuple(group)

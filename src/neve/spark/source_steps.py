@@ -1,0 +1,114 @@
+"""The steps of the data source `neve`, each run by another process: see `neve.spark.source`.
+
+They are apart from the source itself because Spark loads that one in every session, to learn which
+formats there are.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
+from pyspark.sql.types import StructType
+
+from neve.errors import InvalidArgument
+from neve.read.changes import feed_schema
+from neve.read.filter_input import row_filter
+from neve.read.scan_plan import chosen_names
+from neve.spark.change_stream import ChangesReader, ChangeStreamReader, feed_fields
+from neve.spark.read_plan import TableAddress, WantedVersion, files_view
+from neve.spark.source_reader import PinnedTable, SourceReader
+from neve.spark.spark_types import spark_schema
+
+_STORAGE: Final = "storage."
+_LATEST: Final = "latest"
+
+
+class SourceSteps:
+    """What is asked of one read, by its options."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = options
+
+    def pin(self) -> PinnedTable:
+        """Choose the Version; raises NotFound, InvalidArgument."""
+        address = self._address()
+        with address.catalog() as lake:
+            table = lake.load_table(address.name)
+            version, schema_id = self._wanted().of(table)
+            schema = files_view(table.stored, version, schema_id).context.schema
+            asked = self._option("columns")
+            columns = None if asked is None else [name.strip() for name in asked.split(",")]
+            row_filter(self._option("filter"), schema)  # raises for one that cannot be asked
+            return PinnedTable(
+                # As the store names itself: a relative path means another place elsewhere.
+                address=TableAddress.of(lake.location, address.name, dict(address.storage_options)),
+                version=version.number,
+                schema_json=schema.to_json(),
+                names=chosen_names(columns, schema),
+            )
+
+    def schema(self, pinned: PinnedTable) -> StructType:
+        """Give the columns of a table, or of its change feed."""
+        schema = pinned.schema
+        shown = spark_schema(schema.column(name) for name in pinned.names)
+        if self._option("since") is None:
+            return shown
+        feed_schema(schema)  # refuses a table with columns of these names
+        return StructType([*shown.fields, *feed_fields().fields])
+
+    def reader(self, pinned: PinnedTable) -> DataSourceReader:
+        """Read a Version, or what happened since one."""
+        since = self._option("since")
+        if since is None:
+            return SourceReader(pinned, self._option("filter"))
+        first = pinned.version if since == _LATEST else self._number("since", since)
+        return ChangesReader(pinned, since=first)
+
+    def stream_reader(self, pinned: PinnedTable) -> DataSourceStreamReader:
+        """Follow the change feed."""
+        asked = self._option("since")
+        if asked is None:
+            raise InvalidArgument(
+                "a stream of neve is a change feed, and does not say where it begins",
+                hint="Set the option since: 0 for all that happened, or latest",
+            )
+        most = self._option("maxVersionsPerTrigger")
+        return ChangeStreamReader(
+            pinned,
+            since=None if asked == _LATEST else self._number("since", asked),
+            versions_max=None if most is None else self._number("maxVersionsPerTrigger", most, 1),
+        )
+
+    def _address(self) -> TableAddress:
+        location, name = self._option("path"), self._option("table")
+        if location is None or name is None:
+            raise InvalidArgument(
+                "the source neve is not told which table",
+                hint='Write .option("table", "namespace.name").load("the warehouse")',
+            )
+        storage = {
+            key[len(_STORAGE) :]: value
+            for key, value in self._options.items()
+            if key.lower().startswith(_STORAGE)
+        }
+        return TableAddress.of(location, name, storage)
+
+    def _wanted(self) -> WantedVersion:
+        version, moment = self._option("version"), self._option("timestamp")
+        return WantedVersion(
+            version=None if version is None else self._number("version", version),
+            timestamp=int(moment) if moment is not None and moment.isdecimal() else moment,
+            tag=self._option("tag"),
+        )
+
+    def _option(self, name: str) -> str | None:
+        # Spark writes names in lower case in some processes, and as they were given in others.
+        wanted = name.lower()
+        return next((value for key, value in self._options.items() if key.lower() == wanted), None)
+
+    def _number(self, name: str, text: str, least: int = 0) -> int:
+        if not text.isascii() or not text.isdigit() or int(text) < least:
+            raise InvalidArgument(
+                f"the option {name} is {text!a}", hint=f"Give a whole number from {least} on"
+            )
+        return int(text)

@@ -1,0 +1,50 @@
+"""`neve.spark.upsert_batch`: the micro-batches of a stream, each upserted exactly once.
+
+    stream.writeStream.foreachBatch(ns.upsert_batch("./lake", "shop.orders", app_id="orders"))
+
+A stream that is started again repeats the batch it was at, under the same number. The application's
+last batch is recorded in the very commit that has its rows, so a batch that was committed before
+the stream died is not committed again, and one that was not, is.
+"""
+
+from collections.abc import Callable, Mapping
+from os import PathLike, fspath
+
+from pyspark.sql import DataFrame
+
+from neve.engine.bulk_work import JobIdentity
+from neve.manifest.table_head import transaction_key
+from neve.spark.writing import upsert_once
+
+
+def upsert_batch(
+    location: str | PathLike[str],
+    name: str,
+    *,
+    app_id: str,
+    order_by: str | None = None,
+    tasks: int | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> Callable[[DataFrame, int], None]:
+    """Give a function for `foreachBatch` that upserts each batch once per (app_id, batch id).
+
+    `app_id` names the stream for good: give every stream into a table its own, and a new one to a
+    stream that starts over with another checkpoint. Of several rows with one key in a batch the
+    last by `order_by` counts; without it they are an error, which ends the stream.
+    """
+    transaction_key(app_id)  # a name that cannot be kept is told now
+    place = fspath(location)
+    options = dict(storage_options or {})
+
+    def upsert(batch: DataFrame, batch_id: int) -> None:
+        upsert_once(
+            batch,
+            place,
+            name,
+            JobIdentity(application=(app_id, int(batch_id))),
+            order_by=order_by,
+            tasks=tasks,
+            storage_options=options,
+        )
+
+    return upsert

@@ -1,0 +1,220 @@
+"""Runs tasks on Spark, which only places and repeats them: nothing is shuffled.
+
+    spark.range(n) ──► one task for each number ──► rows of (number, answer | error) ──► driver
+
+What a task raises of neve's errors is one of two kinds. Storage that did not answer is raised in
+the worker, so that Spark tries the task again; everything else would be the same the next time, and
+comes back as a row, so that the driver has the very error. Answers are bytes: what they mean, the
+caller knows.
+
+A task may run twice, at once even, and a first try may have written files: the answer that comes
+back is that of one whole try. Workers open the warehouse themselves.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from threading import Event, Thread
+from typing import Final, TypeAlias, TypeVar
+
+import pyarrow as pa
+from pyspark import SparkContext
+from pyspark.accumulators import Accumulator
+from pyspark.sql import SparkSession
+
+from neve.errors import NeveError, OutcomeUnknown, Unavailable
+from neve.spark.task_messages import read_error, write_error
+from neve.storage.clock import SystemIds
+
+Task = TypeVar("Task")
+Work: TypeAlias = Callable[[Task], bytes]
+"""Runs one task in a worker; gives its answer."""
+
+_COLUMNS: Final[Mapping[str, pa.DataType]] = {
+    "number": pa.int64(),
+    "answer": pa.binary(),
+    "error": pa.binary(),
+}
+_ROW: Final = pa.schema(_COLUMNS)
+_ROW_WORDS: Final = "number long, answer binary, error binary"
+_POLL_SECONDS: Final = 0.2
+_CAUSE_CHARACTERS: Final = 500
+_RETRIED: Final = (Unavailable, OutcomeUnknown)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watch:
+    """Who is told how far the tasks are, and may end them."""
+
+    tell: Callable[[int], None]
+    """Told the weight of further tasks that are done."""
+    check: Callable[[], None] | None = None
+    """Raises when the work is to end."""
+
+
+def run_tasks(
+    session: SparkSession,
+    tasks: Sequence[Task],
+    work: Work[Task],
+    *,
+    what: str,
+    weigh: Callable[[Task], int] = lambda _task: 1,
+    watch: Watch | None = None,
+) -> list[bytes | NeveError]:
+    """Run tasks on the workers; gives the answer or the error of each, in their order.
+
+    Raises Unavailable when Spark could not run them. `work` and the tasks are sent to the workers.
+    `what` says in an error what was being done.
+    """
+    if not tasks:
+        return []
+    given = list(tasks)
+    weights = [weigh(task) for task in given]
+    watching = _Watching(session, watch, weights)
+    told = watching.accumulator
+
+    # Sent to the workers with everything it names: nothing of the session is among that.
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_numpy().tolist():
+                yield _answered(number, given[number], work)
+                if told is not None:
+                    told.add(weights[number])
+
+    frame = session.range(0, len(given), 1, len(given)).mapInArrow(run, _ROW_WORDS)
+    with watching.until_done():
+        try:
+            # Not as Arrow: that runs in a thread of Java's own, which does not know the tag.
+            rows = frame.collect()
+        except Exception as error:
+            # Of PySpark, of the gateway to Java or of the network: there is no common kind.
+            raise _failure(what, error) from error
+    outcomes: dict[int, bytes | NeveError] = {
+        row["number"]: bytes(row["answer"]) if row["error"] is None else read_error(row["error"])
+        for row in rows
+    }
+    if len(outcomes) != len(given):
+        raise Unavailable(
+            f"{what}: {len(outcomes):,} of {len(given):,} tasks gave an answer", hint="try again"
+        )
+    return [outcomes[number] for number in range(len(given))]
+
+
+def answers_of(outcomes: Iterable[bytes | NeveError]) -> list[bytes]:
+    """Give the answers of tasks; raises the first error among them."""
+    answers = []
+    for outcome in outcomes:
+        if isinstance(outcome, NeveError):
+            raise outcome
+        answers.append(outcome)
+    return answers
+
+
+def _answered(number: int, task: Task, work: Work[Task]) -> pa.RecordBatch:
+    answer: bytes | None = None
+    error: bytes | None = None
+    try:
+        answer = work(task)
+    except _RETRIED:
+        raise
+    except NeveError as problem:
+        error = write_error(problem)
+    return pa.RecordBatch.from_pylist(
+        [{"number": number, "answer": answer, "error": error}], schema=_ROW
+    )
+
+
+def _failure(what: str, error: Exception) -> Unavailable:
+    """Make the error for a job that failed, with the words of neve's own error if there was one."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    own = [line.partition("neve.errors.")[2] for line in lines if "neve.errors." in line]
+    cause = own[-1].partition(": ")[2] if own else lines[0]
+    return Unavailable(
+        f"{what}: the Spark job failed: {cause[:_CAUSE_CHARACTERS]}",
+        hint="The cause is attached; nothing was committed, so it can be run again",
+    )
+
+
+class _Watching:
+    """Looks, while tasks run, at what is done and whether to go on; for one run."""
+
+    def __init__(self, session: SparkSession, watch: Watch | None, weights: list[int]) -> None:
+        self.weights = weights
+        self._session = session
+        self._watch = watch
+        self._told = 0
+        self._is_over = Event()
+        self._stopped: BaseException | None = None
+        self._tag = f"neve-{SystemIds().uuid().hex}"
+        self._context: SparkContext | None = None
+        self.accumulator: Accumulator[int] | None = None
+        if watch is not None:
+            # On Spark Connect there is no context: what is done, is told of at the end.
+            with suppress(Exception):
+                self._context = session.sparkContext
+        if self._context is not None:
+            self.accumulator = self._context.accumulator(0)
+
+    @contextmanager
+    def until_done(self) -> Iterator[None]:
+        """Tell how far the tasks are; raises what `check` raised, and ends the tasks then."""
+        if self._watch is None:
+            yield
+            return
+        if self._watch.check is not None:
+            self._watch.check()
+        self._add_tag()
+        looking = Thread(target=self._look, name="neve-spark-progress", daemon=True)
+        looking.start()
+        try:
+            yield
+        except Unavailable:
+            if self._stopped is not None:
+                raise self._stopped from None
+            raise
+        finally:
+            self._is_over.set()
+            looking.join()
+            self._remove_tag()
+        self._tell(sum(self.weights))
+
+    def _look(self) -> None:
+        assert self._watch is not None
+        while not self._is_over.wait(_POLL_SECONDS):
+            try:
+                if self._watch.check is not None:
+                    self._watch.check()
+            except BaseException as stop:  # noqa: BLE001 - it is raised by the thread that waits
+                self._stopped = stop
+                self._end_tagged()
+                return
+            if self.accumulator is not None:
+                self._tell(int(self.accumulator.value))
+
+    # A session on this machine keeps its tags to itself: only those of the context reach its jobs.
+
+    def _add_tag(self) -> None:
+        if self._context is None:
+            self._session.addTag(self._tag)
+        else:
+            self._context.addJobTag(self._tag)
+
+    def _remove_tag(self) -> None:
+        if self._context is None:
+            self._session.removeTag(self._tag)
+        else:
+            self._context.removeJobTag(self._tag)
+
+    def _end_tagged(self) -> None:
+        if self._context is None:
+            self._session.interruptTag(self._tag)
+        else:
+            self._context.cancelJobsWithTag(self._tag)
+
+    def _tell(self, done: int) -> None:
+        """Tell what is new; a task that ran twice counts once more, so there is an end to it."""
+        assert self._watch is not None
+        done = min(done, sum(self.weights))
+        if done > self._told:
+            self._watch.tell(done - self._told)
+            self._told = done

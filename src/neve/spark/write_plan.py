@@ -1,0 +1,151 @@
+"""How the rows of a job are divided among tasks: plans of Spark, built out of a DataFrame.
+
+    unpartitioned             rows ─► range by key ─► sort ─► write
+    key tells the partition   rows ─► mark ─► range by (partition, key) ─► sort ─► write
+    any other partitions      rows ─► one row per key ─► mark ─► range by (partition, key) ─► …
+
+A range keeps all rows of a key in one task, next to each other. So a task keeps the last of them,
+writes sorted files whose keys no other task has, and looks up what they supersede, all in one go;
+the table itself is never shuffled.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sf
+from pyspark.sql.types import BinaryType, DoubleType, FloatType, StringType, StructField, StructType
+from pyspark.sql.window import Window
+
+from neve.engine.job_base import JobBase
+from neve.errors import InvalidArgument
+from neve.model.arrow_types import TypeKind, kind_of
+from neve.model.schema import TableSchema, similar_name_hint
+from neve.spark.job_site import JobSite
+from neve.spark.spark_types import quoted
+from neve.spark.task_messages import MESSAGE_DDL, Message
+from neve.spark.write_tasks import COUNT, ERROR, PARTITION, DeleteRows, MarkPartitions, WriteRows
+
+ArrowTask = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+ORDER: Final = "_neve_order"
+_RANK: Final = "_neve_rank"
+
+
+def write_plan(
+    rows: DataFrame, site: JobSite, base: JobBase, *, order_by: str | None, tasks: int | None
+) -> DataFrame:
+    """Plan the writing of whole rows; gives a DataFrame of messages."""
+    keys = key_order(rows, base.schema)
+    if base.spec.is_unpartitioned:
+        ordered = in_ranges(rows, keys, order_by, tasks)
+    else:
+        if not base.is_partition_told_by_key():
+            rows = _one_per_key(rows, base.schema, order_by)
+        marked = mapped(rows, MarkPartitions(site), _with_marks(rows.schema))
+        ordered = in_ranges(marked, [sf.col(PARTITION), *keys], order_by, tasks)
+    task = WriteRows(
+        site=site,
+        by_partition=not base.spec.is_unpartitioned,
+        refuses_more=order_by is None,
+    )
+    return mapped(ordered, task, MESSAGE_DDL)
+
+
+def delete_plan(rows: DataFrame, site: JobSite, base: JobBase, *, tasks: int | None) -> DataFrame:
+    """Plan the deleting of the rows of keys; gives a DataFrame of messages."""
+    names = [column.name for column in base.schema.key_columns]
+    keys = rows.select(*(sf.col(quoted(name)) for name in names))
+    return mapped(
+        in_ranges(keys, key_order(keys, base.schema), None, tasks),
+        DeleteRows(site=site),
+        MESSAGE_DDL,
+    )
+
+
+def key_order(
+    rows: DataFrame, schema: TableSchema, names: Sequence[str] | None = None
+) -> list[Column]:
+    """Give expressions whose order is that of the table's keys, which may have other names."""
+    types = {field.name: field.dataType for field in rows.schema.fields}
+    order: list[Column] = []
+    keys = [column.name for column in schema.key_columns]
+    for name, column in zip(names or keys, schema.key_columns, strict=True):
+        value, kind = sf.col(quoted(name)), types[name]
+        if isinstance(kind, FloatType | DoubleType):
+            value = value + sf.lit(0.0)  # -0.0 is the key 0.0
+        elif isinstance(kind, StringType):
+            if kind_of(column.type) is TypeKind.UUID:
+                value = sf.lower(value)
+            elif kind != StringType():
+                value = value.cast("binary")  # by its bytes, whatever its collation
+        order.append(value)
+    return order
+
+
+def collect(messages: DataFrame) -> list[Message]:
+    """Run a plan, and give what its tasks said."""
+    return [Message(row["kind"], row["path"], bytes(row["payload"])) for row in messages.collect()]
+
+
+def order_apart(
+    rows: DataFrame, order_by: object, schema: TableSchema
+) -> tuple[DataFrame, str | None]:
+    """Give rows and the column they are ordered by, under another name if the table has it not.
+
+    Raises InvalidArgument for a column that the rows do not have.
+    """
+    if order_by is None:
+        return rows, None
+    if not isinstance(order_by, str) or order_by not in rows.columns:
+        raise InvalidArgument(
+            f"order_by={order_by!a} is no column of the rows",
+            hint=similar_name_hint(str(order_by), rows.columns) or "Name a column of the rows",
+        )
+    if order_by in schema:
+        return rows, order_by
+    return rows.withColumnRenamed(order_by, ORDER), ORDER
+
+
+def check_tasks(tasks: object) -> None:
+    """Raise InvalidArgument for what is no number of tasks."""
+    if tasks is not None and (type(tasks) is not int or tasks < 1):
+        raise InvalidArgument(f"tasks={tasks!a} is no number of tasks", hint="Use 1 or more")
+
+
+def mapped(rows: DataFrame, task: ArrowTask, schema: StructType | str) -> DataFrame:
+    """Have workers turn batches of rows into others."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return task(batches)
+
+    return rows.mapInArrow(run, schema)
+
+
+def in_ranges(
+    rows: DataFrame, keys: Sequence[Column], order_by: str | None, tasks: int | None
+) -> DataFrame:
+    """Give rows in ranges of keys, one to a task, sorted in each."""
+    ranged = (
+        rows.repartitionByRange(*keys) if tasks is None else rows.repartitionByRange(tasks, *keys)
+    )
+    order = keys if order_by is None else [*keys, sf.col(quoted(order_by))]
+    return ranged.sortWithinPartitions(*order)
+
+
+def _one_per_key(rows: DataFrame, schema: TableSchema, order_by: str | None) -> DataFrame:
+    """Keep the last row of each key, or count them, so that who writes can refuse several."""
+    keys = Window.partitionBy(*key_order(rows, schema))
+    if order_by is None:
+        return rows.withColumn(COUNT, sf.count(sf.lit(1)).over(keys))
+    newest = keys.orderBy(sf.col(quoted(order_by)).desc_nulls_last())
+    ranked = rows.withColumn(_RANK, sf.row_number().over(newest))
+    return ranked.where(sf.col(_RANK) == 1).drop(_RANK)
+
+
+def _with_marks(schema: StructType) -> StructType:
+    fields = [field for field in schema.fields if field.name != COUNT]
+    return StructType(
+        [*fields, StructField(PARTITION, BinaryType()), StructField(ERROR, BinaryType())]
+    )

@@ -1,0 +1,162 @@
+"""Bulk writes of Spark's DataFrames into tables: load, upsert, delete, overwrite_partitions.
+
+    ns.upsert(df, "./lake", "shop.orders", order_by="updated_at", job_id="orders-2024-03-31")
+
+1. Columns and types are checked before anything runs.
+2. Workers write sorted data files with their key indexes, and look up what they supersede.
+3. The driver commits all of it as one Version, whoever else commits meanwhile. Rows that a live
+   writer has logged and not flushed come after.
+
+A job with a `job_id` is committed once, however often it is run. `progress` is told how many of how
+many tasks are done; without it a bar shows that, where standard error is a terminal. `merge` is in
+`neve.spark.merging`.
+"""
+
+from collections.abc import Mapping, Sequence
+from os import PathLike
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from neve.engine.bulk_work import BulkOutcome, JobIdentity
+from neve.engine.job_base import JobBase
+from neve.errors import InvalidArgument
+from neve.spark.job_runner import TableJobs
+from neve.spark.job_site import JobSite
+from neve.spark.merging import update_columns
+from neve.spark.progress import Progress
+from neve.spark.row_form import check_columns, check_key_columns, refuse_own_names
+from neve.spark.write_plan import ORDER, check_tasks, delete_plan, order_apart, write_plan
+
+
+def load(
+    df: DataFrame,
+    location: str | PathLike[str],
+    name: str,
+    *,
+    order_by: str | None = None,
+    job_id: str | None = None,
+    tasks: int | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+) -> BulkOutcome:
+    """Write the first rows of an empty table; raises InvalidArgument when it has rows.
+
+    As `upsert` otherwise; the files go to the level where compaction leaves them alone.
+    """
+    with TableJobs(location, name, storage_options=storage_options, progress=progress) as jobs:
+        identity = JobIdentity(job_id=job_id)
+        done = jobs.committer.find_committed(identity)
+        if done is not None:
+            return done
+        if jobs.table.current().version.row_count:
+            raise InvalidArgument(
+                f"the table {name!a} has rows already", hint="Use upsert to write more"
+            )
+        return _write(jobs, df, identity, order_by=order_by, tasks=tasks)
+
+
+def upsert(
+    df: DataFrame,
+    location: str | PathLike[str],
+    name: str,
+    *,
+    columns: Sequence[str] | None = None,
+    order_by: str | None = None,
+    job_id: str | None = None,
+    tasks: int | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+) -> BulkOutcome:
+    """Write rows, each replacing the one of its key, as one Version.
+
+    Of several rows with one key the last by `order_by` counts; without it they are an error that
+    shows some of them. `columns` writes these only, and leaves the other columns of rows that are
+    there as they are. `tasks` is the number of tasks that write, by default as many as Spark
+    shuffles to.
+    """
+    with TableJobs(location, name, storage_options=storage_options, progress=progress) as jobs:
+        identity = JobIdentity(job_id=job_id)
+        if columns is not None:
+            return update_columns(jobs, df, columns, identity, order_by=order_by, tasks=tasks)
+        return _write(jobs, df, identity, order_by=order_by, tasks=tasks)
+
+
+def upsert_once(
+    df: DataFrame,
+    location: str | PathLike[str],
+    name: str,
+    identity: JobIdentity,
+    *,
+    order_by: str | None = None,
+    tasks: int | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+) -> BulkOutcome:
+    """Write rows as one job or as one batch of an application, at most once."""
+    with TableJobs(location, name, storage_options=storage_options, progress=progress) as jobs:
+        return _write(jobs, df, identity, order_by=order_by, tasks=tasks)
+
+
+def delete(
+    df: DataFrame,
+    location: str | PathLike[str],
+    name: str,
+    *,
+    job_id: str | None = None,
+    tasks: int | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+) -> BulkOutcome:
+    """Delete the rows of keys, as one Version; other columns than those of the key are ignored."""
+    with TableJobs(location, name, storage_options=storage_options, progress=progress) as jobs:
+        check_key_columns(df.schema, jobs.table.schema)
+        check_tasks(tasks)
+
+        def plan(site: JobSite, base: JobBase) -> DataFrame:
+            return delete_plan(df, site, base, tasks=tasks)
+
+        return jobs.run(plan, JobIdentity(job_id=job_id))
+
+
+def overwrite_partitions(
+    df: DataFrame,
+    location: str | PathLike[str],
+    name: str,
+    *,
+    order_by: str | None = None,
+    job_id: str | None = None,
+    tasks: int | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+) -> BulkOutcome:
+    """Replace everything in the partitions that the rows are in, as one Version.
+
+    Other partitions stay, but for rows of the same keys, which are superseded. A table without
+    partitions is one partition: all of it is replaced. Without rows nothing is.
+    """
+    with TableJobs(location, name, storage_options=storage_options, progress=progress) as jobs:
+        identity = JobIdentity(job_id=job_id)
+        return _write(jobs, df, identity, order_by=order_by, tasks=tasks, replaces=True)
+
+
+def _write(
+    jobs: TableJobs,
+    df: DataFrame,
+    identity: JobIdentity,
+    *,
+    order_by: str | None,
+    tasks: int | None,
+    replaces: bool = False,
+) -> BulkOutcome:
+    refuse_own_names(df.columns)
+    rows, order = order_apart(df, order_by, jobs.table.schema)
+    check_columns(
+        StructType([field for field in rows.schema if field.name != ORDER]), jobs.table.schema
+    )
+    check_tasks(tasks)
+
+    def plan(site: JobSite, base: JobBase) -> DataFrame:
+        return write_plan(rows, site, base, order_by=order, tasks=tasks)
+
+    return jobs.run(plan, identity, replaces=replaces)

@@ -1,0 +1,66 @@
+"""A stream whose driver dies at a chosen moment of a chosen batch.
+
+Run as a program: the warehouse, the folder of the source, the checkpoint, the batch, and whether to
+die before or after its commit.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from neve import spark as ns
+from neve.engine.bulk_commit import BulkCommitter, BulkRun
+from neve.engine.bulk_work import BulkOutcome, BulkWork
+from neve.model.data_file import PartitionValue
+from tests.spark.bulk_tables import DDL, NAME
+from tests.spark.conftest import SETTINGS
+
+APP_ID = "killed"
+EXIT_CODE = 42
+
+
+def run_stream(spark: SparkSession, lake: Path, source: Path, checkpoint: Path) -> None:
+    """Upsert what the source has, a file at a time, until there is no more."""
+    rows = spark.readStream.schema(DDL).option("maxFilesPerTrigger", 1).parquet(str(source))
+    query = (
+        rows.writeStream.foreachBatch(ns.upsert_batch(lake, NAME, app_id=APP_ID))
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
+def die_at(batch: int, *, after_commit: bool) -> None:
+    """End this process, without any warning, before or after a batch is committed."""
+    commit = BulkCommitter.commit
+
+    def deadly(
+        self: BulkCommitter,
+        run: BulkRun,
+        work: BulkWork,
+        *,
+        decided: bool = False,
+        replaces: frozenset[tuple[PartitionValue, ...]] | None = None,
+    ) -> BulkOutcome:
+        is_it = run.identity.application == (APP_ID, batch)
+        if is_it and not after_commit:
+            os._exit(EXIT_CODE)
+        outcome = commit(self, run, work, decided=decided, replaces=replaces)
+        if is_it:
+            os._exit(EXIT_CODE)
+        return outcome
+
+    BulkCommitter.commit = deadly  # type: ignore[method-assign]
+
+
+def main() -> None:
+    lake, source, checkpoint = (Path(each) for each in sys.argv[1:4])
+    die_at(int(sys.argv[4]), after_commit=sys.argv[5] == "after")
+    run_stream(ns.session(master="local[2]", config=SETTINGS), lake, source, checkpoint)
+
+
+if __name__ == "__main__":
+    main()

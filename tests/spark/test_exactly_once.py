@@ -1,0 +1,89 @@
+"""Batches of streams are in the table once, wherever the driver dies."""
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+import neve
+from neve import spark as ns
+from tests.spark.bulk_tables import DDL, NAME, clean_rows, current_version, make_table
+from tests.spark.killed_stream import EXIT_CODE, run_stream
+
+ROWS = 100_000
+FILES = 5
+ROOT = Path(__file__).parents[2]
+
+
+def test_every_row_is_there_once_though_the_driver_dies_before_and_after_a_commit(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lake, source, checkpoint = (tmp_path / each for each in ("lake", "source", "checkpoint"))
+    make_table(lake)
+    write_source(source)
+    for batch, when in ((1, "before"), (2, "after")):
+        died = subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "tests.spark.killed_stream",
+                *map(str, (lake, source, checkpoint, batch)),
+                when,
+            ],
+            cwd=ROOT,
+            check=False,
+            capture_output=True,
+            timeout=300,
+        )
+        assert died.returncode == EXIT_CODE, died.stderr[-3_000:].decode()
+        # Batch 1 was not committed; batch 2 was, though Spark does not know.
+        assert current_version(lake) == 1 + (1 if when == "before" else 3)
+        assert not (checkpoint / "commits" / str(batch)).exists()
+    run_stream(spark, lake, source, checkpoint)
+    with neve.open(lake) as catalog, catalog.table(NAME) as table:
+        changes = table.changes(since=0).read_all()
+        # A row that was written twice would be an update.
+        assert set(changes.column("_change_type").to_pylist()) == {"insert"}
+        assert changes.num_rows == ROWS
+        commits = Counter(changes.column("_commit_version").to_pylist())
+        assert commits == dict.fromkeys(range(2, 2 + FILES), ROWS // FILES)
+        assert table.verify().row_count == ROWS
+        # What the run that died had written is garbage, and is found once its time has come.
+        table.collect_garbage(dry_run=False)
+    rows = clean_rows(lake)
+    assert len(rows) == ROWS
+    assert all(row == (number, number * 2, "s") for number, row in rows.items())
+
+
+def test_a_batch_is_upserted_once_per_application_and_number(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    make_table(tmp_path)
+    upsert = ns.upsert_batch(tmp_path, NAME, app_id="one")
+    upsert(spark.createDataFrame([(1, 1, "a")], DDL), 0)
+    upsert(spark.createDataFrame([(1, 2, "b")], DDL), 0)
+    assert clean_rows(tmp_path) == {1: (1, 1, "a")}
+    upsert(spark.createDataFrame([], DDL), 1)
+    upsert(spark.createDataFrame([(1, 3, "c")], DDL), 1)
+    assert clean_rows(tmp_path) == {1: (1, 1, "a")}
+    ns.upsert_batch(tmp_path, NAME, app_id="other")(
+        spark.createDataFrame([(1, 4, "d"), (2, 4, "d")], DDL), 0
+    )
+    assert clean_rows(tmp_path) == {1: (1, 4, "d"), 2: (2, 4, "d")}
+    with pytest.raises(neve.InvalidArgument, match="writing application"):
+        ns.upsert_batch(tmp_path, NAME, app_id="")
+
+
+def write_source(source: Path) -> None:
+    """Write rows of different keys, shuffled, as files that a stream reads one at a time."""
+    source.mkdir()
+    numbers = np.random.default_rng(5).permutation(ROWS)
+    for place, some in enumerate(np.split(numbers, FILES)):
+        rows = pa.table({"id": some, "v": some * 2, "text": ["s"] * len(some)})
+        pq.write_table(rows, source / f"{place}.parquet")

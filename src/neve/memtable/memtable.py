@@ -199,9 +199,12 @@ class Memtable:
 
         Raises InvalidArgument for a sequence whose changes were reclaimed.
         """
-        change = visible_change(self._rows.get(key), sequence)
+        change = self._rows.get(key)
+        if change is not None and change[0] > sequence:
+            change = visible_change(change, sequence)
         found = self._journal.find_at(key, sequence) if self._journal.batches else None
-        self._check_held(sequence)
+        if sequence < self._reclaimed:
+            self._check_held(sequence)
         if found is None or (change is not None and change[0] > found[0]):
             return None if change is None else change[1]
         return found[1]

@@ -2,12 +2,12 @@
 
 1. Find the positions of the keys in the range, through the key index.
 2. Cut them into pieces, one for each row group, and leave out groups in which no row can match by
-   the bounds of their columns.
+   the bounds of their columns. Small groups that follow each other are one piece.
 3. Of a piece, the live rows are those that no vector marks and no memtable has a word about. One
    flag per row says so for the whole file; a piece without live rows is not read.
 4. Read the columns of the filter first. Only where some row matches, the others are read too.
 
-        positions   0        65,536       131,072
+        positions   0        16,384       32,768
         groups      ├───────────┼────────────┼──────┤
         key range         ├──────────────┤
         pieces            ├─────┼────────┤
@@ -15,6 +15,7 @@
 
 from bisect import bisect_right
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -26,16 +27,21 @@ from neve.read.memory_rows import MemoryRows, keys_of
 from neve.read.row_keys import RowKeys
 from neve.read.scan_plan import PlannedFile, ScanPlan
 from neve.read.table_view import TableView
+from neve.sstable.data_file_reader import DataFileReader
+
+_PIECE_BYTES_MAX: Final = 16 << 20
+"""What a piece of several groups takes in memory, about, with all columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Some positions of a file, all of one row group."""
+    """Some positions of a file, of one row group or of a few small ones."""
 
     rows: "FileRows"
     start: int
     stop: int
     needs_filter: bool
+    group_count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +66,12 @@ class FileRows:
         self._mapping = view.context.mapping_from(self.file.schema_id)
         self._kept = self._live_flags(memory)
 
-    def pieces(self) -> FilePieces:
-        """Cut the file into pieces."""
+    def pieces(self, *, rows_max: int) -> FilePieces:
+        """Cut the file into pieces; of several groups only up to so many rows."""
         start, stop = self._positions()
         starts = self._reader.group_starts
-        pieces: list[Piece] = []
+        group_count = 0
+        gathering = _Gathering(self, self._reader, rows_max=rows_max)
         # As many turns as groups with keys in the range.
         for group in range(bisect_right(starts, start) - 1, len(starts) - 1):
             first, end = max(start, starts[group]), min(stop, starts[group + 1])
@@ -72,8 +79,9 @@ class FileRows:
                 break
             answer = self._match_group(group) if self._needs_filter else Match.ALWAYS
             if answer is not Match.NEVER and self._any_live(first, end):
-                pieces.append(Piece(self, first, end, needs_filter=answer is not Match.ALWAYS))
-        return FilePieces(pieces, len(starts) - 1 - len(pieces))
+                group_count += 1
+                gathering.add(group, first, end, needs_filter=answer is not Match.ALWAYS)
+        return FilePieces(gathering.pieces, len(starts) - 1 - group_count)
 
     def read(self, piece: Piece, *, use_threads: bool) -> pa.Table | None:
         """Give the rows of a piece; None when there are none."""
@@ -195,3 +203,31 @@ class FileRows:
             sources, start=piece.start, stop=piece.stop, use_threads=use_threads
         )
         return self._mapping.table(rows, names) if names else rows
+
+
+class _Gathering:
+    """Puts groups together to pieces, as long as they are small and nothing lies between them."""
+
+    def __init__(self, rows: FileRows, reader: DataFileReader, *, rows_max: int) -> None:
+        self._rows = rows
+        self._reader = reader
+        self._rows_max = rows_max
+        self.pieces: list[Piece] = []
+
+    def add(self, group: int, start: int, stop: int, *, needs_filter: bool) -> None:
+        group_count = 1
+        if self.pieces:
+            last = self.pieces[-1]
+            if (
+                last.stop == start
+                and last.needs_filter is needs_filter
+                and stop - last.start <= self._rows_max
+                and self._byte_count(group, last.group_count + 1) <= _PIECE_BYTES_MAX
+            ):
+                start, group_count = last.start, last.group_count + 1
+                self.pieces.pop()
+        self.pieces.append(Piece(self._rows, start, stop, needs_filter, group_count))
+
+    def _byte_count(self, last_group: int, group_count: int) -> int:
+        groups = range(last_group - group_count + 1, last_group + 1)
+        return sum(map(self._reader.group_facts.byte_count, groups))

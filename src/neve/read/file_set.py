@@ -211,14 +211,26 @@ class FileSet:
                 return hit
         return self._shared.find_row(key, word)
 
-    def searches(self, keys: KeyArray) -> Iterator[tuple[FileProbe, Positions | None]]:
-        """Give every file that may hold some of the keys, and which of them; None for all."""
+    @property
+    def is_divided(self) -> bool:
+        """Whether a key is looked for in the files of its own partition only."""
+        return bool(self._shelves)
+
+    def searches(
+        self, keys: KeyArray, *, bounds: tuple[bytes, bytes] | None = None
+    ) -> Iterator[tuple[FileProbe, Positions | None]]:
+        """Give every file that may hold some of the keys, and which of them; None for all.
+
+        `bounds` are the lowest and the highest key, where they are known.
+        """
         if not len(keys):
             return
         partitions = self._partitions if self._shelves else None
         by_partition = None if partitions is None else PartitionedKeys(keys, partitions)
-        bounds = cast("dict[str, bytes]", pc.min_max(keys.cast(pa.large_binary())).as_py())
-        for probe in self.overlapping(bounds["min"], bounds["max"]):
+        if bounds is None:
+            found = cast("dict[str, bytes]", pc.min_max(keys.cast(pa.large_binary())).as_py())
+            bounds = found["min"], found["max"]
+        for probe in self.overlapping(*bounds):
             wanted = None if by_partition is None else by_partition.positions_for(probe.file)
             if wanted is None or len(wanted):
                 yield probe, wanted

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable
 
+from neve.model.key_column import KEY_BYTES_MAX, KeyColumn
 from neve.model.key_encoding import KeyEncoder
+from neve.model.key_values import value_codec
 from neve.model.partition_spec import PartitionSpec
 from neve.model.row_codec import RowCodec
 from neve.model.schema import TableSchema
@@ -15,6 +17,7 @@ class ReadContext:
     """The schema rows are given in, with what decodes them; safe for many threads."""
 
     __slots__ = (
+        "_encode_value",
         "_mappings",
         "_schema_of",
         "codec",
@@ -41,6 +44,7 @@ class ReadContext:
         self.encoder = KeyEncoder(
             [column.type for column in keys], [column.name for column in keys]
         )
+        self._encode_value = value_codec(KeyColumn.of(keys[0].name, keys[0].type)).encode
         self.words = SearchWords(self.encoder)
         self.partitions = None if spec_of is None else KeyPartitions(schema, self.encoder, spec_of)
         """What a key tells of the partition of its row; None: nothing."""
@@ -60,10 +64,15 @@ class ReadContext:
             self._mappings[schema_id] = mapping
         return mapping
 
+    def encode_value(self, value: object) -> bytes:
+        """Give the bytes of a key of one column: what the encoder gives for a tuple of it."""
+        encoded = self._encode_value(value)
+        return encoded if len(encoded) <= KEY_BYTES_MAX else self.encoder.encode((value,))
+
     def encode_key(self, key: object) -> bytes:
         """Give the bytes of a key: a value, or a tuple in key order."""
         if type(key) is tuple:
             return self.encoder.encode(key)
         if self.is_single_key:
-            return self.encoder.encode((key,))
+            return self.encode_value(key)
         return self.encoder.encode(key)  # type: ignore[arg-type]  # it says what is wrong

@@ -160,6 +160,10 @@ class Scan:
         stream: object = self.to_reader().__arrow_c_stream__(requested_schema)  # type: ignore[no-untyped-call]
         return stream
 
+    def to_pylist(self) -> list[dict[str, object]]:
+        """Read all rows as dicts, as Arrow gives them."""
+        return self.to_arrow().to_pylist()
+
     def to_pandas(self) -> Frame:
         """Read all rows into a pandas DataFrame."""
         _installed("pandas")
@@ -258,8 +262,9 @@ class Scan:
     # In any order
 
     def _unordered(self, counts: GroupCounts, lease: ReadLease | None) -> Rows:
-        wants_all = self._limit is None or self._limit > _BATCH_ROWS
-        reading = self._each_piece(self._plan.files, _read_piece, counts, lease, ahead=wants_all)
+        reading = self._each_piece(
+            self._plan.files, _read_piece, counts, lease, ahead=self._wants_many
+        )
         with closing(reading) as tables:
             for table in tables:
                 if table is not None:
@@ -294,8 +299,14 @@ class Scan:
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
+    @property
+    def _wants_many(self) -> bool:
+        return self._limit is None or self._limit > _BATCH_ROWS
+
     def _open(self, planned: PlannedFile) -> FilePieces:
-        return FileRows(planned, self._plan, self._view, self._memory).pieces()
+        rows = FileRows(planned, self._plan, self._view, self._memory)
+        # Of few rows the first group may have enough.
+        return rows.pieces(rows_max=_BATCH_ROWS if self._wants_many else 0)
 
     def _checked(self, items: Iterable[Item], lease: ReadLease | None) -> Iterator[Item]:
         for item in items:
@@ -342,7 +353,7 @@ class Scan:
             counts.pruned += found.pruned
             pieces = reversed(found.pieces) if self._is_descending else found.pieces
             for piece in self._checked(pieces, lease):
-                counts.read += 1
+                counts.read += piece.group_count
                 yield partial(piece.rows.read_with_keys, piece)
 
         return self._sort_key(file.key_max if self._is_descending else file.key_min), loads
@@ -400,7 +411,7 @@ def _counted(opened: Iterable[FilePieces], counts: GroupCounts) -> Iterator[Piec
     for found in opened:
         counts.pruned += found.pruned
         for piece in found.pieces:
-            counts.read += 1
+            counts.read += piece.group_count
             yield piece
 
 

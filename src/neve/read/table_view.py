@@ -22,6 +22,8 @@ from neve.model.write_batch import SEQUENCE_MAX
 from neve.read.file_set import FileSet
 from neve.read.partial_merge import Places, merged_on, merged_row
 from neve.read.read_context import ReadContext
+from neve.read.row_keys import Flags
+from neve.sstable.key_arrays import key_at
 from neve.sstable.row_cells import RowCells
 
 Row = dict[str, object]
@@ -96,7 +98,7 @@ class TableView:
     def get_many(
         self, keys: KeyArray, sequence: int, *, columns: Sequence[str] | None = None
     ) -> tuple[pa.Table, Places]:
-        """Give the rows of unique keys in any order, and for each the place of its key."""
+        """Give the rows of keys in any order, and for each the place of its key."""
         schema = self.context.schema.arrow_schema
         search = _Search(keys, schema.names if columns is None else list(columns))
         for memtable in self.memtables:
@@ -147,15 +149,25 @@ class TableView:
         search.places = np.array(unknown, dtype=np.int64)
 
     def _search_files(self, search: "_Search") -> None:
-        places = search.places
+        places, is_exact = search.places, self.context.words.is_exact
         keys = search.keys if len(places) == len(search.keys) else search.keys.take(places)
         words = self.context.words.words(keys)
-        for probe, wanted in self.files.searches(keys):
-            if wanted is None:
+        # Ascending, the search goes through each index once, and mostly through the rows as well.
+        order = np.argsort(words)
+        words, places = words[order], places[order]
+        bounds = (key_at(keys, int(order[0])), key_at(keys, int(order[-1]))) if is_exact else None
+        if not is_exact or self.files.is_divided:
+            keys = keys.take(order)
+        open_places = np.ones(len(places), np.bool_)
+        for probe, wanted in self.files.searches(keys, bounds=bounds):
+            # A key has one live row: what was found is not looked for again.
+            asked = _still_open(wanted, open_places)
+            if asked is None:
                 hits, positions = probe.reader.find_many(keys, words)
             else:
-                hits, positions = probe.reader.find_many(keys.take(wanted), words[wanted])
-                hits = wanted[hits]
+                asked_keys = keys if is_exact else keys.take(asked)
+                hits, positions = probe.reader.find_many(asked_keys, words[asked])
+                hits = asked[hits]
             if not len(hits):
                 continue
             mask = self.files.access.keep_mask(probe.file)
@@ -163,6 +175,10 @@ class TableView:
                 live = mask[positions]
                 hits, positions = hits[live], positions[live]
             if len(hits):
+                open_places[hits] = False
+                if not is_exact:
+                    by_position = np.argsort(positions)
+                    hits, positions = hits[by_position], positions[by_position]
                 mapping = self.context.mapping_from(probe.file.schema_id)
                 rows = probe.reader.take(positions, mapping.source_names(search.names))
                 search.add(mapping.table(rows, search.names), places[hits])
@@ -212,4 +228,13 @@ class _Search:
         if not self._tables:
             fields = [schema.field(name) for name in self.names]
             return pa.schema(fields).empty_table(), np.empty(0, dtype=np.int64)
+        if len(self._tables) == 1:
+            return self._tables[0], self._found[0]
         return pa.concat_tables(self._tables), np.concatenate(self._found)
+
+
+def _still_open(wanted: Places | None, open_places: Flags) -> Places | None:
+    """Give those of the wanted places where nothing was found yet; None for all there are."""
+    if wanted is not None:
+        return wanted[open_places[wanted]]
+    return None if open_places.all() else np.flatnonzero(open_places)

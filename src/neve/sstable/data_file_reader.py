@@ -37,7 +37,7 @@ from neve.observability.metrics import (
 from neve.sstable.data_file_footer import OpenFooter
 from neve.sstable.group_cache import CachedGroup, GroupCache
 from neve.sstable.group_facts import GroupFacts
-from neve.sstable.index_file import INDEX_SUFFIX, IndexFile, open_index_file
+from neve.sstable.index_file import IndexFile, open_index_file
 from neve.sstable.key_arrays import key_at, keys_ascend, same_keys
 from neve.sstable.key_index import KeyIndex
 from neve.sstable.parquet_groups import ParquetGroups, one_batch
@@ -45,13 +45,13 @@ from neve.sstable.row_cells import Row, RowCells, RowGetter
 from neve.sstable.search_words import SearchWords, Words
 from neve.storage.mapped_object import map_object
 from neve.storage.object_store import ObjectStore
-from neve.storage.table_paths import TablePaths, split_path
+from neve.storage.table_paths import TablePaths
 
 Positions: TypeAlias = npt.NDArray[np.int64]
 Side: TypeAlias = Literal["left", "right"]
 
-# A range over no more groups than this is short enough for the group cache.
-_CACHED_RANGE_GROUPS: Final = 2
+# A range over groups of no more rows than this is short enough for the group cache.
+_CACHED_RANGE_ROWS: Final = 131_072
 
 
 class DataFileReader:
@@ -321,8 +321,7 @@ class DataFileReader:
         with self._lock:
             if self._is_index_open:
                 return self._index
-            _, name = split_path(self.file.path)
-            path = self._paths.index_file(name.removesuffix(".parquet"), INDEX_SUFFIX)
+            path = self._paths.index_of(self.file.path)
             try:
                 content = map_object(self._store, path)
                 index = open_index_file(content, file=self.file, words=self._words)
@@ -378,7 +377,7 @@ class DataFileReader:
         for ranges that begin or end inside a group: a scan of everything keeps nothing.
         """
         whole_rows = self._starts[groups.stop] - self._starts[groups.start]
-        if len(groups) > _CACHED_RANGE_GROUPS or row_count == whole_rows:
+        if whole_rows > _CACHED_RANGE_ROWS or row_count == whole_rows:
             return None
         if len(names) < len(self._schema.columns) and not all(
             self._cache.find(self.file.path, n) for n in groups
@@ -442,22 +441,19 @@ class DataFileReader:
         names: Sequence[str],
         group: Callable[[int], pa.RecordBatch],
     ) -> pa.Table:
+        if not (positions[:-1] <= positions[1:]).all():
+            order = np.argsort(positions)
+            back = np.empty(len(order), np.int64)
+            back[order] = np.arange(len(order))
+            return self._take(positions[order], names, group).take(back)
         starts = np.array(self._starts)
-        numbers = np.searchsorted(starts, positions, side="right") - 1
-        order = np.argsort(numbers, kind="stable")
-        touched, firsts = np.unique(numbers[order], return_index=True)
-        ends = [*firsts[1:].tolist(), len(positions)]
+        ends = np.searchsorted(positions, starts)
         pieces: list[pa.RecordBatch] = []
         # As many turns as groups that hold one of the positions.
-        for n, first, end in zip(touched.tolist(), firsts.tolist(), ends, strict=True):
-            places = positions[order[first:end]] - starts[n]
+        for n in np.flatnonzero(ends[:-1] < ends[1:]).tolist():
+            places = positions[ends[n] : ends[n + 1]] - starts[n]
             pieces.append(group(n).select(names).take(places))
-        table = pa.Table.from_batches(pieces)
-        if (order[:-1] < order[1:]).all():
-            return table
-        back = np.empty(len(order), np.int64)
-        back[order] = np.arange(len(order))
-        return table.take(back)
+        return pa.Table.from_batches(pieces)
 
     def _key_of(self, get: RowGetter, i: int, position: int) -> bytes:
         try:

@@ -1,6 +1,7 @@
 """DataFileWriter: sorted rows become data files of bounded size, each with its index file.
 
-1. Rows are collected until they fill a row group: 65,536 rows, or fewer when they are wide.
+1. Rows are collected until they fill a row group: as many as its format has, or fewer when they
+   are wide.
 2. The first group of a file decides how the file is written: rows per group, encodings,
    dictionaries (see `neve.sstable.parquet_layout`).
 3. Groups are encoded one after another, in memory. A file ends when another group like the last
@@ -37,17 +38,17 @@ from neve.observability.metrics import (
 )
 from neve.sstable.column_statistics import StatisticsCollector
 from neve.sstable.data_file_footer import FooterFacts, seal
-from neve.sstable.index_file import INDEX_SUFFIX, encode_index_file
+from neve.sstable.index_file import encode_index_file
 from neve.sstable.key_arrays import concat_keys, key_at, keys_ascend
 from neve.sstable.key_index import KeyIndex
 from neve.sstable.parquet_groups import one_batch
 from neve.sstable.parquet_layout import (
     GROUP_BYTES_MAX,
-    GROUP_ROWS_MAX,
     GROUPS_MAX,
     FilePlan,
     ParquetLayout,
     group_rows_for,
+    group_rows_max,
 )
 from neve.sstable.search_words import SearchWords
 from neve.storage.clock import IdSource
@@ -108,6 +109,7 @@ class DataFileWriter:
         self._encoder = encoder
         self._words = SearchWords(encoder)
         self._file_bytes_max = file_bytes_max
+        self._group_rows_max = group_rows_max(target.format)
         # A group is part of a file: no larger than it.
         self._group_bytes_max = min(GROUP_BYTES_MAX, file_bytes_max)
         self._recorder = NoRecorder() if recorder is None else recorder
@@ -175,12 +177,16 @@ class DataFileWriter:
             opened = self._open
             if opened is None:
                 is_enough = (
-                    pending.row_count >= GROUP_ROWS_MAX
+                    pending.row_count >= self._group_rows_max
                     or pending.byte_count >= self._group_bytes_max
                 )
                 if not (is_enough or at_end):
                     return
-                group_rows = group_rows_for(pending.bytes_of, bytes_max=self._group_bytes_max)
+                group_rows = group_rows_for(
+                    pending.bytes_of,
+                    rows_max=self._group_rows_max,
+                    bytes_max=self._group_bytes_max,
+                )
                 if group_rows > pending.row_count and not at_end:
                     return
                 group, keys = pending.take(min(group_rows, pending.row_count))
@@ -249,7 +255,7 @@ class DataFileWriter:
             file=file, key_index=index, words=self._words, groups=opened.kept_groups
         )
         self._store(path, sealed.pieces)
-        self._store(target.paths.index_file(file_id, INDEX_SUFFIX), index_pieces)
+        self._store(target.paths.index_of(path), index_pieces)
         self._written.append(WrittenFile(file=file, keys=keys, index=index))
         self._recorder.add(SSTABLE_FILES, 1)
         self._recorder.add(SSTABLE_ROWS, file.row_count)

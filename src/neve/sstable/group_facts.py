@@ -26,6 +26,10 @@ class GroupFacts:
         # Safe on its own: facts read twice are the same.
         self._known: dict[tuple[int, int], ColumnFacts] = {}
 
+    def byte_count(self, group: int) -> int:
+        """Give about how many bytes a group has in memory."""
+        return int(self._metadata.row_group(group).total_byte_size)
+
     def of(self, group: int, field_id: int) -> ColumnFacts | None:
         """Give what is known of a column in a group; None when nothing is."""
         leaf = self._leaves.get(field_id)

@@ -57,7 +57,6 @@ from neve.sstable.search_words import SearchWords
 
 MAGIC: Final = b"NEVEINDX"  # on disk: never change
 VERSION: Final = 1
-INDEX_SUFFIX: Final = ".index"
 
 _HEAD: Final = struct.Struct("<8sIIQQQII")  # on disk: never change
 _SECTION: Final = struct.Struct("<QQI")  # on disk: never change

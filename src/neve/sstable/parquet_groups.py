@@ -3,10 +3,11 @@
 1. Find the chunks of the wanted columns, and join those that lie next to each other.
 2. Fetch each stretch with one call to the store.
 3. Compare the checksum of each chunk; in files of others, Arrow compares those of the pages.
-4. Let Arrow decode the group out of the fetched bytes, without copying them.
+4. Let Arrow decode the groups out of the fetched bytes, without copying them.
 5. Cast to the schema the file was written with: Parquet forgets a few names of nested types.
 
-Groups are fetched and decoded side by side, so that one waits for the store while others compute.
+Runs of groups are fetched and decoded side by side, so that one waits for the store while others
+compute.
 Nothing is kept: what is read twice is fetched and checked twice.
 """
 
@@ -16,6 +17,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise, product
 from typing import Final
 
 import google_crc32c
@@ -118,12 +120,11 @@ class ParquetGroups:
         leaves = self._leaves(names)
         schema = pa.schema([self._schema.field(name) for name in names])
         if not use_threads or len(groups) == 1:
-            tables = [self._read_group(n, leaves, schema, threads=use_threads) for n in groups]
-        else:
-            read = partial(self._read_group, leaves=leaves, schema=schema, threads=False)
-            workers = min(len(groups), pa.cpu_count() + 1)
-            with ThreadPoolExecutor(workers, thread_name_prefix="neve-decode") as pool:
-                tables = list(pool.map(read, groups))
+            return self._read_run(groups, leaves, schema, threads=use_threads)
+        read = partial(self._read_run, leaves=leaves, schema=schema, threads=False)
+        workers = min(len(groups), pa.cpu_count() + 1)
+        with ThreadPoolExecutor(workers, thread_name_prefix="neve-decode") as pool:
+            tables = list(pool.map(read, _runs(groups, workers)))
         return pa.concat_tables(tables)
 
     def verify(self) -> None:
@@ -134,7 +135,8 @@ class ParquetGroups:
         if checksums is None:
             return
         for group in range(len(chunks.starts)):
-            self._check(self._fetch_chunks(group, range(len(self._leaf_paths))), group)
+            leaves, alone = range(len(self._leaf_paths)), range(group, group + 1)
+            self._check(self._fetch_chunks(alone, leaves), alone, leaves)
         tail_at = int(chunks.starts[-1, -1] + chunks.lengths[-1, -1])
         tail = self._fetch(tail_at, self.footer.offset - tail_at)
         if google_crc32c.value(tail.content) != checksums[-1]:
@@ -154,11 +156,12 @@ class ParquetGroups:
             leaves += found
         return sorted(set(leaves))
 
-    def _read_group(
-        self, group: int, leaves: Sequence[int], schema: pa.Schema, *, threads: bool
+    def _read_run(
+        self, groups: range, leaves: Sequence[int], schema: pa.Schema, *, threads: bool
     ) -> pa.Table:
-        stretches = self._fetch_chunks(group, leaves)
-        self._check(stretches, group, leaves)
+        """Read groups that follow each other: what Arrow needs is made once for all of them."""
+        stretches = self._fetch_chunks(groups, leaves)
+        self._check(stretches, groups, leaves)
         footer = self.footer
         window = _Window(stretches, size=self._file.file_bytes)
         try:
@@ -167,20 +170,24 @@ class ParquetGroups:
                 metadata=footer.metadata,
                 page_checksum_verification=footer.checksums is None,
             )
-            decoded = opened.read_row_groups([group], columns=schema.names, use_threads=threads)
+            decoded = opened.read_row_groups(
+                list(groups), columns=schema.names, use_threads=threads
+            )
             table = _fit(decoded, schema)
         except (pa.ArrowException, OSError, ValueError, KeyError) as error:
-            raise self._damage(f"row group {group} cannot be read: {error}") from error
-        rows = footer.group_starts[group + 1] - footer.group_starts[group]
+            raise self._damage(f"{_shown(groups)} cannot be read: {error}") from error
+        rows = footer.group_starts[groups.stop] - footer.group_starts[groups.start]
         if table.num_rows != rows:
-            raise self._damage(f"row group {group} has {table.num_rows} rows instead of {rows}")
+            raise self._damage(f"{_shown(groups)} has {table.num_rows} rows instead of {rows}")
         return table
 
-    def _fetch_chunks(self, group: int, leaves: Sequence[int]) -> list[_Stretch]:
+    def _fetch_chunks(self, groups: range, leaves: Sequence[int]) -> list[_Stretch]:
         chunks = self.footer.chunks
         spans: list[list[int]] = []
         for start, length in sorted(
-            (int(chunks.starts[group, leaf]), int(chunks.lengths[group, leaf])) for leaf in leaves
+            (int(chunks.starts[group, leaf]), int(chunks.lengths[group, leaf]))
+            for group in groups
+            for leaf in leaves
         ):
             if spans and start - spans[-1][1] <= _GAP_BYTES_MAX:
                 spans[-1][1] = max(spans[-1][1], start + length)
@@ -194,15 +201,13 @@ class ParquetGroups:
             raise self._damage("P1: data file became shorter", offset=start)
         return _Stretch(start, pa.py_buffer(content))
 
-    def _check(
-        self, stretches: Sequence[_Stretch], group: int, leaves: Sequence[int] | None = None
-    ) -> None:
+    def _check(self, stretches: Sequence[_Stretch], groups: range, leaves: Sequence[int]) -> None:
         checksums, chunks = self.footer.checksums, self.footer.chunks
         if checksums is None:
             return
         count = len(self._leaf_paths)
         starts = [stretch.start for stretch in stretches]
-        for leaf in range(count) if leaves is None else leaves:
+        for group, leaf in product(groups, leaves):
             start = int(chunks.starts[group, leaf])
             stretch = stretches[bisect_right(starts, start) - 1]
             chunk = stretch.content.slice(start - stretch.start, int(chunks.lengths[group, leaf]))
@@ -214,6 +219,18 @@ class ParquetGroups:
 
     def _damage(self, message: str, *, offset: int | None = None) -> Corruption:
         return Corruption(message, path=self._path, offset=offset, hint=_HINT)
+
+
+def _runs(groups: range, count: int) -> list[range]:
+    """Cut groups into so many runs of about the same length."""
+    cuts = [groups.start + len(groups) * at // count for at in range(count + 1)]
+    return [range(start, stop) for start, stop in pairwise(cuts)]
+
+
+def _shown(groups: range) -> str:
+    if len(groups) == 1:
+        return f"row group {groups[0]}"
+    return f"a run of row groups, {groups[0]} to {groups[-1]},"
 
 
 def _fit(decoded: pa.Table, schema: pa.Schema) -> pa.Table:

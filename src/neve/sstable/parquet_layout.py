@@ -1,18 +1,23 @@
 """ParquetLayout: how the Parquet of a data file is written, by its format and by what is in it.
 
                      Columnar (old levels)        Dual (young levels)
-    codec            the table's, zstd 3          the table's, zstd 1
+    codec            the table's, zstd 1          the table's, zstd 1
+    rows of a group  16,384                       65,536
     page             1 MiB                        64 KiB
     bloom filters    key columns, where the       none: the index file is at hand
                      key index is hashed
 
-Rows of one group are at most 65,536 and about 16 MiB in memory: what a point read decodes at once.
+A group is at most so many rows, and about 16 MiB in memory. Of a Columnar file it is what a point
+read or a short range decodes at once; a Dual file has its rows in the index file, and nothing is
+decoded. Level 1 of zstd makes files of rows as small as level 3 does, several times as fast.
 
 The rest follows from the first group of the file:
 
 - integers, dates, times and timestamps are DELTA_BINARY_PACKED, the smallest and the fastest to
   read and write of all; other values are plain;
 - a dictionary, where a sample of the values says it pays: few of them differ;
+- plain values are not compressed where a sample of them does not get a tenth smaller, such as
+  measurements with all their digits: reading them would take several times as long;
 - statistics in the footer and in the page index for every leaf whose values are short; long ones
   prune nothing and bloat the footer;
 - decimals of up to 18 digits are integers, as Iceberg asks.
@@ -37,6 +42,7 @@ from neve.sstable.column_leaves import Leaf, leaves_of
 from neve.sstable.column_statistics import mean_length
 
 GROUP_ROWS_MAX: Final = 65_536
+_COLUMNAR_ROWS_MAX: Final = 16_384
 GROUP_BYTES_MAX: Final = 16 << 20
 # The number of a row group is 16 bits in Parquet.
 GROUPS_MAX: Final = 32_767
@@ -45,7 +51,7 @@ CODEC_PROPERTY: Final = "write.parquet.compression-codec"
 
 Codec: TypeAlias = Literal["zstd", "snappy", "gzip", "none"]
 _CODECS: Final[tuple[Codec, ...]] = ("zstd", "snappy", "gzip", "none")
-_ZSTD_LEVELS: Final = {FileFormat.COLUMNAR: 3, FileFormat.DUAL: 1}
+_ZSTD_LEVEL: Final = 1
 _PAGE_BYTES: Final = {FileFormat.COLUMNAR: 1 << 20, FileFormat.DUAL: 64 << 10}
 _BLOOM_FALSE_POSITIVES: Final = 0.01
 _STATISTICS_LENGTH_MAX: Final = 64
@@ -54,6 +60,8 @@ _SAMPLE_ROWS: Final = 4_096
 # without it, and need more repetition before it does.
 _REPEATED: Final = 4
 _REPEATED_INTEGERS: Final = 16
+# Compressing pays when a sample gets smaller than this share of itself.
+_COMPRESSED_SHARE: Final = 0.9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,11 +95,12 @@ class ParquetLayout:
 
         `bloom` asks for bloom filters on the key columns; only a Columnar file gets them.
         """
-        leaves = leaves_of(schema)
+        codec, leaves = self.codec, leaves_of(schema)
         columns = dict(zip(first_group.schema.names, first_group.columns, strict=True))
         dictionaries: list[str] = []
         encodings: dict[str, str] = {}
         statistics: list[str] = []
+        uncompressed: list[str] = []
         key_names = {column.name for column in schema.key_columns}
         for leaf in leaves:
             values = leaf.values(columns[leaf.column])
@@ -106,9 +115,11 @@ class ParquetLayout:
                 dictionaries.append(leaf.path)
             elif _is_delta_packed(leaf.type):
                 encodings[leaf.path] = "DELTA_BINARY_PACKED"
+            elif codec != "none" and not _is_compressible(values, codec):
+                uncompressed.append(leaf.path)
         paths = [leaf.path for leaf in leaves]
         return FilePlan(
-            codec=self.codec,
+            codec=codec,
             format=file_format,
             schema=schema,
             leaves=leaves,
@@ -116,6 +127,7 @@ class ParquetLayout:
             dictionaries=tuple(dictionaries),
             encodings=encodings,
             statistics=tuple(statistics),
+            uncompressed=frozenset(uncompressed),
             sorted_by=tuple(paths.index(column.name) for column in schema.key_columns),
             bloom_paths=_bloom_paths(schema)
             if bloom and file_format is FileFormat.COLUMNAR
@@ -141,6 +153,7 @@ class FilePlan:
     dictionaries: tuple[str, ...]
     encodings: Mapping[str, str]
     statistics: tuple[str, ...]
+    uncompressed: frozenset[str]
     sorted_by: tuple[int, ...]
     """Leaves of the key columns, in key order."""
     bloom_paths: tuple[str, ...]
@@ -157,8 +170,16 @@ class FilePlan:
             version="2.6",
             use_dictionary=list(self.dictionaries),  # type: ignore[arg-type]  # names too
             column_encoding=dict(self.encodings),
-            compression=self.codec,
-            compression_level=_ZSTD_LEVELS[self.format] if self.codec == "zstd" else None,
+            compression={
+                leaf.path: "none" if leaf.path in self.uncompressed else self.codec
+                for leaf in self.leaves
+            },
+            compression_level={
+                leaf.path: _ZSTD_LEVEL
+                for leaf in self.leaves
+                if self.codec == "zstd" and leaf.path not in self.uncompressed
+            }
+            or None,
             write_statistics=list(self.statistics),
             data_page_size=_PAGE_BYTES[self.format],
             store_schema=False,
@@ -170,9 +191,15 @@ class FilePlan:
         )
 
 
-def group_rows_for(bytes_of: Callable[[int], int], *, bytes_max: int) -> int:
+def group_rows_max(file_format: FileFormat) -> int:
+    """Give how many rows a group has where they are narrow."""
+    is_columnar = file_format is FileFormat.COLUMNAR
+    return min(_COLUMNAR_ROWS_MAX, GROUP_ROWS_MAX) if is_columnar else GROUP_ROWS_MAX
+
+
+def group_rows_for(bytes_of: Callable[[int], int], *, rows_max: int, bytes_max: int) -> int:
     """Give how many rows a group has, a power of two, by the bytes of so many first rows."""
-    rows = GROUP_ROWS_MAX
+    rows = rows_max
     while rows > 1 and bytes_of(rows) > bytes_max:
         rows //= 2
     return rows
@@ -192,3 +219,14 @@ def _is_repetitive(values: ArrowArray) -> bool:
     distinct = pc.count_distinct(sample).as_py()
     assert distinct is not None
     return distinct * share <= len(sample)
+
+
+def _is_compressible(values: ArrowArray, codec: Literal["zstd", "snappy", "gzip"]) -> bool:
+    """Tell whether values that are written as they are get much smaller."""
+    if pa.types.is_boolean(values.type):
+        return True
+    # Joining with nothing makes buffers of just these values; theirs is the last one.
+    sample = pa.concat_arrays([values[:0], values[:_SAMPLE_ROWS]]).buffers()[-1]
+    if sample is None or not sample.size:
+        return True
+    return len(pa.compress(sample, codec)) < _COMPRESSED_SHARE * sample.size

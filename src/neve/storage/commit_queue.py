@@ -15,14 +15,24 @@ Q4  A queue belongs to the process that made it: in a forked child, whose other 
     it refuses.
 """
 
+import os
 from collections import deque
 from collections.abc import Callable, Sequence
-from os import getpid
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from neve.errors import Closed
 
 Work = TypeVar("Work", bound="Sized")
+
+# How often this process came out of a fork: asking the kernel who we are costs each append more.
+_forks: Final = [0]
+
+
+def _count_fork() -> None:
+    _forks[0] += 1
+
+
+os.register_at_fork(after_in_child=_count_fork)
 
 
 class Sized(Protocol):
@@ -75,14 +85,24 @@ class CommitQueue(Generic[Work]):
         self._group_bytes_max = group_bytes_max
         self._make_latch = make_latch
         self._lock = make_latch()
-        self._process_id = getpid()
+        self._forks = _forks[0]
         # guarded by _lock
         self._waiting: deque[_Seat[Work]] = deque()
         self._led = False
 
+    def lead(self) -> bool:
+        """Take the lead if nobody has it: whoever gets True commits, then calls `pass_on`."""
+        if self._forks != _forks[0]:
+            raise _forked()
+        self._lock.acquire()
+        led = self._led
+        self._led = True
+        self._lock.release()
+        return not led
+
     def submit(self, work: Work) -> None:
         """Commit the work, perhaps with others'; raises what its group's commit raised."""
-        if getpid() != self._process_id:
+        if self._forks != _forks[0]:
             raise _forked()
         self._lock.acquire()
         if self._led:
@@ -93,11 +113,11 @@ class CommitQueue(Generic[Work]):
         try:
             self._commit_group((work,))
         finally:
-            self._pass_on()
+            self.pass_on()
 
     def run_alone(self, action: Callable[[], None]) -> None:
         """Run an action while nothing else is committed; raises what it raises."""
-        if getpid() != self._process_id:
+        if self._forks != _forks[0]:
             raise _forked()
         self._lock.acquire()
         if self._led:
@@ -108,7 +128,7 @@ class CommitQueue(Generic[Work]):
         try:
             action()
         finally:
-            self._pass_on()
+            self.pass_on()
 
     def _follow_locked(self, seat: _Seat[Work]) -> None:
         """Wait for a leader, or to lead; gives the lock back."""
@@ -133,7 +153,7 @@ class CommitQueue(Generic[Work]):
             self._waiting.remove(seat)
         self._lock.release()
         if seat.leads and not seat.committed:
-            self._pass_on()
+            self.pass_on()
 
     def _lead(self) -> None:
         self._lock.acquire()
@@ -148,7 +168,7 @@ class CommitQueue(Generic[Work]):
                 self._commit_group([seat.work for seat in group if seat.work is not None])
         except BaseException as error:  # noqa: BLE001 - followers must wake whatever happened
             failure = error
-        self._pass_on()
+        self.pass_on()
         for seat in group:
             seat.committed = True
             # An interrupt is the leader's own; its followers find their outcome in their work.
@@ -157,7 +177,7 @@ class CommitQueue(Generic[Work]):
             assert seat.latch is not None
             seat.latch.release()
 
-    def _pass_on(self) -> None:
+    def pass_on(self) -> None:
         """Let the first of those waiting lead next."""
         self._lock.acquire()
         if self._waiting:

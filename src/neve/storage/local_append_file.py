@@ -34,10 +34,10 @@ class LocalAppendFile:
         "_handle",
         "_is_open",
         "_path",
-        "_position",
         "_refusal",
         "_sync",
         "_write",
+        "position",
     )
 
     def __init__(self, *, disk: Disk, handle: int, path: str) -> None:
@@ -45,7 +45,8 @@ class LocalAppendFile:
         self._handle = handle
         self._is_open = True
         self._path = path
-        self._position = 0
+        # Offset the next append begins at; a plain attribute, for a log asks before each append.
+        self.position = 0
         self._refusal: str | None = None
         self._write: _Write = disk.write
         self._sync: _Sync = disk.sync
@@ -55,14 +56,9 @@ class LocalAppendFile:
         """Relative path inside the store."""
         return self._path
 
-    @property
-    def position(self) -> int:
-        """Offset the next append begins at."""
-        return self._position
-
     def append(self, pieces: Sequence[bytes | memoryview]) -> None:
         """Write the pieces, in order, at the end; a failure poisons the file."""
-        position = self._position
+        position = self.position
         try:
             written = self._write(self._handle, pieces, position)
         except OSError as error:
@@ -70,7 +66,7 @@ class LocalAppendFile:
         expected = len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
         if written != expected:
             written = self._append_rest(pieces, written)
-        self._position = position + written
+        self.position = position + written
 
     def sync(self) -> None:
         """Make everything appended durable; a failure poisons the file."""
@@ -89,7 +85,7 @@ class LocalAppendFile:
         if self._refusal is not None:
             self._refuse()
         try:
-            self._disk.truncate(self._handle, self._position)
+            self._disk.truncate(self._handle, self.position)
         except OSError as error:
             raise error_from_disk(error, doing="cut the file", path=self._path) from error
 
@@ -105,7 +101,7 @@ class LocalAppendFile:
 
     def _append_rest(self, pieces: Sequence[bytes | memoryview], written: int) -> int:
         try:
-            return write_fully(self._disk, self._handle, pieces, self._position, written=written)
+            return write_fully(self._disk, self._handle, pieces, self.position, written=written)
         except OSError as error:
             raise self._failed_append(error, begun=True) from error
 

@@ -46,6 +46,7 @@ from neve.storage.object_store import ObjectInfo, StoredObject
 from neve.storage.posix_disk import PosixDisk
 from neve.storage.table_paths import (
     TEMPORARY_PREFIX,
+    check_path,
     check_prefix,
     is_object_name,
     split_path,
@@ -221,9 +222,10 @@ class LocalStore:
             if error.errno not in _NOT_THERE:
                 raise error_from_disk(error, doing="delete an object", path=path) from error
 
-    def sweep_temporaries(self, *, modified_before_ms: int) -> tuple[str, ...]:
+    def sweep_temporaries(self, directory: str = "", *, modified_before_ms: int) -> tuple[str, ...]:
         """Remove temporary files last written before a wall-clock time; gives their paths.
 
+        Only those in a directory and below it, when one is given.
         They are what a writer leaves that died, or that could not remove its own. Choose a time
         that no living writer has been busy since: one whose file goes away gets Unavailable.
         """
@@ -233,8 +235,12 @@ class LocalStore:
             return name.startswith(TEMPORARY_PREFIX)
 
         removed: list[str] = []
-        with self._writing("sweep temporary files", ""):
-            for path in self._tree.files("", enter=lambda _directory: True, keep=is_temporary):
+        if directory:
+            check_path(directory)
+        with self._writing("sweep temporary files", directory):
+            for path in self._tree.files(
+                directory, enter=lambda _directory: True, keep=is_temporary
+            ):
                 with suppress(FileNotFoundError):
                     place = self._tree.on_disk(path)
                     if self._disk.stat(place).modified_ms < modified_before_ms:

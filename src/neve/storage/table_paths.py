@@ -220,9 +220,10 @@ class TablePaths:
         """Path of a Puffin file of deletion vectors."""
         return _checked(f"{self.deletes}/{file_id}.puffin")
 
-    def index_file(self, file_id: str, suffix: str) -> str:
-        """Path of a sidecar of a data file; `suffix` says which kind."""
-        return _checked(f"{self.index}/{file_id}{suffix}")
+    def index_of(self, data_path: str) -> str:
+        """Path of the key index of a data file, which is named after it whatever its partition."""
+        _, name = split_path(data_path)
+        return _checked(f"{self.index}/{name.removesuffix('.parquet')}.index")
 
     def metadata_file(self, name: str) -> str:
         """Path of an Iceberg metadata file."""

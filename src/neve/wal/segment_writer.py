@@ -66,7 +66,7 @@ class SegmentWriter:
     def append(self, payloads: Sequence[Sequence[Piece]]) -> None:
         """Write one record per payload with as few system calls as there can be; does not sync."""
         if len(payloads) == 1:
-            self._append_one(b"".join(payloads[0]))
+            self.append_one(payloads[0])
             return
         framed: list[Piece] = []
         block_offset = self._block_offset
@@ -78,8 +78,9 @@ class SegmentWriter:
             raise
         self._write(framed)
 
-    def _append_one(self, payload: bytes) -> None:
+    def append_one(self, pieces: Sequence[Piece]) -> None:
         """Write one record; the short way for one that fits its block, as most do."""
+        payload = b"".join(pieces)
         length = len(payload)
         if self.recyclable and length <= BLOCK_BYTES - RECYCLABLE_HEADER_BYTES - self._block_offset:
             crc = self._extend(self._seeds[_FULL], payload)

@@ -1,6 +1,6 @@
 """The live log: gives sequence numbers, makes batches durable, rotates, recycles, truncates.
 
-Steps of an append, in one function (`_commit_group`):
+Steps of an append, in one function (`_commit_group`; `_commit_one` when a batch is alone):
 
 1. give each batch its sequence numbers and frame it
 2. append the group to the active log
@@ -20,7 +20,6 @@ W4  Under `group` and `always` a batch is applied only after it is durable.
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from threading import Lock
 from typing import Final
 
@@ -50,7 +49,9 @@ from neve.wal.batch_codec import (
     encode_log_start,
     frame_batch,
 )
+from neve.wal.closed_log import ClosedLog
 from neve.wal.log_options import LogOptions, SyncPolicy
+from neve.wal.pending_append import Apply, PendingAppend, outcome_unknown
 from neve.wal.record_format import Dialect
 from neve.wal.replay import LogFile
 from neve.wal.segment_writer import SegmentWriter
@@ -59,34 +60,8 @@ logger = logging.getLogger(__name__)
 
 _U64_MAX: Final = (1 << 64) - 1
 
-Apply = Callable[[int], None]
-"""Called with a batch's first sequence number, in sequence order, once the batch may be seen."""
-
-
 Decide = Callable[[], tuple[EncodedChanges, Apply | None] | None]
 """Makes the batch to log, and what applies it; None when nothing is to be logged."""
-
-
-class _Append:
-    """One batch on its way through the log."""
-
-    __slots__ = ("apply", "byte_count", "changes", "failure", "first_sequence")
-
-    def __init__(self, changes: EncodedChanges, apply: Apply | None) -> None:
-        self.changes = changes
-        self.byte_count = changes.byte_count
-        self.apply = apply
-        self.first_sequence = -1
-        self.failure: NeveError | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClosedLog:
-    """A log that is no longer written; its rows are those below `end_sequence`."""
-
-    number: int
-    path: str
-    end_sequence: int
 
 
 class WriteAheadLog:
@@ -119,13 +94,14 @@ class WriteAheadLog:
         self._ids = ids or SystemIds()
         self._recorder = recorder or NoRecorder()
         self._stamped = self.options.dialect is Dialect.CRC32C
+        self._segment_bytes = self.options.segment_bytes
         self._waits = self.options.sync.waits
         self._interval_seconds = (
             self.options.sync_interval_seconds if self.options.sync is SyncPolicy.INTERVAL else None
         )
         self._records = not isinstance(self._recorder, NoRecorder)
         always = self.options.sync is SyncPolicy.ALWAYS
-        self._queue: CommitQueue[_Append] = CommitQueue(
+        self._queue: CommitQueue[PendingAppend] = CommitQueue(
             self._commit_group,
             group_bytes_max=1 if always else self.options.group_bytes_max,
             make_latch=make_latch,
@@ -171,11 +147,14 @@ class WriteAheadLog:
         survive, and Closed when the log is.
         """
         check_size(changes)
-        work = _Append(changes, apply)
+        if self._queue.lead():
+            try:
+                return self._commit_one(changes, apply)
+            finally:
+                self._queue.pass_on()
+        work = PendingAppend(changes, apply)
         self._queue.submit(work)
-        if work.failure is not None:
-            raise work.failure
-        return work.first_sequence
+        return work.outcome()
 
     def append_decided(self, decide: Decide) -> int | None:
         """Log a batch that is decided on while no other can come before it; None when none is.
@@ -183,23 +162,18 @@ class WriteAheadLog:
         `decide` sees every batch before it applied; others wait meanwhile. What it raises is
         raised, and nothing is logged.
         """
-        outcome: list[_Append] = []
+        sequence: int | None = None
 
         def run() -> None:
+            nonlocal sequence
             decided = decide()
             if decided is not None:
                 changes, apply = decided
                 check_size(changes)
-                work = _Append(changes, apply)
-                outcome.append(work)
-                self._commit_group([work])
+                sequence = self._commit_one(changes, apply)
 
         self._queue.run_alone(run)
-        if not outcome:
-            return None
-        if outcome[0].failure is not None:
-            raise outcome[0].failure
-        return outcome[0].first_sequence
+        return sequence
 
     def run_alone(self, action: Callable[[], None]) -> None:
         """Run something while no batch is logged or applied."""
@@ -307,13 +281,49 @@ class WriteAheadLog:
 
         self._queue.run_alone(close)
 
-    def _commit_group(self, group: Sequence[_Append]) -> None:
+    def _commit_one(self, changes: EncodedChanges, apply: Apply | None) -> int:
+        """Do what `_commit_group` does, for the usual case of one batch that nobody joined."""
+        active = self._active
+        sequence = self._next_sequence
+        following = sequence + changes.row_count
+        if (
+            self._unusable is not None
+            or active.file.position >= self._segment_bytes
+            or following > SEQUENCE_MAX
+        ):
+            work = PendingAppend(changes, apply)
+            self._commit_group((work,))
+            return work.outcome()
+        payload = frame_batch(
+            changes, sequence=sequence, durable_through=self._durable_through, nonce=self._nonce
+        )
+        try:
+            self._next_sequence = following
+            active.append_one(payload)
+            if self._waits or (self._interval_seconds is not None and self._sync_is_due()):
+                self._sync_active()
+            if apply is not None:
+                apply(sequence)
+        except BaseException as error:
+            path = active.file.path
+            self._poison(error, path)
+            if isinstance(error, NeveError):
+                rows = changes.row_count
+                raise outcome_unknown(
+                    error, path=path, first_sequence=sequence, row_count=rows
+                ) from error
+            raise
+        if self._records:
+            self._record((changes,))
+        return sequence
+
+    def _commit_group(self, group: Sequence[PendingAppend]) -> None:
         """Frame, append, sync, apply; every batch of the group shares the outcome."""
         first_sequence = self._next_sequence
         begun = False
         try:
             self._check_usable()
-            if self._active.position >= self.options.segment_bytes:
+            if self._active.position >= self._segment_bytes:
                 self._rotate()
             payloads = self._frame_group(group)
             begun = True
@@ -325,9 +335,13 @@ class WriteAheadLog:
                     work.apply(work.first_sequence)
         except BaseException as error:
             if begun:
-                self._poison(error, self._active.file.path)
+                path = self._active.file.path
+                self._poison(error, path)
                 for work in group:
-                    work.failure = self._unknown(work, error)
+                    rows, first = work.changes.row_count, work.first_sequence
+                    work.failure = outcome_unknown(
+                        error, path=path, first_sequence=first, row_count=rows
+                    )
             else:
                 # Nothing of this group was written, also when closing the full log failed.
                 self._next_sequence = first_sequence
@@ -338,32 +352,25 @@ class WriteAheadLog:
                 raise
         else:
             if self._records:
-                self._record(group)
+                self._record([work.changes for work in group])
 
-    def _frame_group(self, group: Sequence[_Append]) -> list[tuple[bytes | memoryview, ...]]:
+    def _frame_group(self, group: Sequence[PendingAppend]) -> list[tuple[bytes | memoryview, ...]]:
         payloads = []
         for work in group:
             sequence = self._next_sequence
             work.first_sequence = sequence
-            payloads.append(
-                frame_batch(
-                    work.changes,
-                    sequence=sequence,
-                    durable_through=self._durable_through,
-                    nonce=self._nonce,
-                )
-            )
+            payloads.append(self._framed(work.changes))
             self._next_sequence = sequence + work.changes.row_count
         if self._next_sequence > SEQUENCE_MAX:
             raise LimitExceeded("the table has used up its sequence numbers", limit=SEQUENCE_MAX)
         return payloads
 
-    def _record(self, group: Sequence[_Append]) -> None:
+    def _record(self, group: Sequence[EncodedChanges]) -> None:
         recorder = self._recorder
         recorder.add(WAL_WRITES, 1)
         recorder.add(WAL_BATCHES, len(group))
-        recorder.add(WAL_ROWS, sum(work.changes.row_count for work in group))
-        recorder.add(WAL_BYTES, sum(work.byte_count for work in group))
+        recorder.add(WAL_ROWS, sum(changes.row_count for changes in group))
+        recorder.add(WAL_BYTES, sum(changes.byte_count for changes in group))
 
     def _sync_is_due(self) -> bool:
         interval = self._interval_seconds
@@ -405,7 +412,7 @@ class WriteAheadLog:
         if self._durable_through < self._next_sequence - 1:
             self._sync_active()
         if self._stamped:
-            self._active.append([self._frame_stamp(encode_log_end())])
+            self._active.append([self._framed(encode_log_end())])
         if is_last or self.options.recycle_count == 0:
             # Nobody will write over it: the space that it reserved is given back.
             self._active.file.truncate_to_position()
@@ -447,11 +454,11 @@ class WriteAheadLog:
         )
         if self._stamped:
             self._nonce = self._ids.uuid().int & _U64_MAX
-            start = self._frame_stamp(encode_log_start(log_number=number))
+            start = self._framed(encode_log_start(log_number=number))
             self._guard(lambda: segment.append([start]), file.path)
         return segment
 
-    def _frame_stamp(self, changes: EncodedChanges) -> tuple[bytes | memoryview, ...]:
+    def _framed(self, changes: EncodedChanges) -> tuple[bytes | memoryview, ...]:
         return frame_batch(
             changes,
             sequence=self._next_sequence,
@@ -478,15 +485,3 @@ class WriteAheadLog:
     def _check_usable(self) -> None:
         if self._unusable is not None:
             raise Closed(self._unusable.message, path=self._unusable.path, hint=self._unusable.hint)
-
-    def _unknown(self, work: _Append, error: BaseException) -> OutcomeUnknown:
-        last = work.first_sequence + max(work.changes.row_count, 1) - 1
-        unknown = OutcomeUnknown(
-            f"rows {work.first_sequence} to {last} may or may not be durable ({error})",
-            first_sequence=work.first_sequence,
-            last_sequence=last,
-            path=self._active.file.path,
-            hint="reopen the table and read the rows back before writing them again",
-        )
-        unknown.__cause__ = error
-        return unknown

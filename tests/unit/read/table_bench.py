@@ -23,7 +23,6 @@ from neve.read.file_set import FileSet
 from neve.read.read_context import ReadContext
 from neve.read.scan import Scan
 from neve.read.table_view import TableView
-from neve.sstable import data_file_writer
 from neve.sstable.data_file_writer import DataFileWriter, WriteTarget
 from neve.sstable.parquet_layout import ParquetLayout
 from neve.sstable.puffin import write_puffin
@@ -68,7 +67,6 @@ Row = Mapping[str, object]
 def small_groups(rows: int = 16) -> Iterator[None]:
     """Make groups of few rows, so that small files have many."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(data_file_writer, "GROUP_ROWS_MAX", rows)
         patch.setattr("neve.sstable.parquet_layout.GROUP_ROWS_MAX", rows)
         yield
 

@@ -120,6 +120,8 @@ def test_other_libraries_take_it_as_it_is(two_levels: TableBench) -> None:
     assert pa.table(scan).num_rows == 300
     assert scan.to_reader().read_all().num_rows == 300
     assert sum(batch.num_rows for batch in scan) == 300
+    assert scan.to_pylist() == scan.to_arrow().to_pylist()
+    assert len(scan.to_pylist()) == 300
     assert scan.to_pandas().shape == (300, 2)
     assert scan.to_polars().shape == (300, 2)
 
@@ -304,6 +306,60 @@ def test_groups_without_live_rows_are_not_read() -> None:
     assert len(ids_of(scan)) == 32
 
     assert (scan.explain().groups_read, scan.explain().groups_pruned) == (2, 2)
+
+
+class CountingStore(MemoryStore):
+    """Counts how often bytes of files are asked for."""
+
+    ranges = 0
+    byte_count = 0
+
+    def get_range(self, path: str, *, start: int, length: int) -> bytes:
+        self.ranges += 1
+        self.byte_count += length
+        return super().get_range(path, start=start, length=length)
+
+
+def test_small_groups_that_follow_each_other_are_fetched_together() -> None:
+    store = CountingStore()
+    bench = TableBench(store=store)
+    bench.add(numbered(range(160)), dead=range(64, 80))
+    scan = bench.scan()
+    scan.to_arrow()
+    store.ranges = 0
+
+    assert ids_of(scan) == [*range(64), *range(80, 160)]
+
+    # Ten groups, of which one has no live row: those before it, and those behind it.
+    assert (scan.explain().groups_read, scan.explain().groups_pruned) == (9, 1)
+    assert store.ranges == 2
+
+
+def test_groups_of_many_bytes_are_read_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("neve.read.file_rows._PIECE_BYTES_MAX", 1)
+    store = CountingStore()
+    bench = TableBench(store=store)
+    bench.add(numbered(range(160)))
+    scan = bench.scan()
+    scan.to_arrow()
+    store.ranges = 0
+
+    assert ids_of(scan) == [*range(160)]
+    assert (scan.explain().groups_read, store.ranges) == (10, 10)
+
+
+def test_the_first_group_is_enough_for_few_rows() -> None:
+    store = CountingStore()
+    bench = TableBench(store=store)
+    bench.add(numbered(range(160)))
+    bench.scan().to_arrow()
+    store.byte_count = 0
+    bench.scan().to_arrow()
+    whole, store.byte_count = store.byte_count, 0
+
+    assert ids_of(bench.scan(limit=5)) == [*range(5)]
+
+    assert store.byte_count < whole / 5
 
 
 def test_only_partitions_that_can_match_are_read() -> None:

@@ -229,8 +229,7 @@ def path_of(file: DataFile) -> str:
 
 
 def index_path_of(file: DataFile) -> str:
-    file_id = file.path.rpartition("/")[2].removesuffix(".parquet")
-    return PATHS.index_file(file_id, ".index")
+    return PATHS.index_of(file.path)
 
 
 def key_values(rows: pa.Table, names: Sequence[str]) -> list[tuple[object, ...]]:

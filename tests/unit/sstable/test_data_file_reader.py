@@ -16,7 +16,6 @@ from neve.model.data_file import DataFile, FileFormat
 from neve.model.row_codec import RowCodec
 from neve.model.schema import TableSchema
 from neve.observability.metrics import SSTABLE_GROUPS_DECODED, SSTABLE_INDEX_REBUILDS
-from neve.sstable import data_file_writer
 from neve.sstable.data_file_reader import DataFileReader
 from neve.sstable.data_file_writer import WrittenFile
 from neve.sstable.group_cache import GroupCache
@@ -49,9 +48,9 @@ every_format = pytest.mark.parametrize("file_format", FORMATS.values(), ids=FORM
 
 @pytest.fixture(autouse=True)
 def _small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make groups of 64 rows at most, so that small files have many."""
-    monkeypatch.setattr(data_file_writer, "GROUP_ROWS_MAX", 64)
+    """Make groups of 64 rows at most, so that small files have many; two are a short range."""
     monkeypatch.setattr("neve.sstable.parquet_layout.GROUP_ROWS_MAX", 64)
+    monkeypatch.setattr("neve.sstable.data_file_reader._CACHED_RANGE_ROWS", 128)
 
 
 class Open:

@@ -206,7 +206,6 @@ def test_the_same_rows_make_the_same_bytes() -> None:
 def test_rows_appended_in_pieces_make_the_same_bytes_as_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(data_file_writer, "GROUP_ROWS_MAX", 256)
     monkeypatch.setattr(parquet_layout, "GROUP_ROWS_MAX", 256)
     schema, rows = rows_of_all_types(1_000)
     whole, pieces = Files(schema), Files(schema)
@@ -220,12 +219,17 @@ def test_rows_appended_in_pieces_make_the_same_bytes_as_at_once(
 # Groups and files
 
 
-def test_groups_have_one_size_but_for_the_last() -> None:
+@pytest.mark.parametrize(
+    ("file_format", "group_rows"), [(FileFormat.COLUMNAR, 16_384), (FileFormat.DUAL, 65_536)]
+)
+def test_groups_have_one_size_but_for_the_last(file_format: FileFormat, group_rows: int) -> None:
     schema, rows = plain_rows(200_000)
     files = Files(schema)
-    metadata = pq.read_metadata(pa.BufferReader(files.bytes_of(files.write_one(rows).file)))
+    written = files.write_one(rows, file_format).file
+    metadata = pq.read_metadata(pa.BufferReader(files.bytes_of(written)))
     sizes = [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)]
-    assert sizes == [65_536, 65_536, 65_536, 200_000 - 3 * 65_536]
+    whole, rest = divmod(200_000, group_rows)
+    assert sizes == [group_rows] * whole + [rest]
 
 
 def wide_rows(lengths: list[int]) -> tuple[Files, pa.Table]:

@@ -8,7 +8,7 @@ import pytest
 from neve.errors import InvalidArgument
 from neve.model.data_file import FileFormat
 from neve.model.schema_view import ArrowArray
-from neve.sstable.parquet_layout import ParquetLayout, group_rows_for
+from neve.sstable.parquet_layout import ParquetLayout, group_rows_for, group_rows_max
 from tests.unit.sstable.data_files import Files, arrow_schema, named_rows, plain_rows, schema_of
 
 COUNT = 20_000
@@ -45,6 +45,41 @@ def test_an_unknown_codec_is_refused() -> None:
 def test_zstd_is_the_codec_unless_the_table_says_otherwise() -> None:
     assert ParquetLayout.from_properties({}).codec == "zstd"
     assert chunk(metadata_of({}), "id").compression == "ZSTD"
+
+
+@pytest.mark.parametrize(
+    ("values", "compression"),
+    [
+        pytest.param(
+            pa.array(np.random.default_rng(1).random(COUNT)), "UNCOMPRESSED", id="measurements"
+        ),
+        pytest.param(
+            pa.array([np.random.default_rng(i).bytes(30) for i in range(COUNT)]),
+            "UNCOMPRESSED",
+            id="noise",
+        ),
+        pytest.param(pa.array(np.arange(COUNT) / 4), "ZSTD", id="quarters"),
+        pytest.param(pa.array([f"name {i}" for i in range(COUNT)]), "ZSTD", id="texts"),
+        pytest.param(pa.array([""] * COUNT), "ZSTD", id="empty texts"),
+        pytest.param(pa.array([None] * COUNT, pa.float64()), "ZSTD", id="nothing but NULL"),
+        pytest.param(pa.array([i % 3 == 0 for i in range(COUNT)]), "ZSTD", id="yes and no"),
+    ],
+)
+def test_values_are_compressed_where_that_makes_them_smaller(
+    values: ArrowArray, compression: str
+) -> None:
+    assert chunk(metadata_of({"a": values}), "a").compression == compression
+
+
+def test_a_codec_of_none_compresses_nothing() -> None:
+    schema, rows = plain_rows(100)
+    files = Files(schema)
+    writer = files.writer(properties={"write.parquet.compression-codec": "none"})
+    writer.append(rows)
+    (written,) = writer.finish()
+    metadata = pq.read_metadata(pa.BufferReader(files.bytes_of(written.file)))
+    compressions = {chunk(metadata, name).compression for name in rows.schema.names}
+    assert compressions == {"UNCOMPRESSED"}
 
 
 @pytest.mark.parametrize(
@@ -157,4 +192,9 @@ def test_pages_of_a_dual_file_are_smaller() -> None:
     ("row_bytes", "rows"), [(1, 65_536), (256, 65_536), (257, 32_768), (1 << 30, 1)], ids=str
 )
 def test_a_group_is_a_power_of_two_of_rows_that_fits(row_bytes: int, rows: int) -> None:
-    assert group_rows_for(lambda count: count * row_bytes, bytes_max=16 << 20) == rows
+    chosen = group_rows_for(
+        lambda count: count * row_bytes,
+        rows_max=group_rows_max(FileFormat.DUAL),
+        bytes_max=16 << 20,
+    )
+    assert chosen == rows

@@ -61,6 +61,22 @@ def test_one_thread_alone_commits_at_once() -> None:
     assert commit.groups == [["a"], ["b"]]
 
 
+def test_the_lead_is_given_to_one_and_passed_on_to_those_who_wait() -> None:
+    queue, commit = held_queue()
+    commit.leave.set()
+
+    assert queue.lead()
+    assert not queue.lead()
+    followers = join_in_order(queue, Parcel("a"), Parcel("b"))
+    assert commit.groups == []
+    queue.pass_on()
+    for thread in followers:
+        thread.join(timeout=10)
+
+    assert commit.groups == [["a", "b"]]
+    assert queue.lead()
+
+
 def test_those_who_wait_are_committed_together_in_order() -> None:
     queue, commit = held_queue()
     leader = threading.Thread(target=queue.submit, args=(Parcel("first"),))

@@ -433,9 +433,13 @@ def test_left_over_temporary_files_are_swept_by_age() -> None:
     clock.advance(3_600)
     disk.close(disk.create_file("/lake/a/.tmp-young"))
 
-    swept = store.sweep_temporaries(modified_before_ms=clock.now_ms() - 1_800_000)
+    before_ms = clock.now_ms() - 1_800_000
+    below = store.sweep_temporaries("a", modified_before_ms=before_ms)
+    swept = store.sweep_temporaries(modified_before_ms=before_ms)
 
-    assert swept == (".tmp-1", "a/b/.tmp-2")
+    assert below == ("a/b/.tmp-2",)
+    assert swept == (".tmp-1",)
+    assert store.sweep_temporaries("none", modified_before_ms=before_ms) == ()
     assert names_on(disk, "/lake/a") == [".tmp-young", "b"]
     assert store.get("a/b/object").payload == b"1"
 

@@ -231,7 +231,7 @@ def test_every_file_of_a_table_is_spelled_as_documented() -> None:
         table.deletes,
         table.delete_file("d1"),
         table.index,
-        table.index_file("f1", ".keys"),
+        table.index_of("data/ts_day=2026-11-15/f1.parquet"),
         table.metadata,
         table.metadata_file("v3.metadata.json"),
     ]
@@ -253,7 +253,7 @@ def test_every_file_of_a_table_is_spelled_as_documented() -> None:
         "tables/0f3a/deletes",
         "tables/0f3a/deletes/d1.puffin",
         "tables/0f3a/index",
-        "tables/0f3a/index/f1.keys",
+        "tables/0f3a/index/f1.index",
         "tables/0f3a/metadata",
         "tables/0f3a/metadata/v3.metadata.json",
     ]
@@ -283,8 +283,6 @@ def test_a_hostile_part_of_a_file_name_is_refused(part: str) -> None:
             table.metadata_file(part)
         with pytest.raises(InvalidArgument):
             table.delete_file(part)
-        with pytest.raises(InvalidArgument):
-            table.index_file(part, "")
 
 
 @given(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1))

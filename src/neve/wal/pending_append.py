@@ -1,0 +1,44 @@
+"""PendingAppend: one batch on its way through the log, and what becomes of it."""
+
+from collections.abc import Callable
+
+from neve.errors import NeveError, OutcomeUnknown
+from neve.wal.batch_codec import EncodedChanges
+
+Apply = Callable[[int], None]
+"""Called with a batch's first sequence number, in sequence order, once the batch may be seen."""
+
+
+class PendingAppend:
+    """A batch that waits for its turn; whoever commits it leaves the outcome here."""
+
+    __slots__ = ("apply", "byte_count", "changes", "failure", "first_sequence")
+
+    def __init__(self, changes: EncodedChanges, apply: Apply | None) -> None:
+        self.changes = changes
+        self.byte_count = changes.byte_count
+        self.apply = apply
+        self.first_sequence = -1
+        self.failure: NeveError | None = None
+
+    def outcome(self) -> int:
+        """Give the first sequence number; raises what kept the batch from being logged."""
+        if self.failure is not None:
+            raise self.failure
+        return self.first_sequence
+
+
+def outcome_unknown(
+    error: BaseException, *, path: str, first_sequence: int, row_count: int
+) -> OutcomeUnknown:
+    """Say that a batch may or may not survive, because of an error behind its first byte."""
+    last_sequence = first_sequence + max(row_count, 1) - 1
+    unknown = OutcomeUnknown(
+        f"rows {first_sequence} to {last_sequence} may or may not be durable ({error})",
+        first_sequence=first_sequence,
+        last_sequence=last_sequence,
+        path=path,
+        hint="reopen the table and read the rows back before writing them again",
+    )
+    unknown.__cause__ = error
+    return unknown

@@ -210,7 +210,7 @@ def test_the_page_on_maintenance_shows_what_runs(
 def test_the_error_of_a_task_is_raised_in_the_driver_as_it_is(spark: SparkSession) -> None:
     def work(number: int) -> bytes:
         if number == 1:
-            raise Corruption("rows are gone", path="data/x", hint="Look for them")
+            raise Corruption("rows are gone", path="data/x", offset=7, hint="Look for them")
         return str(number).encode()
 
     first, second = run_tasks(spark, [0, 1], work, what="counting")
@@ -219,6 +219,7 @@ def test_the_error_of_a_task_is_raised_in_the_driver_as_it_is(spark: SparkSessio
     with pytest.raises(Corruption, match="rows are gone in data/x") as caught:
         answers_of([first, second])
     assert caught.value.hint == "Look for them"
+    assert caught.value.offset == 7
 
 
 def test_storage_that_does_not_answer_fails_the_job_with_its_words(spark: SparkSession) -> None:

@@ -21,7 +21,7 @@ from neve.engine.table_engine import TableEngine
 from neve.errors import Closed, InvalidArgument, NotFound
 from neve.manifest.sessions import ReadSession
 from neve.model.version import Version, apply_edit
-from neve.read.change_plan import CommitChanges, plan_changes
+from neve.read.change_plan import CommitChanges, grouped, plan_changes
 from neve.read.change_rows import ChangeRows
 from neve.read.changes import change_batches, feed_schema
 from neve.read.read_context import ReadContext
@@ -144,7 +144,15 @@ class _Stretch:
         self.rows = ChangeRows(engine.files, self._context(edit.facts.schema_id), self._held.check)
 
     def commits(self) -> Iterator[CommitChanges]:
-        """Give what each commit did, in order; those that changed no row are left out."""
+        """Give what each commit did, in order; those that changed no row are left out.
+
+        Rows of a commit are to be read before the next one is asked for.
+        """
+        for group in grouped(self._commits()):
+            self.rows.tell_together(group)
+            yield from group
+
+    def _commits(self) -> Iterator[CommitChanges]:
         versions, session = self._versions, self._session
         before: Version | None = None
         if self.since and self.since < self.until:

@@ -2,9 +2,10 @@
 
 For each commit, in the order of commits:
 
-1. The rows it took away and those it brought, each side by key (see `neve.read.change_rows`).
-2. Both sides are joined in windows of keys. A key on both was updated, one that was only brought is
-   an insert, one that was only taken away a delete.
+1. The rows it took away and those it brought, as sorted runs (see `neve.read.change_rows`).
+2. All runs are cut into windows of keys (see `neve.read.ordered_rows`), and the rows of a window
+   sorted once. A key on both sides was updated, one that was only brought is an insert, one that
+   was only taken away a delete.
 
         taken     b  d  e              b  update_preimage, update_postimage
         brought   a  b  e  f           a  insert    d  delete    …
@@ -12,7 +13,7 @@ For each commit, in the order of commits:
 3. Of an update the row before comes first. After a rollback, equal rows are left out.
 
 C1  Within a commit rows come by key, and never in another order.
-C2  No window holds more than one block of rows of each side, whatever the commit is; small ones
+C2  No window holds more than one block of rows of each run, whatever the commit is; small ones
     are joined, up to some thousand rows.
 C3  Rows of two commits are never in one batch.
 """
@@ -32,7 +33,8 @@ from neve.model.row_codec import RowCodec
 from neve.model.schema import TableSchema
 from neve.read.change_plan import CommitChanges
 from neve.read.change_rows import ChangeRows
-from neve.read.row_keys import Flags, Positions, RowKeys, SortKey, paired_order
+from neve.read.ordered_rows import Window, ordered_windows, rows_by_key
+from neve.read.row_keys import Flags, Positions, paired_order
 
 CHANGE_TYPE: Final = "_change_type"
 COMMIT_VERSION: Final = "_commit_version"
@@ -69,92 +71,47 @@ def feed_schema(schema: TableSchema) -> pa.Schema:
 
 def change_batches(commit: CommitChanges, rows: ChangeRows) -> Iterator[pa.RecordBatch]:
     """Give the changes of one commit, by key; no batch is empty."""
-    schema = feed_schema(rows.context.schema)
-    with (
-        closing(rows.by_key(commit.taken)) as taken,
-        closing(rows.by_key(commit.brought)) as brought,
-    ):
-        sides = _Side(taken, rows), _Side(brought, rows)
-        codec = rows.context.codec if commit.drops_equal else None
-        joined = (window.joined(codec) for window in _windows(*sides))
-        labelled = (_labelled(table, codes, commit, schema) for table, codes in joined)
+    taken, brought = rows.runs(commit.taken), rows.runs(commit.brought)
+    codec = rows.context.codec if commit.drops_equal else None
+    labels = _Labels(commit, feed_schema(rows.context.schema))
+    with closing(ordered_windows([*taken, *brought])) as windows:
+        joined = (part for window in windows for part in _joined(window, len(taken), codec))
+        labelled = (labels.on(table, codes) for table, codes in joined)
         for table in _gathered(labelled):
             yield from table.to_batches(max_chunksize=_BATCH_ROWS)
 
 
-class _Side:
-    """Rows of one side on their way: the block that is held, and what comes behind it."""
+def _joined(
+    window: Window, first_brought: int, codec: RowCodec | None
+) -> Iterator[tuple[pa.Table, _Codes | int]]:
+    """Give the rows of both sides by key, and what happened to each or to all.
 
-    __slots__ = ("_empty", "_rows", "_tables", "keys", "rows")
-
-    def __init__(self, tables: Iterator[pa.Table], rows: ChangeRows) -> None:
-        self._tables = tables
-        self._rows = rows
-        self._empty = rows.context.schema.arrow_schema.empty_table()
-        self.rows = self._empty
-        self.keys: RowKeys | None = None
-        """None: nothing is held."""
-
-    def hold(self) -> bool:
-        """Hold the next block when there is none; False when the side has ended."""
-        if self.keys is None:
-            found = next(self._tables, None)
-            if found is not None:
-                self.rows = found
-                self.keys = self._rows.keys(found)
-        return self.keys is not None
-
-    def cut(self, last: SortKey) -> tuple[pa.Table, RowKeys | None]:
-        """Take the rows up to a key, and that one."""
-        if self.keys is None:
-            return self._empty, None
-        place = self.keys.count_below(last, inclusive=True)
-        taken = self.rows.slice(0, place), self.keys.between(0, place)
-        if place == len(self.keys):
-            self.rows, self.keys = self._empty, None
-        else:
-            self.rows, self.keys = self.rows.slice(place), self.keys.between(place, len(self.keys))
-        return taken
+    With a codec, keys whose rows are equal on both sides are left out.
+    """
+    taken = [block for number, block in window if number < first_brought]
+    brought = [block for number, block in window if number >= first_brought]
+    if not taken or not brought:
+        what = _DELETE if taken else _INSERT
+        yield from ((table, what) for table in rows_by_key(taken or brought))
+        return
+    order, paired = paired_order([keys for _, keys in taken], [keys for _, keys in brought])
+    rows = pa.concat_tables([each for each, _ in (*taken, *brought)])
+    taken_count = sum(len(keys) for _, keys in taken)
+    if codec is not None and paired.any():
+        kept = _differ(rows, order, paired, codec)
+        order, paired = order[kept], paired[kept]
+    codes = (order >= taken_count).astype(np.int8)  # _DELETE or _INSERT
+    codes[paired] += _BEFORE  # _BEFORE or _AFTER
+    yield rows.take(order), codes
 
 
-class _Window:
-    """Rows of both sides between two keys, complete."""
-
-    __slots__ = ("_brought", "_brought_keys", "_taken", "_taken_keys")
-
-    def __init__(
-        self, taken: tuple[pa.Table, RowKeys | None], brought: tuple[pa.Table, RowKeys | None]
-    ) -> None:
-        self._taken, self._taken_keys = taken
-        self._brought, self._brought_keys = brought
-
-    def joined(self, codec: RowCodec | None) -> tuple[pa.Table, _Codes]:
-        """Give the rows of both sides by key, and what happened to each.
-
-        With a codec, keys whose rows are equal on both sides are left out.
-        """
-        taken, brought = self._taken, self._brought
-        if self._taken_keys is None or not taken.num_rows:
-            return brought, np.full(brought.num_rows, _INSERT, np.int8)
-        if self._brought_keys is None or not brought.num_rows:
-            return taken, np.full(taken.num_rows, _DELETE, np.int8)
-        order, paired = paired_order(self._taken_keys, self._brought_keys)
-        if codec is not None and paired.any():
-            kept = self._differ(order, paired, codec)
-            order, paired = order[kept], paired[kept]
-        is_brought = order >= taken.num_rows
-        codes = is_brought.astype(np.int8)  # _DELETE or _INSERT
-        codes[paired] += _BEFORE  # _BEFORE or _AFTER
-        return pa.concat_tables([taken, brought]).take(order), codes
-
-    def _differ(self, order: Positions, paired: Flags, codec: RowCodec) -> Flags:
-        """Tell which places in the order are no half of a pair of equal rows."""
-        places = np.flatnonzero(paired).reshape(-1, 2)
-        before = self._taken.take(order[places[:, 0]])
-        after = self._brought.take(order[places[:, 1]] - self._taken.num_rows)
-        kept = np.ones(len(order), np.bool_)
-        kept[places[_equal_rows(before, after, codec)]] = False
-        return kept
+def _differ(rows: pa.Table, order: Positions, paired: Flags, codec: RowCodec) -> Flags:
+    """Tell which places in the order are no half of a pair of equal rows."""
+    places = np.flatnonzero(paired).reshape(-1, 2)
+    before, after = rows.take(order[places[:, 0]]), rows.take(order[places[:, 1]])
+    kept = np.ones(len(order), np.bool_)
+    kept[places[_equal_rows(before, after, codec)]] = False
+    return kept
 
 
 def _equal_rows(before: pa.Table, after: pa.Table, codec: RowCodec) -> Flags:
@@ -180,16 +137,6 @@ def _equal_rows(before: pa.Table, after: pa.Table, codec: RowCodec) -> Flags:
     return is_same
 
 
-def _windows(taken: _Side, brought: _Side) -> Iterator[_Window]:
-    while True:
-        held = [side.keys for side in (taken, brought) if side.hold() and side.keys is not None]
-        if not held:
-            return
-        # Up to the smaller of both last keys nothing more can come on either side.
-        last = min(keys.at(-1) for keys in held)
-        yield _Window(taken.cut(last), brought.cut(last))
-
-
 def _encoded(rows: pa.Table, codec: RowCodec) -> list[bytes]:
     encoded: list[bytes] = []
     for batch in rows.to_batches():
@@ -197,14 +144,31 @@ def _encoded(rows: pa.Table, codec: RowCodec) -> list[bytes]:
     return encoded
 
 
-def _labelled(table: pa.Table, codes: _Codes, commit: CommitChanges, schema: pa.Schema) -> pa.Table:
-    count = table.num_rows
-    labels = [
-        pa.array(_WORDS, pa.string()).take(codes),
-        pa.repeat(pa.scalar(commit.version, pa.int64()), count),
-        pa.repeat(pa.scalar(commit.timestamp_ms, pa.timestamp("ms", tz="UTC")), count),
-    ]
-    return pa.table([*table.columns, *labels], schema=schema)
+class _Labels:
+    """The three columns that say what happened, for the rows of one commit."""
+
+    __slots__ = ("_schema", "_timestamp", "_version")
+
+    def __init__(self, commit: CommitChanges, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._version = pa.scalar(commit.version, pa.int64())
+        self._timestamp = pa.scalar(commit.timestamp_ms, pa.timestamp("ms", tz="UTC"))
+
+    def on(self, table: pa.Table, codes: _Codes | int) -> pa.Table:
+        """Put the labels behind the columns of rows."""
+        count = table.num_rows
+        labels = [
+            _words(codes, count),
+            pa.repeat(self._version, count),
+            pa.repeat(self._timestamp, count),
+        ]
+        return pa.table([*table.columns, *labels], schema=self._schema)
+
+
+def _words(codes: _Codes | int, count: int) -> "pa.Array[pa.StringScalar]":
+    if isinstance(codes, int):
+        return pa.repeat(pa.scalar(_WORDS[codes], pa.string()), count)
+    return pa.array(_WORDS, pa.string()).take(codes)
 
 
 def _gathered(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:

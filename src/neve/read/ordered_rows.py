@@ -15,6 +15,10 @@ higher level and partition, the rows in memory. Ascending:
 4. Runs whose piece is used up wait for their next one, which lies behind it.
 
 Descending is the same from the other end. Memory: one piece of each run that overlaps others.
+
+Who asks for windows gets what step 2 gives, not sorted yet, with the run that each part is of. Runs
+then look a piece ahead, without reading it: a piece that is the last of its run holds up nothing,
+so that a few small runs are one window.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -32,28 +36,48 @@ LoadBlock: TypeAlias = Callable[[], Block | None]
 """Reads a piece; None when no row of it is wanted."""
 Source: TypeAlias = tuple[SortKey, Callable[[], Iterable[LoadBlock]]]
 """The nearest key of one file of a run, and how to get its pieces in the order of the scan."""
+Window: TypeAlias = list[tuple[int, Block]]
+"""All rows between two keys: those of each run that has any, with the number of the run."""
 
 
 class _Run:
     """One run on its way: a held block, or the nearest key of what comes next."""
 
-    __slots__ = ("_pieces", "_sources", "block", "nearest")
+    __slots__ = (
+        "_ahead",
+        "_looks_ahead",
+        "_pieces",
+        "_sources",
+        "block",
+        "is_last",
+        "nearest",
+        "number",
+    )
 
-    def __init__(self, sources: Iterable[Source]) -> None:
-        self._sources: Iterator[Source] = iter(sources)
+    def __init__(self, number: int, sources: Iterable[Source], *, looks_ahead: bool) -> None:
+        self.number = number
+        self._looks_ahead = looks_ahead
+        self._sources = list(sources)[::-1]
         self._pieces: Iterator[LoadBlock] = iter(())
+        self._ahead: LoadBlock | None = None
         self.block: Block | None = None
+        self.is_last = False
+        """Whether it is known that nothing comes behind the block."""
         self.nearest: SortKey | None = None
         """None: the run has ended."""
         self._open_next()
 
     def load(self) -> None:
         """Hold the next block, or learn that it comes later."""
-        load = next(self._pieces, None)
+        load = self._ahead or next(self._pieces, None)
         if load is None:
             self._open_next()
-        else:
-            self.block = load()
+            return
+        self._ahead = None
+        self.block = load()
+        if self._looks_ahead:
+            self._ahead = next(self._pieces, None)
+            self.is_last = self._ahead is None and not self._sources
 
     def use_up(self, last: SortKey) -> None:
         """Let go of the block; what comes next lies behind its last key."""
@@ -61,10 +85,9 @@ class _Run:
         self.nearest = last
 
     def _open_next(self) -> None:
-        found = next(self._sources, None)
         self.nearest = None
-        if found is not None:
-            self.nearest, pieces = found
+        if self._sources:
+            self.nearest, pieces = self._sources.pop()
             self._pieces = _lazily(pieces)
 
 
@@ -79,15 +102,33 @@ def ordered_rows(
 
     With a limit, at least so many rows are given when there are, but few more are touched.
     """
-    under_way = [_Run(sources) for sources in runs]
     direction = _Descending() if descending else _Ascending()
+    under_way = [_Run(n, sources, looks_ahead=False) for n, sources in enumerate(runs)]
+    for window in _windows(under_way, direction, limit):
+        yield from direction.by_key([block for _, block in window])
+
+
+def ordered_windows(runs: Sequence[Iterable[Source]]) -> Generator[Window, None, None]:
+    """Give all rows in windows: ascending from one to the next, and run by run within each."""
+    under_way = [_Run(n, sources, looks_ahead=True) for n, sources in enumerate(runs)]
+    return _windows(under_way, _Ascending(), None)
+
+
+def rows_by_key(blocks: list[Block]) -> Iterator[pa.Table]:
+    """Give the rows of a window ascending; raises Corruption for a key twice."""
+    return _Ascending().by_key(blocks)
+
+
+def _windows(
+    runs: list[_Run], direction: "_Direction", limit: int | None
+) -> Generator[Window, None, None]:
     while True:
-        _hold_nearest(under_way, direction)
-        under_way = [run for run in under_way if run.block is not None or run.nearest is not None]
-        window = _cut(under_way, direction, limit)
+        _hold_nearest(runs, direction)
+        runs = [run for run in runs if run.block is not None or run.nearest is not None]
+        window = _cut(runs, direction, limit)
         if not window:
             return
-        yield from direction.by_key(window)
+        yield window
 
 
 def _hold_nearest(runs: Sequence[_Run], direction: "_Direction") -> None:
@@ -104,20 +145,18 @@ def _hold_nearest(runs: Sequence[_Run], direction: "_Direction") -> None:
         nearest.load()
 
 
-def _cut(runs: Sequence[_Run], direction: "_Direction", limit: int | None) -> list[Block]:
+def _cut(runs: Sequence[_Run], direction: "_Direction", limit: int | None) -> Window:
     """Take the complete rows out of all blocks held; no block gives more than the limit."""
-    blocks = [run.block for run in runs if run.block is not None]
-    if not blocks:
-        return []
-    complete = direction.foremost([direction.last(block) for block in blocks])
+    unended = [run.block for run in runs if run.block is not None and not run.is_last]
+    complete = direction.foremost(map(direction.last, unended)) if unended else None
     beyond = [run.nearest for run in runs if run.block is None and run.nearest is not None]
-    window: list[Block] = []
+    window: Window = []
     for run in runs:
         if run.block is None:
             continue
         taken, left = direction.split(run.block, complete, before=beyond)
         if len(taken[1]):
-            window.append(direction.first_rows(taken, limit))
+            window.append((run.number, direction.first_rows(taken, limit)))
         if len(left[1]):
             run.block = left
         else:
@@ -144,9 +183,11 @@ class _Ascending:
         return block[1].at(-1)
 
     def split(
-        self, block: Block, complete: SortKey, *, before: Iterable[SortKey]
+        self, block: Block, complete: SortKey | None, *, before: Iterable[SortKey]
     ) -> tuple[Block, Block]:
-        place = block[1].count_below(complete, inclusive=True)
+        place = len(block[1])
+        if complete is not None:
+            place = block[1].count_below(complete, inclusive=True)
         for bound in before:
             place = min(place, block[1].count_below(bound, inclusive=False))
         return _between(block, 0, place), _between(block, place, len(block[1]))
@@ -181,9 +222,11 @@ class _Descending:
         return block[1].at(0)
 
     def split(
-        self, block: Block, complete: SortKey, *, before: Iterable[SortKey]
+        self, block: Block, complete: SortKey | None, *, before: Iterable[SortKey]
     ) -> tuple[Block, Block]:
-        place = block[1].count_below(complete, inclusive=False)
+        place = 0
+        if complete is not None:
+            place = block[1].count_below(complete, inclusive=False)
         for bound in before:
             place = max(place, block[1].count_below(bound, inclusive=True))
         return _between(block, place, len(block[1])), _between(block, 0, place)

@@ -11,11 +11,11 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from neve.errors import Corruption
 from neve.model.key_column import KeyArray
-from neve.sstable.key_arrays import concat_keys, key_at
+from neve.read.byte_order import byte_order
+from neve.sstable.key_arrays import key_at
 from neve.sstable.search_words import Words
 
 SortKey: TypeAlias = int | bytes
@@ -76,50 +76,43 @@ def merged_order(parts: Sequence[RowKeys]) -> Positions:
 
     Raises Corruption when a key is there twice.
     """
-    arrays = [part._keys for part in parts]  # noqa: SLF001 - of the same kind
-    words = [each for each in arrays if isinstance(each, np.ndarray)]
-    if len(words) == len(arrays):
-        joined = np.concatenate(words)
-        # Parts ascend already: a stable sort only merges them.
-        order = np.argsort(joined, kind="stable")
-        ordered = joined[order]
-        is_unique = bool((ordered[:-1] < ordered[1:]).all())
-    else:
-        keys = concat_keys([each for each in arrays if not isinstance(each, np.ndarray)])
-        order = pc.sort_indices(keys).to_numpy().astype(np.int64)
-        by_key = keys.take(order)
-        less = pc.less(by_key.slice(0, len(by_key) - 1), by_key.slice(1))
-        is_unique = pc.all(less).as_py() is True
-    if not is_unique:
-        raise Corruption(
-            "two live rows of the table have the same key",
-            hint="Run verify, and write the rows of this key again: one of the two is stale",
-        )
+    order, is_same = _order(parts)
+    if is_same.any():
+        raise _repeated()
     return order
 
 
-def paired_order(left: RowKeys, right: RowKeys) -> tuple[Positions, Flags]:
-    """Give the order by key of rows on the left and behind them those on the right.
+def paired_order(left: Sequence[RowKeys], right: Sequence[RowKeys]) -> tuple[Positions, Flags]:
+    """Give the order by key of rows on the left, part by part, and behind them those on the right.
 
-    Each side has a key once. Of a key on both sides the left row comes first; the flags, one for
-    each place in the order, say whether its key is on both.
+    Of a key on both sides the left row comes first; the flags, one for each place in the order, say
+    whether its key is on both. Raises Corruption when a key is twice on one side.
     """
-    one, other = left._keys, right._keys  # noqa: SLF001 - of the same kind
-    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
-        joined = np.concatenate([one, other])
-        # Stable: what is equal stays in the order of the sides.
-        order = np.argsort(joined, kind="stable")
-        ordered = joined[order]
-        is_same = ordered[:-1] == ordered[1:]
-    else:
-        assert not isinstance(one, np.ndarray)
-        assert not isinstance(other, np.ndarray)
-        keys = concat_keys([one, other])
-        order = pc.sort_indices(keys).to_numpy().astype(np.int64)
-        by_key = keys.take(order)
-        equal = pc.equal(by_key.slice(0, len(by_key) - 1), by_key.slice(1))
-        is_same = equal.to_numpy(zero_copy_only=False)
+    order, is_same = _order([*left, *right])
+    is_left = order < sum(map(len, left))
+    if (is_same & (is_left[:-1] == is_left[1:])).any():
+        raise _repeated()
     paired = np.zeros(len(order), np.bool_)
     paired[:-1] |= is_same
     paired[1:] |= is_same
     return order, paired
+
+
+def _order(parts: Sequence[RowKeys]) -> tuple[Positions, Flags]:
+    """Give the order by key, equal ones as they come, and where the next key is the same."""
+    arrays = [part._keys for part in parts]  # noqa: SLF001 - of the same kind
+    words = [each for each in arrays if isinstance(each, np.ndarray)]
+    if len(words) < len(arrays):
+        return byte_order([each for each in arrays if not isinstance(each, np.ndarray)])
+    joined = np.concatenate(words)
+    # Parts ascend already: a stable sort only merges them.
+    order = np.argsort(joined, kind="stable")
+    ordered = joined[order]
+    return order, ordered[:-1] == ordered[1:]
+
+
+def _repeated() -> Corruption:
+    return Corruption(
+        "two live rows of the table have the same key",
+        hint="Run verify, and write the rows of this key again: one of the two is stale",
+    )

@@ -9,6 +9,7 @@
 
 import os
 import sys
+import warnings
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -85,7 +86,10 @@ def session(
         builder = builder.remote(start.remote)
     elif start.master is not None:
         builder = builder.master(start.master)
-    with _set_for_start(environment, start.variables):
+    with _set_for_start(environment, start.variables), warnings.catch_warnings():
+        if start.remote is not None and _is_local(start.remote):
+            # A server that is started with these settings refuses to be given them once more.
+            warnings.filterwarnings("ignore", message="Failed to set spark", category=UserWarning)
         try:
             return builder.getOrCreate()
         except PySparkRuntimeError as error:

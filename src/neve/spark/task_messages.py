@@ -111,6 +111,7 @@ def read_error(payload: bytes) -> NeveError:
     else:
         known = kind if isinstance(kind, type) and issubclass(kind, NeveError) else NeveError
         error = known(message, path=path, hint=hint)
+    error.offset = cast("int | None", facts.get("offset"))
     for note in document["notes"]:
         error.add_note(str(note))
     return error

@@ -236,7 +236,7 @@ def test_of_a_key_on_both_sides_the_left_row_comes_first() -> None:
     texts = [pa.array([b"b", b"f", b"k"], pa.binary()), pa.array([b"a", b"f", b"k", b"l"])]
 
     for left, right in (words, texts):
-        order, paired = paired_order(RowKeys(left), RowKeys(right))
+        order, paired = paired_order([RowKeys(left)], [RowKeys(right)])
         assert order.tolist() == [3, 0, 1, 4, 2, 5, 6]
         assert paired.tolist() == [False, False, True, True, True, True, False]
 

@@ -7,13 +7,14 @@ UV_VERSION := 0.13.7
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+INTEROP := .venv-interop
 WORKERS ?= $(shell nproc)
 # Some fifty gates: with 30 seconds each the whole would take longer than 20 minutes on two cores.
 SECONDS_EACH ?= 10
 export UV_LINK_MODE ?= copy
 export UV_SYSTEM_CERTS ?= 1
 
-.PHONY: help setup check lint types layers tidy format test demo bench torture docs lock clean
+.PHONY: help setup check lint types layers tidy format test demo bench torture interop docs lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*## "} {printf "  make %-9s %s\n", $$1, $$2}'
@@ -74,6 +75,16 @@ bench: setup ## benchmarks beside peers; writes dated JSON and a page into bench
 torture: setup ## the reliability scoreboard at full counts (about an hour on two cores)
 	NEVE_TORTURE=1 HYPOTHESIS_PROFILE=nightly $(BIN)/pytest -n $(WORKERS) --timeout=7200 -s tests/crash tests/interop tests/property tests/integration
 
+interop: setup $(INTEROP)/.ready ## Spark 3.5 with Iceberg's own runtime reads published tables
+	NEVE_INTEROP_PYTHON=$(abspath $(INTEROP)/bin/python) $(BIN)/pytest -q -n 0 tests/interop/test_spark35_iceberg.py
+
+$(INTEROP)/.ready: requirements-interop.lock | $(READY)
+	@echo "neve set-up: creating $(INTEROP) with Spark 3.5, 430 MB on disk"
+	@"$(PYTHON)" -m venv --without-pip $(INTEROP)
+	@echo '*' > $(INTEROP)/.gitignore
+	@$(BIN)/uv pip install --quiet --python $(INTEROP)/bin/python --require-hashes --no-deps --requirement requirements-interop.lock
+	@touch $@
+
 docs: setup ## build the site into site/, warnings are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "site/index.html is ready"
@@ -83,6 +94,8 @@ lock: setup ## resolve the lock files anew
 	  --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet -o requirements.lock
 	$(BIN)/uv pip compile requirements-peers.in \
 	  --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet -o requirements-peers.lock
+	$(BIN)/uv pip compile requirements-interop.in \
+	  --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet -o requirements-interop.lock
 
 clean: ## remove the environment and everything built
-	rm -rf $(VENV) .venv-peers site dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-peers $(INTEROP) site dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

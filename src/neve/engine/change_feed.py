@@ -151,6 +151,8 @@ class _Stretch:
         for group in grouped(self._commits()):
             self.rows.tell_together(group)
             yield from group
+        # Whoever waits for more holds no rows meanwhile.
+        self.rows.tell_together(())
 
     def _commits(self) -> Iterator[CommitChanges]:
         versions, session = self._versions, self._session

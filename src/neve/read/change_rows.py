@@ -38,8 +38,8 @@ _BLOCK_ROWS: Final = 65_536
 
 Check = Callable[[], None]
 """Raises when the files may be gone, or the table was closed."""
-_Placed: TypeAlias = tuple[Positions, pa.Table]
-"""Rows and their positions, ascending."""
+_Placed: TypeAlias = tuple[Positions, Block]
+"""Rows with their keys, and their positions, ascending."""
 
 
 class ChangeRows:
@@ -131,15 +131,21 @@ class ChangeRows:
             return None
         path = changed.file.path
         if path not in self._shared:
-            self._shared[path] = self._read_shared(self._often[path])
-        positions, rows = self._shared[path]
-        return self._with_keys(rows.take(np.searchsorted(positions, wanted)))
+            self._shared[path] = self._read_alone(self._often[path])
+        positions, (rows, keys) = self._shared[path]
+        places = np.searchsorted(positions, wanted)
+        if not np.array_equal(positions.take(places, mode="clip"), wanted):
+            # A vector that marks less than one before it: not ours, and read on its own.
+            return self._read_alone(changed)[1]
+        return rows.take(places), keys.taken(places)
 
-    def _read_shared(self, changed: ChangedFile) -> _Placed:
-        tables = [self._read(reader, pieces) for reader, pieces in self._pieces(changed)]
+    def _read_alone(self, changed: ChangedFile) -> _Placed:
+        """Read all changed rows of a file that is on both sides."""
         assert changed.without is not None
         positions = self._marked_since(changed.file, changed.without)
-        return positions, pa.concat_tables(tables).combine_chunks()
+        tables = [self._read(reader, pieces) for reader, pieces in self._pieces(changed)]
+        rows = pa.concat_tables([self.context.schema.arrow_schema.empty_table(), *tables])
+        return positions, self._with_keys(rows.combine_chunks())
 
     def _load(self, reader: DataFileReader, pieces: Sequence["_Piece"]) -> Block:
         return self._with_keys(self._read(reader, pieces))

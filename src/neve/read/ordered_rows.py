@@ -17,8 +17,9 @@ higher level and partition, the rows in memory. Ascending:
 Descending is the same from the other end. Memory: one piece of each run that overlaps others.
 
 Who asks for windows gets what step 2 gives, not sorted yet, with the run that each part is of. Runs
-then look a piece ahead, without reading it: a piece that is the last of its run holds up nothing,
-so that a few small runs are one window.
+then look a piece ahead, without reading it: a piece that is the last of its run holds up nothing.
+And runs are held that begin anywhere before the first end of a piece, so that a few small runs are
+one window.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -38,6 +39,8 @@ Source: TypeAlias = tuple[SortKey, Callable[[], Iterable[LoadBlock]]]
 """The nearest key of one file of a run, and how to get its pieces in the order of the scan."""
 Window: TypeAlias = list[tuple[int, Block]]
 """All rows between two keys: those of each run that has any, with the number of the run."""
+
+_Reach: TypeAlias = Callable[[Block], SortKey]
 
 
 class _Run:
@@ -104,14 +107,15 @@ def ordered_rows(
     """
     direction = _Descending() if descending else _Ascending()
     under_way = [_Run(n, sources, looks_ahead=False) for n, sources in enumerate(runs)]
-    for window in _windows(under_way, direction, limit):
+    for window in _windows(under_way, direction, direction.first, limit):
         yield from direction.by_key([block for _, block in window])
 
 
 def ordered_windows(runs: Sequence[Iterable[Source]]) -> Generator[Window, None, None]:
     """Give all rows in windows: ascending from one to the next, and run by run within each."""
     under_way = [_Run(n, sources, looks_ahead=True) for n, sources in enumerate(runs)]
-    return _windows(under_way, _Ascending(), None)
+    direction = _Ascending()
+    return _windows(under_way, direction, direction.last, None)
 
 
 def rows_by_key(blocks: list[Block]) -> Iterator[pa.Table]:
@@ -120,10 +124,10 @@ def rows_by_key(blocks: list[Block]) -> Iterator[pa.Table]:
 
 
 def _windows(
-    runs: list[_Run], direction: "_Direction", limit: int | None
+    runs: list[_Run], direction: "_Direction", reach: _Reach, limit: int | None
 ) -> Generator[Window, None, None]:
     while True:
-        _hold_nearest(runs, direction)
+        _hold_nearest(runs, direction, reach)
         runs = [run for run in runs if run.block is not None or run.nearest is not None]
         window = _cut(runs, direction, limit)
         if not window:
@@ -131,14 +135,14 @@ def _windows(
         yield window
 
 
-def _hold_nearest(runs: Sequence[_Run], direction: "_Direction") -> None:
-    """Load blocks until no run that is not held can have a row before those held."""
+def _hold_nearest(runs: Sequence[_Run], direction: "_Direction", reach: _Reach) -> None:
+    """Load blocks until no run that is not held can have a row before what those held reach."""
     while True:
         waiting = [run for run in runs if run.block is None and run.nearest is not None]
         if not waiting:
             return
         nearest = direction.nearest_of(waiting)
-        held = [direction.first(run.block) for run in runs if run.block is not None]
+        held = [reach(run.block) for run in runs if run.block is not None]
         assert nearest.nearest is not None
         if held and direction.is_before(direction.foremost(held), nearest.nearest):
             return

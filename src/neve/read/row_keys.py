@@ -53,6 +53,12 @@ class RowKeys:
             return RowKeys(self._keys[kept])
         return RowKeys(self._keys.filter(pa.array(kept)))
 
+    def taken(self, places: Positions) -> "RowKeys":
+        """Give the keys at some places that ascend."""
+        if isinstance(self._keys, np.ndarray):
+            return RowKeys(self._keys[places])
+        return RowKeys(self._keys.take(places))
+
     def count_below(self, bound: SortKey, *, inclusive: bool) -> int:
         """Count the keys below a bound, and the bound itself when inclusive."""
         if isinstance(self._keys, np.ndarray):

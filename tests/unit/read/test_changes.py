@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from neve.errors import SchemaMismatch
+from neve.errors import Corruption, SchemaMismatch
 from neve.model.data_file import DataFile, FileFormat
 from neve.model.schema import Column
 from neve.model.version import Operation, Version, VersionEdit, VersionFacts, apply_edit
-from neve.read import change_rows, changes
+from neve.read import change_plan, change_rows, changes
 from neve.read.change_plan import CommitChanges, plan_changes
 from neve.read.change_rows import ChangeRows
 from neve.read.changes import change_batches, feed_schema
@@ -77,6 +77,14 @@ class Commits:
         """Give the changes of a commit in short: what happened, key, one value."""
         rows = [row for batch in self.batches(commit) for row in batch.to_pylist()]
         return [(row["_change_type"], row["id"], row[column]) for row in rows]
+
+    def told_together(self, commits: list[CommitChanges]) -> Told:
+        """Give the changes of commits that are read as one group."""
+        rows = ChangeRows(NotedAccess(self.bench), self.bench.context, self._check)
+        rows.tell_together(commits)
+        batches = [batch for commit in commits for batch in change_batches(commit, rows)]
+        told = [row for batch in batches for row in batch.to_pylist()]
+        return [(row["_change_type"], row["id"], row.get("name")) for row in told]
 
     def _check(self) -> None:
         self.checks += 1
@@ -241,6 +249,42 @@ def test_of_a_key_on_both_sides_the_left_row_comes_first() -> None:
         assert paired.tolist() == [False, False, True, True, True, True, False]
 
 
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [([[1, 5], [5, 9]], [[5]]), ([[5]], [[1, 5], [3, 5]]), ([[5], [5]], [[7]])],
+)
+def test_a_key_that_one_side_has_twice_is_corruption(
+    left: list[list[int]], right: list[list[int]]
+) -> None:
+    def words(parts: list[list[int]]) -> list[RowKeys]:
+        return [RowKeys(np.array(part, np.uint64)) for part in parts]
+
+    def texts(parts: list[list[int]]) -> list[RowKeys]:
+        return [RowKeys(pa.array([b"%d" % number for number in part])) for part in parts]
+
+    for keys in (words, texts):
+        with pytest.raises(Corruption, match="the same key"):
+            paired_order(keys(left), keys(right))
+
+
+def test_small_overlapping_files_are_joined_in_one_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    commits = Commits(TableBench())
+    old = [commits.bench.add(numbered(range(first, 64, 4))) for first in range(4)]
+    commits.commit(added=old)
+    new = [commits.bench.add(numbered(range(first, 80, 2))) for first in range(2)]
+    changed = commits.commit(removed=old, added=new)
+    parts: list[tuple[int, int]] = []
+
+    def noted(left: list[RowKeys], right: list[RowKeys]) -> object:
+        parts.append((len(left), len(right)))
+        return paired_order(left, right)
+
+    monkeypatch.setattr(changes, "paired_order", noted)
+
+    assert len(commits.told(changed)) == 64 + 80
+    assert parts == [(4, 2)]
+
+
 # Columns
 
 
@@ -348,3 +392,82 @@ def test_nothing_is_read_without_a_look_whether_it_may_be() -> None:
 
     assert len(commits.told(loaded)) == 64
     assert commits.checks == 1 + 4
+
+
+# Commits that are told together
+
+
+def a_row_a_commit(commits: Commits, file: DataFile, marks: Iterable[int]) -> list[CommitChanges]:
+    """Mark one more row of a file with each commit."""
+    dead: list[int] = []
+    made: list[CommitChanges] = []
+    for position in marks:
+        dead.append(position)
+        commit = commits.mark(file, dead)
+        assert commit is not None
+        made.append(commit)
+    return made
+
+
+@pytest.mark.parametrize("file_format", FORMATS.values(), ids=FORMATS)
+@pytest.mark.parametrize("is_numbered", [True, False], ids=["numbers", "texts"])
+def test_commits_that_mark_the_same_groups_read_them_once(
+    monkeypatch: pytest.MonkeyPatch, *, is_numbered: bool, file_format: FileFormat
+) -> None:
+    commits = Commits(TableBench() if is_numbered else TableBench(PLACED))
+    placed = [{"amount": 1.0, "shop": "s", "id": number} for number in range(160)]
+    rows = numbered(range(160)) if is_numbered else placed
+    file = commits.bench.add(rows, file_format=file_format)  # ten groups of sixteen
+    commits.commit(added=[file])
+    made = a_row_a_commit(commits, file, [20, 150, 21, 16, 159])
+    starts: list[int] = []
+    read = DataFileReader.read
+
+    def noted(self: DataFileReader, *args: Any, **asked: Any) -> pa.Table:  # noqa: ANN401
+        starts.append(asked["start"])
+        return read(self, *args, **asked)
+
+    monkeypatch.setattr(DataFileReader, "read", noted)
+
+    assert [key for _, key, _ in commits.told_together(made)] == [20, 150, 21, 16, 159]
+    assert starts == [16, 144]
+
+
+def test_a_commit_that_marks_less_than_the_one_before_it_is_told_all_the_same() -> None:
+    commits = Commits(TableBench())
+    file = commits.bench.add(numbered(range(40)))
+    commits.commit(added=[file])
+    made = [commits.mark(file, dead) for dead in ([1, 5], [5, 30], [7, 8, 30])]
+
+    assert commits.told_together([each for each in made if each is not None]) == [
+        ("delete", 1, "1"),
+        ("delete", 5, "5"),
+        ("insert", 1, "1"),
+        ("delete", 30, "30"),
+        ("insert", 5, "5"),
+        ("delete", 7, "7"),
+        ("delete", 8, "8"),
+    ]
+
+
+def test_groups_of_commits_end_with_their_rows_their_bytes_and_at_a_rollback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    commits = Commits(TableBench())
+    file = commits.bench.add(numbered(range(40)))
+    commits.commit(added=[file])
+    made = a_row_a_commit(commits, file, range(6))
+    back = replace(made[3], drops_equal=True)
+
+    def sizes(given: Iterable[CommitChanges]) -> list[int]:
+        return [len(group) for group in change_plan.grouped(given)]
+
+    assert sizes([]) == []
+    assert sizes(made) == [6]
+    assert sizes([*made[:3], back, *made[4:]]) == [3, 1, 2]
+    monkeypatch.setattr(change_plan, "_GROUP_ROWS", 4)
+    assert sizes(made) == [4, 2]
+    monkeypatch.setattr(change_plan, "_GROUP_COMMITS", 3)
+    assert sizes(made) == [3, 3]
+    monkeypatch.setattr(change_plan, "_GROUP_BYTES", 1)
+    assert sizes(made) == [1] * 6

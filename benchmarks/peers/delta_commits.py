@@ -10,8 +10,8 @@ from importlib import metadata
 from pathlib import Path
 
 import pyarrow.parquet as pq
-from deltalake import DeltaTable, write_deltalake  # type: ignore[import-not-found]
-from deltalake.transaction import AddAction  # type: ignore[import-not-found]
+from deltalake import DeltaTable, write_deltalake
+from deltalake.transaction import AddAction
 
 from benchmarks.peers.json_lines import PartTimer, serve
 from benchmarks.peers.one_row import (

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import cast
 
 import pyarrow as pa
-from deltalake import (  # type: ignore[import-not-found]
+from deltalake import (
     DeltaTable,
     QueryBuilder,
     write_deltalake,

@@ -1,8 +1,9 @@
 """`iceberg_publish` and `iceberg_visible`: what it costs to show a commit to other engines.
 
-`iceberg_publish` publishes one commit after the other to tables of few and of many files. The files
-are facts only: publishing never opens one. `iceberg_visible` writes real rows: from a put to a scan
-by PyIceberg and by DuckDB that has the row; a call is from the acknowledged put on.
+`iceberg_publish` publishes one commit after the other to tables of few and of many files. The data
+files are facts only, as publishing never opens one; vectors are real. `iceberg_visible` writes real
+rows: from a put to a scan by PyIceberg and by DuckDB that has the row; a call is from the
+acknowledged put on.
 """
 
 import functools
@@ -15,6 +16,7 @@ from typing import Final
 
 import pyarrow as pa
 from pyiceberg.table import StaticTable
+from pyroaring import BitMap64
 
 import neve
 from benchmarks.duckdb_iceberg import duckdb_with_iceberg
@@ -24,6 +26,7 @@ from benchmarks.result_file import Pace
 from neve.catalog.table import Table
 from neve.model.data_file import DataFile, VectorRef
 from neve.model.version import Operation, Version, VersionEdit, VersionFacts
+from neve.sstable.puffin import write_puffin
 
 _FEW: Final = 10
 _RATE_OF_TWICE_THE_TIME: Final = 0.5
@@ -143,10 +146,13 @@ def _update(table: Table, version: Version, number: int) -> VersionEdit:
 
 def _marked(table: Table, version: Version, paths: list[str]) -> VersionEdit:
     puffin = f"deletes/{version.number:032x}.puffin"
-    table.stored.objects.put(f"{table.stored.paths.root}/{puffin}", b"PFA1" + bytes(200))
+    locations = {path: f"{table.location}/{path}" for path in paths}
+    first_rows = {location: BitMap64([0]) for location in locations.values()}
+    payload, places = write_puffin(first_rows, created_by="benchmark")
+    table.stored.objects.put(f"{table.stored.paths.root}/{puffin}", payload)
     vectors = {
-        path: VectorRef(path=puffin, offset=4 + 43 * at, length=42, cardinality=1)
-        for at, path in enumerate(paths)
+        path: VectorRef(path=puffin, offset=place.offset, length=place.length, cardinality=1)
+        for path, place in ((path, places[locations[path]]) for path in paths)
     }
     facts = replace(_facts(version), operation=Operation.OVERWRITE)
     return VersionEdit(base=version.number, facts=facts, vectors=vectors)

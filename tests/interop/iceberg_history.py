@@ -32,8 +32,15 @@ class History:
     """One table and the dice that decide what happens to it."""
 
     def __init__(
-        self, folder: Path, *, seed: int, format_version: int, partition_by: list[str]
+        self,
+        folder: Path,
+        *,
+        seed: int,
+        format_version: int,
+        partition_by: list[str],
+        replaces_sources: bool = False,
     ) -> None:
+        """Begin; `replaces_sources`: columns of former partitions go, others take their names."""
         self.random = Random(seed)
         self.lake: KVCatalog = neve.open(folder)
         self.table: Table = self.lake.create_table(
@@ -45,6 +52,7 @@ class History:
             options=OPTIONS,
         )
         self._added = 0
+        self._replaces_sources = replaces_sources
 
     def step(self) -> None:
         """Do one thing, then make it a Version."""
@@ -59,6 +67,7 @@ class History:
             (1, lambda: self.table.tag(f"t{self.random.randrange(3)}")),
             (1, self._expire),
             (1, self._reopen),
+            (3 if self._replaces_sources else 0, self._replace_source),
         )
         weights = [weight for weight, _ in steps]
         self.random.choices([act for _, act in steps], weights)[0]()
@@ -112,6 +121,22 @@ class History:
         ways: list[list[str]] = [[], ["bucket(2, id)"], ["day"], ["month(at)", "truncate(20, id)"]]
         with self.table.evolve() as change:
             change.set_partition_by(self.random.choice(ways))
+
+    def _replace_source(self) -> None:
+        """Let another column have the name of one that partitions were made of."""
+        self._added += 1
+        with self.table.evolve() as change:
+            change.set_partition_by(self.random.choice([["bucket(2, id)"], ["month(at)"]]))
+            if "name" in self.table.schema.arrow_schema.names:
+                if self.random.randrange(2):
+                    change.drop_column("name")
+                else:
+                    change.rename_column("name", f"name{self._added}")
+            change.add_column("name", "string")
+        self._upsert()
+        self.table.flush()
+        with self.table.evolve() as change:
+            change.set_partition_by(["name"])
 
     def _rollback(self) -> None:
         numbers = self.table.history().column("version").to_numpy()

@@ -56,6 +56,52 @@ def test_every_reader_agrees_after_a_random_history(
     history.close()
 
 
+@pytest.mark.parametrize("format_version", [3, 2], ids=["v3", "v2"])
+def test_readers_agree_when_columns_take_the_names_of_former_partitions(
+    tmp_path: Path, format_version: int
+) -> None:
+    history = History(
+        tmp_path,
+        seed=30 + format_version,
+        format_version=format_version,
+        partition_by=["name"],
+        replaces_sources=True,
+    )
+    # DuckDB refuses tables that have lost a column of former partitions.
+    readers = {"pyiceberg": read_pyiceberg, "polars": read_polars}
+    for step in range(24):
+        history.step()
+        if step % 8 == 7:
+            location = history.table.iceberg_metadata()
+            check_walk(history.table, location)
+            check_head(history.table, location, readers)
+    check_versions(history.table, history.table.iceberg_metadata(), readers)
+    history.close()
+
+
+def test_duckdb_reads_a_table_whose_column_has_the_name_of_a_former_partition(
+    tmp_path: Path, duckdb_engine: DuckDb
+) -> None:
+    with neve.open(tmp_path) as lake:
+        table = lake.create_table(
+            "shop.orders", SCHEMA, ["id"], partition_by=["name"], options=BY_HAND
+        )
+        table.upsert([{"id": 1, "name": "a", "small": 7}])
+        table.flush()
+        with table.evolve() as change:
+            change.set_partition_by(["small"])
+            change.rename_column("name", "called")
+            change.add_column("name", "long")
+        table.upsert([{"id": 2, "name": 5, "small": 8}])
+        table.flush()
+        location = table.iceberg_metadata()
+
+        assert duckdb_engine.read(location, None) == rows_of(table)
+        found = duckdb_engine.query(f"SELECT id FROM iceberg_scan('{location}') WHERE name = 5")  # noqa: S608
+        assert found.to_pylist() == [{"id": 2}]
+        table.close()
+
+
 def test_duckdb_reads_the_vectors_of_one_commit_in_whatever_order_they_are_listed(
     tmp_path: Path, duckdb_engine: DuckDb
 ) -> None:

@@ -47,6 +47,25 @@ def test_java_iceberg_agrees_after_a_random_history(
     history.close()
 
 
+@pytest.mark.parametrize("format_version", [3, 2], ids=["v3", "v2"])
+def test_java_iceberg_agrees_when_columns_take_the_names_of_former_partitions(
+    tmp_path: Path, java: JavaIceberg, format_version: int
+) -> None:
+    history = History(
+        tmp_path,
+        seed=40 + format_version,
+        format_version=format_version,
+        partition_by=["name"],
+        replaces_sources=True,
+    )
+    for step in range(16):
+        history.step()
+        if step % 4 == 3:
+            check_head(history.table, history.table.iceberg_metadata(), {"java": java.read})
+    check_versions(history.table, history.table.iceberg_metadata(), {"java": java.read})
+    history.close()
+
+
 def test_java_iceberg_finds_the_row_ids_that_were_given_out(
     tmp_path: Path, java: JavaIceberg
 ) -> None:

@@ -8,12 +8,21 @@ Format 2:    deletes/<id>.puffin at byte 4  ──►  deletes/<id>-4.parquet
     file_path   string, required, field id 2147483546     the data file, the same in every row
     pos         long, required, field id 2147483545       ascending
 
-Such a file follows from its vector alone, byte for byte, and is named by where that lies. So it may
-be written again by anyone, and has outlived its use when the Puffin file is gone.
+Such a file follows from its vector and from where the data file is, and is named by where the
+vector lies. So it may be written again by anyone, and has outlived its use when the Puffin file is
+gone.
+
+D1  Deletes name their data files as manifests do, or readers such as PyIceberg would not find the
+    rows they are about. A warehouse that was moved has Puffin files with the locations of its old
+    place: their footers are written anew, and the vectors stay where they are in the file.
+D2  A file of positions is not taken for what it was: one that is there is used when it says the
+    same, and is written again when it does not.
 """
 
 import io
 from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final, Protocol
 
 import numpy as np
@@ -25,10 +34,12 @@ from neve.iceberg.iceberg_file import PATH_FIELD_ID, POSITION_FIELD_ID, Locate
 from neve.model.arrow_types import ArrowField, field_metadata
 from neve.model.data_file import DataFile, VectorRef
 from neve.sstable.deletion_vector import positions_in, read_vector
+from neve.sstable.puffin import PuffinFooter, encode_footer, read_puffin_footer
 from neve.storage.object_store import ObjectStore
 from neve.storage.table_paths import TablePaths, join_path, position_delete_path
 
 _SIZES_KEPT: Final = 100_000
+_REFERENCED: Final = "referenced-data-file"
 
 
 def _required(name: str, arrow_type: pa.DataType, field_id: int) -> ArrowField:
@@ -55,13 +66,22 @@ class DeleteFiles(Protocol):
         """Size of that file."""
         ...
 
+    def learn(self, file: DataFile, file_bytes: int) -> None:
+        """Take note of a size that a manifest tells."""
+        ...
+
+    def are_whole(self, files: Iterable[DataFile]) -> bool:
+        """Whether the files that were made for publishing are there, of the sizes they had."""
+        ...
+
 
 class VectorFiles:
     """Deletes as format 3 has them: the table's own vectors."""
 
-    def __init__(self, objects: ObjectStore, paths: TablePaths) -> None:
+    def __init__(self, objects: ObjectStore, paths: TablePaths, locate: Locate) -> None:
         self._objects = objects
         self._paths = paths
+        self._locate = locate
         self._sizes: OrderedDict[str, int] = OrderedDict()
 
     def path(self, file: DataFile) -> str:
@@ -69,14 +89,48 @@ class VectorFiles:
         return _vector_of(file).path
 
     def file_bytes(self, file: DataFile) -> int:
-        """Size of the Puffin file; raises NotFound."""
+        """Size of the Puffin file, which is made to name its data files (D1); raises NotFound."""
         path = self.path(file)
         size = self._sizes.get(path)
         if size is None:
-            size = self._sizes[path] = self._objects.size(join_path(self._paths.root, path))
-            while len(self._sizes) > _SIZES_KEPT:
-                self._sizes.popitem(last=False)
+            size = self._found_or_moved(file, join_path(self._paths.root, path))
+            _note(self._sizes, path, size)
         return size
+
+    def learn(self, file: DataFile, file_bytes: int) -> None:
+        """Take note of a size that a manifest tells."""
+        _note(self._sizes, self.path(file), file_bytes)
+
+    def are_whole(self, files: Iterable[DataFile]) -> bool:  # noqa: ARG002 - the protocol's
+        """Nothing was made: vectors are the table's own."""
+        return True
+
+    def _found_or_moved(self, file: DataFile, stored: str) -> int:
+        size = self._objects.size(stored)
+        footer = read_puffin_footer(
+            lambda start, length: self._objects.get_range(stored, start=start, length=length),
+            size,
+            path=stored,
+        )
+        offset, wanted = _vector_of(file).offset, self._locate(file.path)
+        named = next((each for each in footer.blobs if each.offset == offset), None)
+        found = None if named is None else named.referenced_data_file
+        if found == wanted:
+            return size
+        if found is None or not found.endswith(f"/{file.path}"):
+            raise Corruption(
+                f"the Puffin file has a vector of {found!a} where that of {wanted!a} should be",
+                path=stored,
+                offset=offset,
+            )
+        payload = _moved(
+            self._objects.get(stored).payload,
+            footer,
+            before=found.removesuffix(file.path),
+            after=wanted.removesuffix(file.path),
+        )
+        self._objects.put(stored, payload)
+        return len(payload)
 
 
 class PositionFiles:
@@ -94,33 +148,79 @@ class PositionFiles:
         return position_delete_path(vector.path, vector.offset)
 
     def file_bytes(self, file: DataFile) -> int:
-        """Size of the file, which is written when it is not there; raises NotFound."""
+        """Size of the file, which is written when it is not there (D2); raises NotFound."""
         path = self.path(file)
         size = self._sizes.get(path)
         if size is None:
-            size = self._sizes[path] = self._found_or_written(file, path)
-            while len(self._sizes) > _SIZES_KEPT:
-                self._sizes.popitem(last=False)
+            size = self._found_or_written(file, path)
+            _note(self._sizes, path, size)
         return size
+
+    def learn(self, file: DataFile, file_bytes: int) -> None:
+        """Take note of a size that a manifest tells."""
+        _note(self._sizes, self.path(file), file_bytes)
+
+    def are_whole(self, files: Iterable[DataFile]) -> bool:
+        """Whether the files of positions are there, of the sizes they had."""
+        root = f"{self._paths.root}/"
+        found = {
+            info.path.removeprefix(root): info.size
+            for info in self._objects.list(f"{self._paths.deletes}/")
+        }
+        paths = [self.path(file) for file in files if file.vector is not None]
+        return all(
+            path in found and self._sizes.get(path, found[path]) == found[path] for path in paths
+        )
 
     def _found_or_written(self, file: DataFile, path: str) -> int:
         stored = join_path(self._paths.root, path)
+        rows = self._rows(file)
         try:
-            return self._objects.size(stored)
+            found = self._objects.get(stored).payload
         except NotFound:
-            payload = self._encoded(file)
-            self._objects.put(stored, payload)
-            return len(payload)
+            found = b""
+        if _holds(found, rows):
+            return len(found)
+        stream = io.BytesIO()
+        pq.write_table(rows, stream, compression="zstd", write_page_checksum=True)
+        self._objects.put(stored, stream.getvalue())
+        return len(stream.getvalue())
 
-    def _encoded(self, file: DataFile) -> bytes:
+    def _rows(self, file: DataFile) -> pa.Table:
         vector = read_vector(self._objects, self._paths, _vector_of(file), row_count=file.row_count)
         positions = positions_in(vector)
         location = pa.array([self._locate(file.path)])
         same = pa.DictionaryArray.from_arrays(np.zeros(len(positions), dtype=np.int32), location)
-        rows = pa.table([same.cast(pa.string()), pa.array(positions)], schema=_SCHEMA)
-        stream = io.BytesIO()
-        pq.write_table(rows, stream, compression="zstd", write_page_checksum=True)
-        return stream.getvalue()
+        return pa.table([same.cast(pa.string()), pa.array(positions)], schema=_SCHEMA)
+
+
+def _note(sizes: OrderedDict[str, int], path: str, size: int) -> None:
+    sizes[path] = size
+    while len(sizes) > _SIZES_KEPT:
+        sizes.popitem(last=False)
+
+
+def _holds(payload: bytes, rows: pa.Table) -> bool:
+    """Whether a Parquet file is whole and holds these rows."""
+    try:
+        found = pq.read_table(io.BytesIO(payload), page_checksum_verification=True)
+    except (pa.ArrowException, OSError):
+        return False
+    return bool(found.equals(rows))
+
+
+def _moved(payload: bytes, footer: PuffinFooter, *, before: str, after: str) -> bytes:
+    """Give a Puffin file whose vectors name data files under another location."""
+    blobs = []
+    for blob in footer.blobs:
+        named = blob.referenced_data_file
+        if named is not None and named.startswith(before):
+            words = {**blob.properties, _REFERENCED: f"{after}{named.removeprefix(before)}"}
+            blobs.append(replace(blob, properties=words))
+        else:
+            blobs.append(blob)
+    end = max(blob.offset + blob.length for blob in blobs)
+    return payload[:end] + encode_footer(replace(footer, blobs=tuple(blobs)))
 
 
 def _vector_of(file: DataFile) -> VectorRef:

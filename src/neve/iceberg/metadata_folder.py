@@ -3,11 +3,12 @@
 Order of writing: manifests, their list, the document, the hint. Each is durable before the next is
 begun, so whatever can be reached from the hint or from a document is there.
 
-N1  The hint moves forward only, unless it names a Version that the table never had.
+N1  The hint moves forward only, unless it names a Version that the table never had, or one whose
+    document is gone.
 N2  Nothing is deleted that the newest document reaches.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Final
 
 from neve.errors import Corruption, NotFound
@@ -47,12 +48,14 @@ class MetadataFolder:
         """Location of the document of a Version."""
         return self._location(document_name(number))
 
-    def names(self) -> Iterator[str]:
-        """Names of all files that are there."""
+    def sizes(self) -> dict[str, int]:
+        """Sizes of all files that are there, by name."""
+        found = {}
         for info in self.objects.list(f"{self.paths.metadata}/"):
             directory, name = split_path(info.path)
             if directory == self.paths.metadata:
-                yield name
+                found[name] = info.size
+        return found
 
     def read_document(self, number: int) -> bytes:
         """Read the document of a Version; raises NotFound."""
@@ -110,8 +113,11 @@ class MetadataFolder:
             return None
         return _number(text)
 
-    def move_hint(self, number: int) -> None:
-        """Let the hint name a Version, the table's current one when it was published (N1)."""
+    def move_hint(self, number: int, *, newest: Callable[[], int]) -> None:
+        """Let the hint name a Version, the table's current one when it was published (N1).
+
+        `newest` gives the number of the table's current Version now.
+        """
         path = self._path(HINT_NAME)
         payload = str(number).encode()
         for _ in range(_HINT_TRIES):  # each round, another publisher was first
@@ -122,7 +128,10 @@ class MetadataFolder:
                     return
                 continue
             named = _number(found.payload)
-            if named == number or (named is not None and named > number and self._has(named)):
+            if named == number:
+                return
+            is_ahead = named is not None and number < named <= newest()
+            if named is not None and is_ahead and self._has(named):
                 return
             if self.objects.put_if_match(path, payload, tag=found.tag) is not None:
                 return

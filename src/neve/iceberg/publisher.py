@@ -6,21 +6,21 @@ Steps of a publish:
 2. find what is published: what this process wrote last, or else the newest document that is whole
 3. for each Version since: write the manifests it changes, and its manifest list
 4. write the document of the current Version, then let the hint name it
-5. now and then, delete what no snapshot that is still listed reaches
+5. now and then, delete what no listed snapshot reaches, and see that what they reach is there
 
 Anyone may publish, again and at the same time: files are named by what they hold, so nobody spoils
 what another one refers to, and a publish that was cut off is finished by the next.
 
 I1  A document describes one Version, whole. Rows are never taken from a folder that cannot be
-    trusted: when a file is missing, damaged or of another table, everything is made anew from the
-    retained Versions.
+    trusted: when a file is missing, damaged or of another table or place, everything is made anew
+    from the retained Versions.
 I2  Listed are the newest retained Versions and the tagged ones, `SNAPSHOTS_LISTED` at most beside
     the tags. A Version that only changed definitions has the rows, and the snapshot, of the one
     before it.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Final
@@ -70,6 +70,10 @@ class _Published:
     """What the document was made of, when this process made it."""
 
 
+class _Elsewhere(Corruption):
+    """A document of the table as it was at another place."""
+
+
 class IcebergPublisher:
     """Publishes one table; safe for many threads."""
 
@@ -92,13 +96,13 @@ class IcebergPublisher:
         # Guarded by _lock.
         self._lock = Lock()
         self._published: _Published | None = None
-        self._collected_at = 0
+        self._collected_at: int | None = None
 
     def newest(self) -> str | None:
         """Location of the newest document, None when there is none; nothing is written."""
         named = self._folder.hint()
         numbers = {named} if named is not None else set()
-        numbers |= {each.number for each in map(parse_name, self._folder.names())
+        numbers |= {each.number for each in map(parse_name, self._folder.sizes())
                     if each is not None and each.is_document}  # fmt: skip
         head = self._versions.head()
         for number in sorted(numbers, reverse=True):
@@ -124,15 +128,18 @@ class IcebergPublisher:
     def publish(self) -> str:
         """Publish what is missing; gives the location of the current Version's document.
 
-        The first time in a process, what is there is read and checked first.
+        The first time in a process, what is there is read and checked first. Later ones see that
+        it is there still.
         """
         with self._lock:
             session = self._versions.store.read()
             table = self._describe(session)
             published = self._published
-            is_known = published is not None and published.chain is not None
-            if not (is_known and self._is_published(table)):
+            chain = None if published is None else published.chain
+            if chain is None or not self._is_published(table):
                 self._publish(session, table)
+            elif not self._is_whole(table, chain):
+                self._publish(session, table, anew=True)
             return self._folder.document_location(table.version.number)
 
     @property
@@ -188,12 +195,32 @@ class IcebergPublisher:
         )
         return True
 
-    def _publish(self, session: ReadSession, table: TableDescription) -> None:
+    def _is_whole(self, table: TableDescription, chain: SnapshotChain) -> bool:
+        """Whether what this process published is there still, as far as names and sizes tell."""
+        number = table.version.number
+        try:
+            decode_document(self._folder.read_document(number), path=self._path)
+        except (NotFound, Corruption):
+            return False
+        self._folder.move_hint(number, newest=self._newest)
+        return chain.is_whole(self._folder.sizes())
+
+    def _newest(self) -> int:
+        """Give the current Version's number, with what writers that died have decided."""
+        return self._versions.head_in(self._versions.store.open()).current_version
+
+    def _publish(
+        self, session: ReadSession, table: TableDescription, *, anew: bool = False
+    ) -> None:
         published, self._published = self._published, None  # forgotten when this fails
         number = table.version.number
-        if published is None or published.chain is None or not self._can_advance(published, table):
+        history = PublishedHistory() if published is None else published.history
+        if anew:
+            published = None
+        elif (
+            published is None or published.chain is None or not self._can_advance(published, table)
+        ):
             published = self._load(session, table)
-        history = PublishedHistory()
         chain: SnapshotChain | None = None
         if published is not None and published.chain is not None:
             chain, history = published.chain, published.history
@@ -206,15 +233,17 @@ class IcebergPublisher:
             chain.rebuild(session, table, limit=SNAPSHOTS_LISTED)
             history = PublishedHistory(sort_orders=history.sort_orders)
         elif published is not None and published.number < number:
-            history = self._with_log(history, published, table)
+            history = self._with_log(history, published)
         resolved = chain.list_tagged(session, table)
         history = replace(
-            history, snapshots=tuple(_kept(chain.snapshots, table, set(resolved.values())))
+            history,
+            snapshots=tuple(_kept(chain.snapshots, table, set(resolved.values()))),
+            metadata_log=_kept_log(history.metadata_log, table),
         )
         chain.snapshots = list(history.snapshots)
         document = metadata_document(replace(table, tags=resolved), history)
         self._folder.write_document(number, encode_document(document))
-        self._folder.move_hint(number)
+        self._folder.move_hint(number, newest=self._newest)
         self._published = _Published(
             number=number,
             format_version=table.format_version,
@@ -224,7 +253,10 @@ class IcebergPublisher:
             table=table,
         )
         logger.info("published version=%d snapshots=%d", number, len(history.snapshots))
-        self._collect(table, history)
+        missing = self._collect(table, history)
+        if missing and not anew:
+            logger.warning("metadata was lost, made anew files=%d", len(missing))
+            self._publish(session, table, anew=True)
 
     def _can_advance(self, published: _Published, table: TableDescription) -> bool:
         behind = table.version.number - published.number
@@ -236,9 +268,10 @@ class IcebergPublisher:
     def _history(self, payload: bytes, table: TableDescription) -> PublishedHistory:
         """Read a document of this very table; raises Corruption for any other (I1)."""
         document = decode_document(payload, path=self._path)
+        if document.get("location") != table.location:
+            raise _Elsewhere("location of Iceberg's metadata is not the table's", path=self._path)
         expected = {
             "table-uuid": table.table_uuid,
-            "location": table.location,
             "format-version": table.format_version,
         }
         for name, value in expected.items():
@@ -256,22 +289,25 @@ class IcebergPublisher:
         if not set(table.tags.values()) <= numbers:
             return None
         kept = _kept(list(history.snapshots), table, set(table.tags.values()))
-        return replace(history, snapshots=tuple(kept))
+        log = _kept_log(history.metadata_log, table)
+        return replace(history, snapshots=tuple(kept), metadata_log=log)
 
     def _load(self, session: ReadSession, table: TableDescription) -> _Published | None:
         """Find the newest document that is whole, and read its manifests."""
-        names = list(self._folder.names())
+        sizes = self._folder.sizes()
         found = sorted(
             each.number
-            for each in map(parse_name, names)
+            for each in map(parse_name, sizes)
             if each is not None and each.is_document and each.number <= table.version.number
         )
-        present = frozenset(names)
         for number in found[: -_DOCUMENTS_TRIED - 1 : -1]:
             if table.version.number - number > SNAPSHOTS_LISTED:
                 break
             try:
-                return self._loaded(session, table, number, present)
+                return self._loaded(session, table, number, sizes)
+            except _Elsewhere as error:
+                logger.warning("the table was moved version=%d cause=%s", number, error)
+                break  # deletes may name data files as that place had them
             except (NotFound, Corruption) as error:
                 logger.warning("cannot build on metadata version=%d cause=%s", number, error)
         return None
@@ -281,16 +317,16 @@ class IcebergPublisher:
         session: ReadSession,
         table: TableDescription,
         number: int,
-        present: frozenset[str],
+        sizes: Mapping[str, int],
     ) -> _Published:
         history = self._history(self._folder.read_document(number), table)
         chain = self._new_chain(table)
-        chain.load(session, table, number, history.snapshots, present)
+        chain.load(session, table, number, history.snapshots, sizes)
         log = tuple(
             each
             for each in history.metadata_log
             if isinstance(each.get("metadata-file"), str)
-            and str(each["metadata-file"]).rpartition("/")[2] in present
+            and str(each["metadata-file"]).rpartition("/")[2] in sizes
         )
         return _Published(
             number=number,
@@ -300,36 +336,46 @@ class IcebergPublisher:
             chain=chain,
         )
 
-    def _with_log(
-        self, history: PublishedHistory, published: _Published, table: TableDescription
-    ) -> PublishedHistory:
+    def _with_log(self, history: PublishedHistory, published: _Published) -> PublishedHistory:
         """Note the document before this one."""
         entry: JsonObject = {
             "metadata-file": self._folder.document_location(published.number),
             "timestamp-ms": published.updated_ms,
         }
-        oldest = table.version.number - SNAPSHOTS_LISTED
-        log = [
-            each
-            for each in (*history.metadata_log, entry)
-            if _document_number(each) > oldest and _document_number(each) in table.retained
-        ]
-        return replace(history, metadata_log=tuple(log))
+        log = (*history.metadata_log, entry)
+        return replace(history, metadata_log=log)
 
-    def _collect(self, table: TableDescription, history: PublishedHistory) -> None:
-        """Delete what is not reached any more; a failure only puts it off."""
-        if table.version.number < self._collected_at + _COLLECT_EVERY:
-            return
+    def _collect(self, table: TableDescription, history: PublishedHistory) -> set[str]:
+        """Delete what is not reached any more; gives what is reached and missing.
+
+        A failure only puts it off.
+        """
+        number, last = table.version.number, self._collected_at
+        if last is not None and number < last + _COLLECT_EVERY:
+            return set()
+        self._collected_at = number
         try:
-            self._garbage.collect(table, history, grace=SNAPSHOTS_LISTED)
+            return self._garbage.collect(
+                table, history, grace=SNAPSHOTS_LISTED, newest=self._newest
+            )
         except NeveError as error:
             logger.warning("put off metadata garbage cause=%s", error)
-        self._collected_at = table.version.number
+            return set()
 
 
 def _document_number(entry: JsonObject) -> int:
     parsed = parse_name(str(entry.get("metadata-file")).rpartition("/")[2])
     return 0 if parsed is None else parsed.number
+
+
+def _kept_log(log: Sequence[JsonObject], table: TableDescription) -> tuple[JsonObject, ...]:
+    """Choose the older documents that are named: those that are not garbage."""
+    oldest = table.version.number - SNAPSHOTS_LISTED
+    return tuple(
+        each
+        for each in log
+        if _document_number(each) > oldest and _document_number(each) in table.retained
+    )
 
 
 def _kept(

@@ -59,6 +59,7 @@ class ReadEntry:
     snapshot_id: int | None
     sequence_number: int | None
     file_path: str
+    file_bytes: int
     content_offset: int | None
 
 
@@ -191,12 +192,14 @@ def read_manifest(payload: bytes, *, path: str) -> list[ReadEntry]:
     schema = _load("pyiceberg.manifest").MANIFEST_ENTRY_SCHEMAS[3]
     names = [field.name for field in schema.find_field("data_file").field_type.fields]
     path_at, offset_at = names.index("file_path"), names.index("content_offset")
+    bytes_at = names.index("file_size_in_bytes")
     return [
         ReadEntry(
             status=record[0],
             snapshot_id=record[1],
             sequence_number=record[2],
             file_path=record[4][path_at],
+            file_bytes=record[4][bytes_at],
             content_offset=record[4][offset_at],
         )
         for record in _records(payload, schema, path)

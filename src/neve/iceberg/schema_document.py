@@ -1,16 +1,24 @@
-"""Definitions of a table as members of Iceberg's metadata: schema, name mapping, sort order.
+"""Definitions of a table as members of Iceberg's metadata: schema, specs, sort order.
 
 neve keeps schemas in Iceberg's JSON already; two members that are its own are left out here. Float
 columns in the key make no identifier fields, because Iceberg knows none of that kind.
+
+Specs that a table had before are published too. Since then another column may have got the name of
+one of their fields, and readers refuse such a table; a field is known by its id, so the document
+gives it another name, `p_1000` for `p`. Manifests keep the first one.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from neve.iceberg.iceberg_file import KEY_ORDER_ID
+from neve.model.arrow_types import field_id_of
+from neve.model.field_ids import walk_fields
+from neve.model.partition_spec import PartitionField, PartitionSpec
 from neve.model.schema import TableSchema
 from neve.model.schema_json import Json, JsonObject
+from neve.model.transforms import Identity
 
 _OWN_MEMBERS: Final = ("primary-key", "last-column-id")
 
@@ -21,6 +29,26 @@ def schema_document(schema: TableSchema) -> JsonObject:
     for name in _OWN_MEMBERS:
         members.pop(name)
     return members
+
+
+def spec_documents(specs: Iterable[PartitionSpec], schema: TableSchema) -> dict[int, JsonObject]:
+    """Give specs by id, as Iceberg has them, for readers that have a schema.
+
+    Fields are named as no other field and no other column is; those of the first spec come first.
+    """
+    columns = {path: field_id_of(each) for path, each in walk_fields(tuple(schema.arrow_schema))}
+    names: dict[int, str] = {}
+    documents: dict[int, JsonObject] = {}
+    for spec in specs:
+        for field in spec.fields:
+            if field.field_id not in names:
+                names[field.field_id] = _free_name(field, columns, frozenset(names.values()))
+        # Not as a spec: the names of its fields are shorter than these may be.
+        document = json.loads(spec.to_json())
+        for member in document["fields"]:
+            member["name"] = names[member["field-id"]]
+        documents[spec.spec_id] = document
+    return documents
 
 
 def name_mapping(schema: TableSchema) -> str:
@@ -44,6 +72,16 @@ def declared_order(order_id: int, columns: Sequence[tuple[int, bool]]) -> JsonOb
         "order-id": order_id,
         "fields": [_sort_field(field_id, descending=down) for field_id, down in columns],
     }
+
+
+def _free_name(
+    field: PartitionField, columns: Mapping[str, int | None], taken: frozenset[str]
+) -> str:
+    name = field.name
+    own = {field.source_id} if isinstance(field.transform, Identity) else set[int]()
+    while name in taken or (name in columns and columns[name] not in own):
+        name = f"{name}_{field.field_id}"
+    return name
 
 
 def _sort_field(field_id: int, *, descending: bool) -> JsonObject:

@@ -8,7 +8,7 @@ C1  A chain that was read back holds exactly the files and vectors of its Versio
     Corruption, and nothing is built on it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from neve.errors import Corruption, NotFound
 from neve.iceberg.delete_files import DeleteFiles, PositionFiles, VectorFiles
@@ -34,6 +34,7 @@ from neve.iceberg.table_metadata import TableDescription
 from neve.manifest.sessions import ReadSession
 from neve.manifest.table_versions import TableVersions
 from neve.model.data_file import DataFile
+from neve.model.partition_identity import PartitionIdentity
 from neve.model.schema_json import JsonObject
 from neve.model.version import Version, VersionEdit
 
@@ -48,7 +49,7 @@ class SnapshotChain:
         self._versions = versions
         self._format_version = format_version
         self._deletes: DeleteFiles = (
-            VectorFiles(folder.objects, folder.paths)
+            VectorFiles(folder.objects, folder.paths, folder.locate)
             if format_version >= FORMAT_WITH_VECTORS
             else PositionFiles(folder.objects, folder.paths, folder.locate)
         )
@@ -58,6 +59,7 @@ class SnapshotChain:
         self._set: ManifestSet | None = None
         self._totals = Totals()
         self._encoder: EntryEncoder | None = None
+        self._identity = PartitionIdentity.of_definitions((), ())
         self._defined: tuple[int, int] | None = None
 
     def load(
@@ -66,7 +68,7 @@ class SnapshotChain:
         table: TableDescription,
         number: int,
         snapshots: Sequence[JsonObject],
-        present: frozenset[str],
+        sizes: Mapping[str, int],
     ) -> None:
         """Read back what a document of a Version lists; raises NotFound, and Corruption (C1)."""
         version = self._versions.version_in(session, number)
@@ -82,12 +84,14 @@ class SnapshotChain:
             raise Corruption(
                 f"the manifests of version {number} do not hold its files", path=self._path
             )
+        if not self._deletes.are_whole(version.files.values()):
+            raise Corruption("position deletes are missing or damaged", path=self._path)
         self._set = found
         self._version = version
         self._totals = Totals.of(version)
         # Old snapshots whose lists somebody deleted cannot be read any more.
         *older, last = snapshots or [{}]
-        self.snapshots = [each for each in older if self._is_present(each, present)]
+        self.snapshots = [each for each in older if self._is_present(each, sizes)]
         if snapshots:
             self.snapshots.append(last)
 
@@ -116,6 +120,20 @@ class SnapshotChain:
         self._version = base
         self._totals = Totals.of(base)
         self.advance_to(session, table)
+
+    def is_whole(self, sizes: Mapping[str, int]) -> bool:
+        """Whether what the newest snapshot reads, and the lists of all, are in the folder still."""
+        assert self._version is not None
+        assert self._set is not None
+        name_of = self._folder.name_of
+        return (
+            all(self._is_present(each, sizes) for each in self.snapshots)
+            and all(
+                sizes.get(name_of(each.manifest_path)) == each.manifest_length
+                for each in self._set.records
+            )
+            and self._deletes.are_whole(self._version.files.values())
+        )
 
     def list_tagged(self, session: ReadSession, table: TableDescription) -> dict[str, int]:
         """Give the snapshots that tags stand for, adding those that are not listed."""
@@ -147,6 +165,8 @@ class SnapshotChain:
         if defined == self._defined:
             return
         self._defined = defined
+        schemas = [table.schemas[number] for number in sorted(table.schemas)]
+        self._identity = PartitionIdentity.of_definitions(table.specs.values(), schemas)
         self._encoder = EntryEncoder(
             format_version=self._format_version,
             schemas=table.schemas,
@@ -252,7 +272,9 @@ class SnapshotChain:
             version,
             parent_id=parent_id,
             manifest_list=self._folder.write_list(target, payload),
-            summary=change_summary(version, change, totals, has_vectors=has_vectors),
+            summary=change_summary(
+                version, change, totals, identity=self._identity, has_vectors=has_vectors
+            ),
             has_row_ids=has_vectors,
         )
 
@@ -285,12 +307,14 @@ class SnapshotChain:
             snapshot_id = record.added_snapshot_id if entry.status == ADDED else entry.snapshot_id
             if file is None or snapshot_id is None:
                 raise Corruption("a manifest lists what is not in its version", path=self._path)
+            if record.content != DATA:
+                self._deletes.learn(file, entry.file_bytes)
             live[key] = LiveEntry(key, file, snapshot_id)
         return Manifest(record, live)
 
-    def _is_present(self, snapshot: JsonObject, present: frozenset[str]) -> bool:
+    def _is_present(self, snapshot: JsonObject, sizes: Mapping[str, int]) -> bool:
         location = snapshot.get("manifest-list")
-        return isinstance(location, str) and self._folder.name_of(location) in present
+        return isinstance(location, str) and bool(sizes.get(self._folder.name_of(location)))
 
 
 def change_between(before: Version, after: Version, edit: VersionEdit) -> SnapshotChange:

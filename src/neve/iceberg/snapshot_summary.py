@@ -18,6 +18,7 @@ from typing import Final
 from neve.errors import Corruption
 from neve.iceberg.manifest_set import SnapshotChange
 from neve.model.data_file import DataFile
+from neve.model.partition_identity import PartitionIdentity
 from neve.model.schema_json import JsonObject
 from neve.model.version import Operation, Version
 
@@ -82,11 +83,16 @@ class Totals:
 
 
 def change_summary(
-    version: Version, change: SnapshotChange, totals: Totals, *, has_vectors: bool
+    version: Version,
+    change: SnapshotChange,
+    totals: Totals,
+    *,
+    identity: PartitionIdentity,
+    has_vectors: bool,
 ) -> dict[str, str]:
     """Say what a Version changed, in the words of Iceberg."""
     partitions = {
-        (file.spec_id, file.partition)
+        identity.of(file)
         for group in (change.added, change.removed, change.marked, change.unmarked)
         for file in group
     }

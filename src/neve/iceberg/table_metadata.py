@@ -16,7 +16,13 @@ from typing import Final
 
 from neve.errors import Corruption
 from neve.iceberg.iceberg_file import KEY_ORDER_ID
-from neve.iceberg.schema_document import declared_order, key_order, name_mapping, schema_document
+from neve.iceberg.schema_document import (
+    declared_order,
+    key_order,
+    name_mapping,
+    schema_document,
+    spec_documents,
+)
 from neve.iceberg.snapshot_summary import snapshot_number
 from neve.model.partition_spec import FIRST_FIELD_ID, PartitionSpec
 from neve.model.schema import TableSchema
@@ -81,7 +87,7 @@ def metadata_document(table: TableDescription, history: PublishedHistory) -> Jso
         "current-schema-id": version.facts.schema_id,
         "schemas": [schema_document(schema) for schema in schemas],
         "default-spec-id": version.facts.spec_id,
-        "partition-specs": [json.loads(spec.to_json()) for spec in specs],
+        "partition-specs": _specs(table),
         "last-partition-id": max(
             (each.field_id for spec in specs for each in spec.fields), default=FIRST_FIELD_ID - 1
         ),
@@ -165,11 +171,19 @@ def _objects(document: JsonObject, name: str, path: str) -> tuple[JsonObject, ..
     return tuple(objects)
 
 
+def _specs(table: TableDescription) -> list[Json]:
+    """Give all specs by id; the fields of the present one, then of the newest, keep their names."""
+    present = table.version.facts.spec_id
+    order = sorted(table.specs, key=lambda number: (number != present, -number))
+    documents = spec_documents((table.specs[number] for number in order), table.schema)
+    return [documents[number] for number in sorted(documents)]
+
+
 def _properties(table: TableDescription) -> JsonObject:
     kept: dict[str, Json] = {
         name: value for name, value in table.properties.items() if name not in _RESERVED
     }
-    kept.setdefault(_NAME_MAPPING, name_mapping(table.schema))
+    kept[_NAME_MAPPING] = name_mapping(table.schema)
     kept[VERSION_PROPERTY] = str(table.version.number)
     return kept
 

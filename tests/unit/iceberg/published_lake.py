@@ -71,7 +71,8 @@ class PublishedLake:
         self.table.close()
         self.lake.close()
 
-    def read(self, location: str | None = None) -> list[int]:
-        """Give the keys that PyIceberg reads."""
+    def read(self, location: str | None = None, version: int | None = None) -> list[int]:
+        """Give the keys that PyIceberg reads, of the current snapshot or that of a Version."""
         static = StaticTable.from_metadata(location or self.table.iceberg_metadata())
-        return sorted(int(key) for key in static.scan().to_arrow().column("id").to_numpy())
+        rows = static.scan(snapshot_id=version).to_arrow()
+        return sorted(int(key) for key in rows.column("id").to_numpy())

@@ -74,6 +74,7 @@ bench: setup ## benchmarks beside peers; writes dated JSON and a page into bench
 
 torture: setup ## the reliability scoreboard at full counts (about an hour on two cores)
 	NEVE_TORTURE=1 HYPOTHESIS_PROFILE=nightly $(BIN)/pytest -n $(WORKERS) --timeout=7200 -s tests/crash tests/interop tests/property tests/integration
+	NEVE_TORTURE=1 $(BIN)/pytest -n 0 --timeout=7200 -s tests/spark/test_exactly_once.py
 
 interop: setup $(INTEROP)/.ready ## Spark 3.5 with Iceberg's own runtime reads published tables
 	NEVE_INTEROP_PYTHON=$(abspath $(INTEROP)/bin/python) $(BIN)/pytest -q -n 0 tests/interop/test_spark35_iceberg.py
@@ -94,8 +95,10 @@ lock: setup ## resolve the lock files anew
 	  --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet -o requirements.lock
 	$(BIN)/uv pip compile requirements-peers.in \
 	  --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet -o requirements-peers.lock
+	$(BIN)/uv pip compile requirements-pypaimon.in \
+	  --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet -o requirements-pypaimon.lock
 	$(BIN)/uv pip compile requirements-interop.in \
 	  --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet -o requirements-interop.lock
 
 clean: ## remove the environment and everything built
-	rm -rf $(VENV) .venv-peers $(INTEROP) site dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-peers .venv-pypaimon $(INTEROP) site dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,8 +1,11 @@
-"""Where the peers live: `.venv-peers` at the project's root, made from requirements-peers.lock.
+"""Where the peers live: environments at the project's root, each made from its lock.
 
-They have an environment of their own because they ask for other versions of libraries than neve
-does. It is ready when its stamp holds the digest of the lock; the stamp is written last, so a
-half-made environment is never used. Without a network there is none, and the peers are left out.
+    .venv-peers      requirements-peers.lock      all but one
+    .venv-pypaimon   requirements-pypaimon.lock   the one that asks for an older pyarrow
+
+They have environments of their own because they ask for other versions of libraries than neve
+does. One is ready when its stamp holds the digest of the lock; the stamp is written last, so a
+half-made environment is never used. Without a network there is none, and its peers are left out.
 """
 
 import hashlib
@@ -16,12 +19,16 @@ from typing import Final
 _ROOT: Final = Path(__file__).parent.parent
 _INSTALL_SECONDS: Final = 900.0
 
+PEERS: Final = "peers"
+PYPAIMON: Final = "pypaimon"
+
 
 @dataclass(frozen=True, slots=True)
 class PeerEnvironment:
     """An environment for peers, below a project's root."""
 
     root: Path = _ROOT
+    name: str = PEERS
 
     @property
     def python(self) -> Path:
@@ -40,7 +47,7 @@ class PeerEnvironment:
         """Make it ready if it is not; says why and gives False when that cannot be done."""
         if self.is_ready():
             return True
-        say("peers: installing PyIceberg and delta-rs into .venv-peers")
+        say(f"{self.name}: installing {self._lock.name} into {self._directory.name}")
         uv, lock = Path(sys.executable).with_name("uv"), str(self._lock)
         commands = (
             [sys.executable, "-m", "venv", "--without-pip", str(self._directory)],
@@ -60,18 +67,18 @@ class PeerEnvironment:
                     timeout=_INSTALL_SECONDS,
                 )
         except (OSError, subprocess.SubprocessError) as error:
-            say(f"peers: left out, their environment could not be made: {_reason(error)}")
+            say(f"{self.name}: left out, the environment could not be made: {_reason(error)}")
             return False
         self._stamp.write_text(digest)
         return True
 
     @property
     def _directory(self) -> Path:
-        return self.root / ".venv-peers"
+        return self.root / f".venv-{self.name}"
 
     @property
     def _lock(self) -> Path:
-        return self.root / "requirements-peers.lock"
+        return self.root / f"requirements-{self.name}.lock"
 
     @property
     def _stamp(self) -> Path:

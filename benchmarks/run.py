@@ -6,8 +6,8 @@
 A whole run of a suite writes <date>-<suite>.json, .md and .svg into benchmarks/results. A partial
 or a quick one prints its numbers, and writes files only where --out says: it must not replace a
 whole one. Everything is written below benchmarks/.scratch, which is removed afterwards. Peers that
-need an environment of their own get it on the first run that needs them, in .venv-peers; where it
-cannot be made, the run goes on without them and the page says so.
+need an environment of their own get it on the first run that needs them, in .venv-peers or
+.venv-pypaimon; where it cannot be made, the run goes on without them and the page says so.
 
 Tables have NEVE_BENCH_ROWS rows, a million by default; --growth looks at ten times as many too, and
 at fifty times as many where rows are upserted into buckets. On Spark tables have five million rows
@@ -44,7 +44,7 @@ from benchmarks.log_replay import build_replay_batches, build_replay_rows
 from benchmarks.log_sync import build_append_synced
 from benchmarks.manifest_commits import build_manifest_commits, build_manifest_commits_s3
 from benchmarks.manifest_growth import build_manifest_growth, build_manifest_open
-from benchmarks.peer_environment import PeerEnvironment
+from benchmarks.peer_environment import PEERS, PYPAIMON, PeerEnvironment
 from benchmarks.report import terminal_table, write_report
 from benchmarks.result_file import FORMAT, RunRecord, WorkloadRecord, write_run
 from benchmarks.spark_bench import SparkBench, spark_scale
@@ -90,7 +90,11 @@ _HERE: Final = Path(__file__).parent
 _SCRATCH: Final = _HERE / ".scratch"
 _RESULTS: Final = _HERE / "results"
 _ROUNDS: Final = 5
-_WITH_PEERS: Final = frozenset({"manifest_commits", *TABLE_WORKLOADS}) | ICEBERG_WITH_PEERS
+_WITH_PEERS: Final[Mapping[str, frozenset[str]]] = {
+    PEERS: frozenset({"manifest_commits", *TABLE_WORKLOADS}) | ICEBERG_WITH_PEERS,
+    PYPAIMON: frozenset(TABLE_WORKLOADS),
+}
+"""The workloads that each environment of peers is for."""
 _ROWS_MIN: Final = 10_000
 
 BuildHere = Callable[[Path], Workload]
@@ -158,8 +162,9 @@ def _run(suite: str, names: Sequence[str], options: argparse.Namespace) -> RunRe
     environment = describe_environment(_SCRATCH)
     load_before = load_averages()
     print(f"files on {environment['file_system']}, load {load_before[0]:.2f}, {rounds} rounds")
-    if not _WITH_PEERS.isdisjoint(names):
-        PeerEnvironment().prepare(print)
+    for home, users in _WITH_PEERS.items():
+        if not users.isdisjoint(names):
+            PeerEnvironment(name=home).prepare(print)
     with ExitStack() as ending:
         # Another run may be using it; the last one removes it.
         ending.callback(_remove_scratch)

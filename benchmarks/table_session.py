@@ -10,15 +10,15 @@ changes them: what writes gets a copy.
 """
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Final, cast
 
 from benchmarks.harness import Candidate, Kind, Outcome, Stopwatch, Trial
-from benchmarks.peer_environment import PeerEnvironment
+from benchmarks.peer_environment import PEERS, PYPAIMON, PeerEnvironment
 from benchmarks.peer_process import PeerProcess, measured_together
 from benchmarks.peers.table_calls import Reply
 from benchmarks.table_sample import ROW_BYTES, SMALL_SHARE, TableSample
@@ -33,8 +33,8 @@ class TablePeer:
 
     name: str
     module: str
-    lives_apart: bool = False
-    """Whether it is in the environment of the peers."""
+    lives_in: str | None = None
+    """Which environment of the peers it is in; None is neve's own."""
     is_movable: bool = True
     """Whether a copy of its directory is a table too."""
     small: bool = False
@@ -43,6 +43,8 @@ class TablePeer:
     """Rows that it is loaded with under the clock: one in so many."""
     gets: int = 20_000
     first_gets: int = 1_000
+    sync: str = "each batch"
+    """What is on the disk for sure when a call that writes a batch returns."""
 
 
 NEVE: Final = TablePeer(name="neve", module="table_neve")
@@ -53,24 +55,33 @@ DUCKDB: Final = TablePeer(name="DuckDB", module="table_duckdb", gets=500, first_
 SLATEDB: Final = TablePeer(
     name="SlateDB",
     module="table_slatedb",
-    lives_apart=True,
+    lives_in=PEERS,
     small=True,
     load_share=50,
     gets=500,
     first_gets=100,
+    sync="never",
 )
 DELTA: Final = TablePeer(
-    name="delta-rs", module="table_delta", lives_apart=True, gets=40, first_gets=10
+    name="delta-rs", module="table_delta", lives_in=PEERS, gets=40, first_gets=10, sync="never"
 )
 PYICEBERG: Final = TablePeer(
     name="PyIceberg",
     module="table_pyiceberg",
-    lives_apart=True,
+    lives_in=PEERS,
     is_movable=False,
     gets=4,
     first_gets=3,
 )
-ALL_PEERS: Final = (ROCKSDB, LMDB, SQLITE, DUCKDB, SLATEDB, DELTA, PYICEBERG)
+PAIMON: Final = TablePeer(
+    name="pypaimon",
+    module="table_pypaimon",
+    lives_in=PYPAIMON,
+    gets=40,
+    first_gets=10,
+    sync="data files only",
+)
+ALL_PEERS: Final = (ROCKSDB, LMDB, SQLITE, DUCKDB, SLATEDB, DELTA, PYICEBERG, PAIMON)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +98,10 @@ class TableScale:
     """Sizes of the tables whose growth is looked at."""
 
 
+def _environment(name: str) -> PeerEnvironment:
+    return PeerEnvironment(name=name)
+
+
 @dataclass(eq=False)
 class TableSession:
     """Everything that workloads share; close it in the end."""
@@ -94,7 +109,7 @@ class TableSession:
     directory: Path
     scale: TableScale
     chosen: Sequence[TablePeer] = ALL_PEERS
-    environment: PeerEnvironment = field(default_factory=PeerEnvironment)
+    environment: Callable[[str], PeerEnvironment] = _environment
 
     def __post_init__(self) -> None:
         self._processes: dict[str, PeerProcess] = {}
@@ -115,11 +130,11 @@ class TableSession:
 
     def peers(self, *wanted: TablePeer) -> list[TablePeer]:
         """Give those who can take part."""
-        return [
-            peer
-            for peer in wanted
-            if peer in self.chosen and (not peer.lives_apart or self.environment.is_ready())
-        ]
+        return [peer for peer in wanted if peer in self.chosen and self.has_home(peer)]
+
+    def has_home(self, peer: TablePeer) -> bool:
+        """Whether the environment of a peer is there."""
+        return peer.lives_in is None or self.environment(peer.lives_in).is_ready()
 
     def rows_of(self, peer: TablePeer) -> int:
         """Rows that a peer's table is loaded with."""
@@ -133,7 +148,7 @@ class TableSession:
         if process is None:
             process = PeerProcess(
                 f"benchmarks.peers.{peer.module}",
-                python=self.environment.python if peer.lives_apart else None,
+                python=self.environment(peer.lives_in).python if peer.lives_in else None,
                 answer_seconds=_ANSWER_SECONDS,
             )
             self._processes[peer.name] = process
@@ -231,7 +246,11 @@ def outcome(reply: Reply, expected: str, *, facts: Mapping[str, float] | None = 
 
 def left_out(session: TableSession) -> Sequence[str]:
     """Say who did not take part, and why."""
-    apart = [peer.name for peer in session.chosen if peer.lives_apart]
-    if not apart or session.environment.is_ready():
-        return ()
-    return (f"{', '.join(apart)} did not take part: `.venv-peers` could not be made.",)
+    missing: dict[str, list[str]] = {}
+    for peer in session.chosen:
+        if peer.lives_in is not None and not session.has_home(peer):
+            missing.setdefault(peer.lives_in, []).append(peer.name)
+    return [
+        f"{', '.join(names)} did not take part: `.venv-{home}` could not be made."
+        for home, names in missing.items()
+    ]

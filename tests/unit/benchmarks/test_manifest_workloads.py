@@ -34,7 +34,7 @@ from benchmarks.manifest_table import (
     tiny_appends,
     tiny_rewrites,
 )
-from benchmarks.peer_environment import PeerEnvironment
+from benchmarks.peer_environment import PEERS, PYPAIMON, PeerEnvironment
 from benchmarks.peer_process import PeerProcess, measured_together
 from benchmarks.peers.json_lines import TimedPart
 from benchmarks.peers.one_row import one_row
@@ -335,18 +335,21 @@ def test_without_their_environment_peers_are_left_out_and_the_page_says_so(
     assert any("did not take part" in note for note in workload.notes)
 
 
-def test_an_environment_is_made_once_and_again_when_its_lock_changes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", [PEERS, PYPAIMON])
+def test_an_environment_is_made_once_and_again_when_its_lock_changes(
+    tmp_path: Path, name: str
+) -> None:
     said: list[str] = []
-    lock = tmp_path / "requirements-peers.lock"
+    lock = tmp_path / f"requirements-{name}.lock"
     lock.write_text("# nobody\n")
-    environment = PeerEnvironment(tmp_path)
+    environment = PeerEnvironment(tmp_path, name)
 
     assert not environment.is_ready()
     assert environment.prepare(said.append)
     assert environment.is_ready()
     assert environment.prepare(said.append)
     assert len(said) == 1
-    assert (tmp_path / ".venv-peers" / ".gitignore").read_text() == "*\n"
+    assert (tmp_path / f".venv-{name}" / ".gitignore").read_text() == "*\n"
 
     lock.write_text("# nobody, but another one\n")
     assert not environment.is_ready()
@@ -363,10 +366,16 @@ def test_an_environment_that_cannot_be_made_is_not_used(tmp_path: Path) -> None:
     assert "left out" in said[-1]
 
 
-def test_the_lock_of_the_peers_has_hashes_and_names_no_host() -> None:
-    lines = (ROOT / "requirements-peers.lock").read_text().splitlines()
+@pytest.mark.parametrize(
+    ("environment", "names"),
+    [(PEERS, {"deltalake", "pyiceberg"}), (PYPAIMON, {"pypaimon", "pypaimon-rust"})],
+)
+def test_the_lock_of_the_peers_has_hashes_and_names_no_host(
+    environment: str, names: set[str]
+) -> None:
+    lines = (ROOT / f"requirements-{environment}.lock").read_text().splitlines()
     packages = [line for line in lines if line and not line.startswith((" ", "#"))]
 
-    assert {"deltalake", "pyiceberg"} <= {line.partition("==")[0] for line in packages}
+    assert names <= {line.partition("==")[0] for line in packages}
     assert all("==" in line and line.endswith("\\") for line in packages)
     assert [line for line in lines if "://" in line or "index-url" in line] == []

@@ -8,12 +8,21 @@ import pyarrow as pa
 import pytest
 
 from benchmarks.harness import BEST_PEER, Kind, run_workload
+from benchmarks.peer_environment import PYPAIMON, PeerEnvironment
 from benchmarks.peers.table_key_value import decode_pairs, encode_rows
 from benchmarks.peers.table_rows import digest, row_tuples, rows_of_tuples
 from benchmarks.report import terminal_table
 from benchmarks.run import main
 from benchmarks.table_sample import TableSample, grown_rows, of_keys
-from benchmarks.table_session import SQLITE, TableScale, TableSession
+from benchmarks.table_session import (
+    DELTA,
+    PAIMON,
+    PYICEBERG,
+    SQLITE,
+    TableScale,
+    TableSession,
+    left_out,
+)
 from benchmarks.table_suite import HISTORY_WORKLOADS, TABLE_WORKLOADS
 
 WORKLOADS = {**TABLE_WORKLOADS, **HISTORY_WORKLOADS}
@@ -65,6 +74,36 @@ def test_the_best_peer_is_named_once_all_have_run(session: TableSession, tmp_pat
 
     [ratio] = record["ratios"]
     assert ratio["to"] == f"SQLite ({BEST_PEER})"
+
+
+def test_peers_without_their_environment_are_left_out_and_the_page_names_each(
+    tmp_path: Path,
+) -> None:
+    session = TableSession(
+        tmp_path / "tables",
+        TINY,
+        chosen=(SQLITE, DELTA, PYICEBERG, PAIMON),
+        environment=lambda name: PeerEnvironment(tmp_path / "nowhere", name),
+    )
+
+    assert session.peers(SQLITE, DELTA, PYICEBERG, PAIMON) == [SQLITE]
+    assert left_out(session) == [
+        "delta-rs, PyIceberg did not take part: `.venv-peers` could not be made.",
+        "pypaimon did not take part: `.venv-pypaimon` could not be made.",
+    ]
+
+
+def test_each_peer_waits_for_its_own_environment_only(tmp_path: Path) -> None:
+    (tmp_path / "requirements-pypaimon.lock").write_text("# nobody\n")
+    assert PeerEnvironment(tmp_path, PYPAIMON).prepare(lambda _line: None)
+    session = TableSession(
+        tmp_path / "tables",
+        TINY,
+        chosen=(DELTA, PAIMON),
+        environment=lambda name: PeerEnvironment(tmp_path, name),
+    )
+
+    assert session.peers(DELTA, PAIMON) == [PAIMON]
 
 
 def test_a_digest_sees_values_and_not_chunks_or_order(sample: TableSample) -> None:

@@ -24,7 +24,7 @@ class AppendFile(Protocol):
 
     @property
     def position(self) -> int:
-        """Offset the next append begins at."""
+        """Offset the next append begins at; an append moves it before it writes a byte."""
         ...
 
     def append(self, pieces: Sequence[bytes | memoryview]) -> None:

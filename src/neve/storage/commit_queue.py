@@ -11,28 +11,20 @@ Q1  At most one group, or one lone action, is being committed at any time.
 Q2  Groups and lone actions are committed in the order in which they joined.
 Q3  Every thread that joined is woken exactly once, also when its leader fails. One whose wait is
     interrupted leaves the queue, and passes the lead on if it was to have it.
+    Wherever an interrupt comes, the lock is freed and the lead is not lost.
 Q4  A queue belongs to the process that made it: in a forked child, whose other threads are gone,
     it refuses.
 """
 
-import os
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, Generic, Protocol, TypeVar
+from itertools import islice
+from types import TracebackType
+from typing import Generic, Protocol, TypeVar
 
-from neve.errors import Closed
+from neve.storage.own_process import forked, keep_to_process
 
 Work = TypeVar("Work", bound="Sized")
-
-# How often this process came out of a fork: asking the kernel who we are costs each append more.
-_forks: Final = [0]
-
-
-def _count_fork() -> None:
-    _forks[0] += 1
-
-
-os.register_at_fork(after_in_child=_count_fork)
 
 
 class Sized(Protocol):
@@ -55,18 +47,35 @@ class Latch(Protocol):
         """Free it; any thread may."""
         ...
 
+    def __enter__(self) -> object:
+        """Take it for a block."""
+        ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None:
+        """Free it at the end of the block."""
+        ...
+
 
 class _Seat(Generic[Work]):
     """One thread's place in the queue."""
 
-    __slots__ = ("alone", "committed", "failure", "latch", "leads", "work")
+    __slots__ = ("alone", "committed", "failure", "latch", "turn", "work")
 
-    def __init__(self, work: Work | None, alone: Callable[[], None] | None) -> None:
+    def __init__(
+        self, work: Work | None, alone: Callable[[], None] | None, latch: Latch, /
+    ) -> None:
         self.work = work
         self.alone = alone
-        self.latch: Latch | None = None
+        self.latch = latch
         self.committed = False
-        self.leads = False
+        # Whose turn it is, once it is to lead.
+        self.turn = 0
         self.failure: BaseException | None = None
 
 
@@ -85,127 +94,156 @@ class CommitQueue(Generic[Work]):
         self._group_bytes_max = group_bytes_max
         self._make_latch = make_latch
         self._lock = make_latch()
-        self._forks = _forks[0]
         # guarded by _lock
         self._waiting: deque[_Seat[Work]] = deque()
         self._led = False
+        self._turn = 1
+        # set in a forked child
+        self._is_forked = False
+        keep_to_process(self)
 
-    def lead(self) -> bool:
-        """Take the lead if nobody has it: whoever gets True commits, then calls `pass_on`."""
-        if self._forks != _forks[0]:
-            raise _forked()
-        self._lock.acquire()
-        led = self._led
-        self._led = True
-        self._lock.release()
-        return not led
+    def end_in_child(self) -> None:
+        """Refuse everything: who leads, and who waits, stayed with the parent."""
+        self._is_forked = True
+
+    def lead(self) -> int:
+        """Take the lead if nobody has it: whoever gets a turn, not 0, commits and passes it on."""
+        if self._is_forked:
+            raise forked()
+        turn = 0
+        try:
+            with self._lock:
+                if self._led:
+                    return 0
+                turn = self._turn
+                self._led = True
+        except BaseException:
+            if turn:
+                self.pass_on(turn)
+            raise
+        return turn
+
+    def pass_on(self, turn: int) -> None:
+        """Let the first of those waiting lead next; once for each turn, and then nothing."""
+        with self._lock:
+            if turn != self._turn:
+                return
+            turn += 1
+            self._turn = turn
+            if self._waiting:
+                seat = self._waiting[0]
+                seat.turn = turn
+                seat.latch.release()
+            else:
+                self._led = False
 
     def submit(self, work: Work) -> None:
         """Commit the work, perhaps with others'; raises what its group's commit raised."""
-        if self._forks != _forks[0]:
-            raise _forked()
-        self._lock.acquire()
-        if self._led:
-            self._follow_locked(_Seat(work, None))
+        turn = self.lead()
+        if not turn:
+            self._follow(work, None)
             return
-        self._led = True
-        self._lock.release()
         try:
             self._commit_group((work,))
         finally:
-            self.pass_on()
+            # An interrupt may come before a call has done anything: it is made again.
+            try:
+                self.pass_on(turn)
+            except BaseException:
+                self.pass_on(turn)
+                raise
 
     def run_alone(self, action: Callable[[], None]) -> None:
         """Run an action while nothing else is committed; raises what it raises."""
-        if self._forks != _forks[0]:
-            raise _forked()
-        self._lock.acquire()
-        if self._led:
-            self._follow_locked(_Seat(None, action))
+        turn = self.lead()
+        if not turn:
+            self._follow(None, action)
             return
-        self._led = True
-        self._lock.release()
         try:
             action()
         finally:
-            self.pass_on()
+            try:
+                self.pass_on(turn)
+            except BaseException:
+                self.pass_on(turn)
+                raise
 
-    def _follow_locked(self, seat: _Seat[Work]) -> None:
-        """Wait for a leader, or to lead; gives the lock back."""
-        seat.latch = self._make_latch()
-        seat.latch.acquire()
-        self._waiting.append(seat)
-        self._lock.release()
+    def _follow(self, work: Work | None, alone: Callable[[], None] | None) -> None:
+        """Wait for a leader, or to lead."""
+        latch = self._make_latch()
+        latch.acquire()
+        seat = _Seat(work, alone, latch)
         try:
-            seat.latch.acquire()
+            with self._lock:
+                if not self._led:
+                    # The lead was passed on to nobody meanwhile.
+                    seat.turn = self._turn
+                    self._led = True
+                self._waiting.append(seat)
+            if not seat.turn:
+                latch.acquire()
+            if not seat.committed:
+                self._lead(seat)
         except BaseException:
             self._give_up(seat)
             raise
-        if not seat.committed:
-            self._lead()
         if seat.failure is not None:
             raise seat.failure
 
     def _give_up(self, seat: _Seat[Work]) -> None:
-        """Leave the queue because the wait was interrupted; what is being committed stays so."""
-        self._lock.acquire()
-        if seat in self._waiting:
-            self._waiting.remove(seat)
-        self._lock.release()
-        if seat.leads and not seat.committed:
-            self.pass_on()
+        """Leave the queue because of an interrupt; what is being committed stays so."""
+        with self._lock:
+            if seat in self._waiting:
+                self._waiting.remove(seat)
+        if seat.turn:
+            self.pass_on(seat.turn)
 
-    def _lead(self) -> None:
-        self._lock.acquire()
-        group = self._take_group_locked()
-        self._lock.release()
+    def _lead(self, first: _Seat[Work]) -> None:
+        """Commit a group; one that was not begun, because of an interrupt, stays in the queue."""
+        with self._lock:
+            group = self._group_locked(first)
+        work = [seat.work for seat in group if seat.work is not None]
         failure: BaseException | None = None
         try:
-            first = group[0]
-            if first.alone is not None:
-                first.alone()
-            else:
-                self._commit_group([seat.work for seat in group if seat.work is not None])
-        except BaseException as error:  # noqa: BLE001 - followers must wake whatever happened
-            failure = error
-        self.pass_on()
+            try:
+                if first.alone is not None:
+                    first.alone()
+                else:
+                    self._commit_group(work)
+            except BaseException as error:  # noqa: BLE001 - followers must wake whatever happened
+                failure = error
+            self._settle(first, group, failure)
+        except BaseException:
+            self._settle(first, group, failure)
+            raise
+
+    def _settle(
+        self, first: _Seat[Work], group: Sequence[_Seat[Work]], failure: BaseException | None
+    ) -> None:
+        """Pass the lead on and wake the group; what an interrupt left is done when called again."""
+        with self._lock:
+            for seat in group:
+                if self._waiting and self._waiting[0] is seat:
+                    self._waiting.popleft()
+        self.pass_on(first.turn)
         for seat in group:
-            seat.committed = True
+            if seat.committed:
+                continue
             # An interrupt is the leader's own; its followers find their outcome in their work.
-            if seat is group[0] or isinstance(failure, Exception):
+            if seat is first or isinstance(failure, Exception):
                 seat.failure = failure
-            assert seat.latch is not None
+            seat.committed = True
             seat.latch.release()
 
-    def pass_on(self) -> None:
-        """Let the first of those waiting lead next."""
-        self._lock.acquire()
-        if self._waiting:
-            seat = self._waiting[0]
-            assert seat.latch is not None
-            seat.leads = True
-            seat.latch.release()
-        else:
-            self._led = False
-        self._lock.release()
-
-    def _take_group_locked(self) -> list[_Seat[Work]]:
-        first = self._waiting.popleft()
+    def _group_locked(self, first: _Seat[Work]) -> Sequence[_Seat[Work]]:
+        """Give those at the front that are committed together; they leave when that is done."""
         group = [first]
         if first.work is None:
             return group
         byte_count = first.work.byte_count
-        while self._waiting:
-            work = self._waiting[0].work
-            if work is None or byte_count + work.byte_count > self._group_bytes_max:
+        for seat in islice(self._waiting, 1, None):
+            if seat.work is None or byte_count + seat.work.byte_count > self._group_bytes_max:
                 break
-            byte_count += work.byte_count
-            group.append(self._waiting.popleft())
+            byte_count += seat.work.byte_count
+            group.append(seat)
         return group
-
-
-def _forked() -> Closed:
-    return Closed(
-        "this handle belongs to the process that opened it",
-        hint="open it again in the forked child",
-    )

@@ -59,14 +59,18 @@ class LocalAppendFile:
     def append(self, pieces: Sequence[bytes | memoryview]) -> None:
         """Write the pieces, in order, at the end; a failure poisons the file."""
         position = self.position
+        expected = len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
+        self.position = position + expected
         try:
             written = self._write(self._handle, pieces, position)
+            if written != expected:
+                self._append_rest(pieces, position, written)
         except OSError as error:
+            self.position = position
             raise self._failed_append(error, begun=error.errno not in _TOOK_NOTHING) from error
-        expected = len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
-        if written != expected:
-            written = self._append_rest(pieces, written)
-        self.position = position + written
+        except NeveError:
+            self.position = position
+            raise
 
     def sync(self) -> None:
         """Make everything appended durable; a failure poisons the file."""
@@ -99,9 +103,11 @@ class LocalAppendFile:
         with suppress(OSError):
             self._disk.close(self._handle)
 
-    def _append_rest(self, pieces: Sequence[bytes | memoryview], written: int) -> int:
+    def _append_rest(
+        self, pieces: Sequence[bytes | memoryview], position: int, written: int
+    ) -> None:
         try:
-            return write_fully(self._disk, self._handle, pieces, self.position, written=written)
+            write_fully(self._disk, self._handle, pieces, position, written=written)
         except OSError as error:
             raise self._failed_append(error, begun=True) from error
 
@@ -137,15 +143,23 @@ class LocalAppendFile:
 
 
 class LocalLock:
-    """An exclusive kernel lock, held until released or until its process dies."""
+    """An exclusive kernel lock, held until released or forgotten, or until its process dies."""
 
     __slots__ = ("_disk", "_handle", "_path", "_process_id")
 
     def __init__(self, *, disk: Disk, handle: int, path: str) -> None:
+        self._handle: int | None = None
         self._disk = disk
-        self._handle: int | None = handle
         self._path = path
         self._process_id = disk.process_id()
+        self._handle = handle
+
+    def __del__(self) -> None:
+        # An interrupt may take it from its owner before that could release it.
+        if getattr(self, "_handle", None) is not None:
+            # Nobody is left to be told what goes wrong, not even that it is a forked child's.
+            with suppress(BaseException):
+                self.release()
 
     def release(self) -> None:
         """Give the lock up; twice is no error, but only the process that took it may."""

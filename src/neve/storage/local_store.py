@@ -319,20 +319,23 @@ class LocalStore:
             self._tree.refuse_links(path)
             self._tree.ensure_directory(directory)
             handle = self._tree.open_or_create(path)
-            try:
+        # It owns the handle before anything is locked, so that no interrupt leaves it to nobody.
+        lock = LocalLock(disk=self._disk, handle=handle, path=path)
+        try:
+            with self._writing("take a lock", path):
                 is_ours = self._disk.lock(handle)
-            except BaseException:
-                self._tree.close(handle)
-                raise
-        if not is_ours:
-            self._tree.close(handle)
-            raise Fenced(
-                "another writer holds the lock",
-                path=path,
-                hint=f"Close that writer, or open read-only; fuser {self._tree.on_disk(path)} "
-                "tells which process it is",
-            )
-        return LocalLock(disk=self._disk, handle=handle, path=path)
+        except BaseException:
+            lock.release()
+            raise
+        if is_ours:
+            return lock
+        lock.release()
+        raise Fenced(
+            "another writer holds the lock",
+            path=path,
+            hint=f"Close that writer, or open read-only; fuser {self._tree.on_disk(path)} "
+            "tells which process it is",
+        )
 
     def _read(self, path: str, *, start: int, length: int | None) -> bytes:
         """Read from `start`, to the end when there is no length."""

@@ -230,9 +230,9 @@ class MemoryAppendFile:
         piece = b"".join(pieces)
         end = self._position + len(piece)
         with self._contents.lock:
-            self._payload[self._position : end] = piece
+            start, self._position = self._position, end
+            self._payload[start:end] = piece
             self._entry.tag = self._contents.next_tag_locked()
-        self._position = end
 
     def sync(self) -> None:
         """Nothing outlives the process, so nothing is left to do."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from neve.errors import NeveError, OutcomeUnknown
+from neve.errors import NeveError, OutcomeUnknown, Unavailable
 from neve.wal.batch_codec import EncodedChanges
 
 Apply = Callable[[int], None]
@@ -25,6 +25,8 @@ class PendingAppend:
         """Give the first sequence number; raises what kept the batch from being logged."""
         if self.failure is not None:
             raise self.failure
+        if self.first_sequence < 0:
+            raise interrupted_before_writing()
         return self.first_sequence
 
 
@@ -34,7 +36,7 @@ def outcome_unknown(
     """Say that a batch may or may not survive, because of an error behind its first byte."""
     last_sequence = first_sequence + max(row_count, 1) - 1
     unknown = OutcomeUnknown(
-        f"rows {first_sequence} to {last_sequence} may or may not be durable ({error})",
+        f"rows {first_sequence} to {last_sequence} may or may not be durable ({cause_of(error)})",
         first_sequence=first_sequence,
         last_sequence=last_sequence,
         path=path,
@@ -42,3 +44,16 @@ def outcome_unknown(
     )
     unknown.__cause__ = error
     return unknown
+
+
+def interrupted_before_writing() -> Unavailable:
+    """Say that whoever committed for others was interrupted before their first byte."""
+    return Unavailable(
+        "the thread that wrote for this one was interrupted; nothing was written",
+        hint="write it again",
+    )
+
+
+def cause_of(error: BaseException) -> str:
+    """Say what an error says; of one that says nothing, what it is."""
+    return str(error) or repr(error)

@@ -98,6 +98,10 @@ class SegmentWriter:
         else:
             self.file.append(framed)
 
+    def take_back(self) -> None:
+        """Forget an append that ended before its first byte was written."""
+        self._block_offset = self.file.position % BLOCK_BYTES
+
     def sync(self) -> None:
         """Make every record appended durable."""
         self.file.sync()

@@ -14,7 +14,8 @@ W1  Sequence and log numbers only grow.
 W2  Every log but the last was synced to its end before the next one got its first record.
     Logs found at open are synced before the new log begins.
 W3  A failed append or sync fails its whole group with OutcomeUnknown and poisons the log: nothing
-    is acknowledged any more, and what is durable is found out by reopening.
+    is acknowledged any more, and what is durable is found out by reopening. An interrupt does so
+    from the first byte on; before it, nothing has happened.
 W4  Under `group` and `always` a batch is applied only after it is durable.
 """
 
@@ -26,15 +27,11 @@ from typing import Final
 from neve.errors import Closed, InvalidArgument, LimitExceeded, NeveError, NotFound, OutcomeUnknown
 from neve.model.write_batch import SEQUENCE_MAX
 from neve.observability.metrics import (
-    WAL_BATCHES,
-    WAL_BYTES,
     WAL_DELETED,
     WAL_RECYCLED,
     WAL_ROTATIONS,
-    WAL_ROWS,
     WAL_SYNC_SECONDS,
     WAL_SYNCS,
-    WAL_WRITES,
     NoRecorder,
     Recorder,
 )
@@ -42,6 +39,7 @@ from neve.storage.append_file import AppendFile, AppendFiles
 from neve.storage.clock import Clock, IdSource, SystemClock, SystemIds
 from neve.storage.commit_queue import CommitQueue, Latch
 from neve.storage.object_store import ObjectStore
+from neve.wal.append_metrics import record_append
 from neve.wal.batch_codec import (
     EncodedChanges,
     check_size,
@@ -51,7 +49,13 @@ from neve.wal.batch_codec import (
 )
 from neve.wal.closed_log import ClosedLog
 from neve.wal.log_options import LogOptions, SyncPolicy
-from neve.wal.pending_append import Apply, PendingAppend, outcome_unknown
+from neve.wal.pending_append import (
+    Apply,
+    PendingAppend,
+    cause_of,
+    interrupted_before_writing,
+    outcome_unknown,
+)
 from neve.wal.record_format import Dialect
 from neve.wal.replay import LogFile
 from neve.wal.segment_writer import SegmentWriter
@@ -147,11 +151,16 @@ class WriteAheadLog:
         survive, and Closed when the log is.
         """
         check_size(changes)
-        if self._queue.lead():
+        turn = self._queue.lead()
+        if turn:
             try:
                 return self._commit_one(changes, apply)
             finally:
-                self._queue.pass_on()
+                try:
+                    self._queue.pass_on(turn)
+                except BaseException:
+                    self._queue.pass_on(turn)  # it may have been interrupted before it did anything
+                    raise
         work = PendingAppend(changes, apply)
         self._queue.submit(work)
         return work.outcome()
@@ -286,9 +295,10 @@ class WriteAheadLog:
         active = self._active
         sequence = self._next_sequence
         following = sequence + changes.row_count
+        position = active.file.position
         if (
             self._unusable is not None
-            or active.file.position >= self._segment_bytes
+            or position >= self._segment_bytes
             or following > SEQUENCE_MAX
         ):
             work = PendingAppend(changes, apply)
@@ -306,6 +316,8 @@ class WriteAheadLog:
                 apply(sequence)
         except BaseException as error:
             path = active.file.path
+            if self._took_back(error, position, sequence):
+                raise
             self._poison(error, path)
             if isinstance(error, NeveError):
                 rows = changes.row_count
@@ -314,19 +326,19 @@ class WriteAheadLog:
                 ) from error
             raise
         if self._records:
-            self._record((changes,))
+            record_append(self._recorder, (changes,))
         return sequence
 
     def _commit_group(self, group: Sequence[PendingAppend]) -> None:
         """Frame, append, sync, apply; every batch of the group shares the outcome."""
         first_sequence = self._next_sequence
-        begun = False
+        position: int | None = None
         try:
             self._check_usable()
             if self._active.position >= self._segment_bytes:
                 self._rotate()
             payloads = self._frame_group(group)
-            begun = True
+            position = self._active.file.position
             self._active.append(payloads)
             if self._waits or self._sync_is_due():
                 self._sync_active()
@@ -334,7 +346,7 @@ class WriteAheadLog:
                 if work.apply is not None:
                     work.apply(work.first_sequence)
         except BaseException as error:
-            if begun:
+            if position is not None and not self._took_back(error, position, first_sequence):
                 path = self._active.file.path
                 self._poison(error, path)
                 for work in group:
@@ -345,14 +357,22 @@ class WriteAheadLog:
             else:
                 # Nothing of this group was written, also when closing the full log failed.
                 self._next_sequence = first_sequence
-                if isinstance(error, NeveError):
-                    for work in group:
-                        work.failure = self._unusable or error
+                known = error if isinstance(error, NeveError) else interrupted_before_writing()
+                for work in group:
+                    work.failure = self._unusable or known
             if not isinstance(error, NeveError):
                 raise
         else:
             if self._records:
-                self._record([work.changes for work in group])
+                record_append(self._recorder, [work.changes for work in group])
+
+    def _took_back(self, error: BaseException, position: int, first_sequence: int) -> bool:
+        """Undo an append that an interrupt ended before its first byte; False when it wrote."""
+        if isinstance(error, NeveError) or self._active.file.position != position:
+            return False
+        self._active.take_back()
+        self._next_sequence = first_sequence
+        return True
 
     def _frame_group(self, group: Sequence[PendingAppend]) -> list[tuple[bytes | memoryview, ...]]:
         payloads = []
@@ -364,13 +384,6 @@ class WriteAheadLog:
         if self._next_sequence > SEQUENCE_MAX:
             raise LimitExceeded("the table has used up its sequence numbers", limit=SEQUENCE_MAX)
         return payloads
-
-    def _record(self, group: Sequence[EncodedChanges]) -> None:
-        recorder = self._recorder
-        recorder.add(WAL_WRITES, 1)
-        recorder.add(WAL_BATCHES, len(group))
-        recorder.add(WAL_ROWS, sum(changes.row_count for changes in group))
-        recorder.add(WAL_BYTES, sum(changes.byte_count for changes in group))
 
     def _sync_is_due(self) -> bool:
         interval = self._interval_seconds
@@ -476,7 +489,7 @@ class WriteAheadLog:
 
     def _poison(self, error: BaseException, path: str) -> None:
         self._unusable = Closed(
-            f"the log failed ({error})",
+            f"the log failed ({cause_of(error)})",
             path=path,
             hint="reopen the table: it recovers what is durable",
         )

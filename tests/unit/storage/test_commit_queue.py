@@ -1,12 +1,15 @@
 """Leaders and followers: order, grouping, and nobody left asleep."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Self
 
 import pytest
 
 from neve.storage.commit_queue import CommitQueue, Latch
+from tests.interruption import interrupted
 
 
 @dataclass(frozen=True)
@@ -65,11 +68,12 @@ def test_the_lead_is_given_to_one_and_passed_on_to_those_who_wait() -> None:
     queue, commit = held_queue()
     commit.leave.set()
 
-    assert queue.lead()
+    turn = queue.lead()
+    assert turn
     assert not queue.lead()
     followers = join_in_order(queue, Parcel("a"), Parcel("b"))
     assert commit.groups == []
-    queue.pass_on()
+    queue.pass_on(turn)
     for thread in followers:
         thread.join(timeout=10)
 
@@ -188,6 +192,13 @@ class InterruptedLatch:
     def release(self) -> None:
         self._lock.release()
 
+    def __enter__(self) -> Self:
+        self.acquire()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.release()
+
 
 def test_an_interrupted_wait_leaves_the_queue_to_the_others() -> None:
     commit = Recording()
@@ -208,3 +219,79 @@ def test_an_interrupted_wait_leaves_the_queue_to_the_others() -> None:
     queue.submit(Parcel("later"))
 
     assert commit.groups == [["first"], ["later"]]
+
+
+def finishes(action: Callable[[], object]) -> bool:
+    """Run an action in another thread; False when it hangs."""
+    thread = threading.Thread(target=action, daemon=True)
+    thread.start()
+    thread.join(timeout=10)
+    return not thread.is_alive()
+
+
+def free_queue() -> tuple[CommitQueue[Parcel], list[list[str]]]:
+    groups: list[list[str]] = []
+    queue: CommitQueue[Parcel] = CommitQueue(
+        lambda group: groups.append([parcel.name for parcel in group]),
+        group_bytes_max=100,
+        make_latch=threading.Lock,
+    )
+    return queue, groups
+
+
+@pytest.mark.parametrize("call", ["submit", "run_alone"])
+def test_a_leader_interrupted_anywhere_leaves_the_queue_to_the_next(call: str) -> None:
+    place = 0
+    is_interrupted = True
+    while is_interrupted:
+        place += 1
+        queue, groups = free_queue()
+        action = {
+            "submit": lambda queue=queue: queue.submit(Parcel("a")),
+            "run_alone": lambda queue=queue: queue.run_alone(lambda: None),
+        }[call]
+        is_interrupted = interrupted(action, place, part="storage/commit_queue")
+
+        assert finishes(partial(queue.submit, Parcel("next"))), f"hangs after place {place}"
+        assert groups[-1] == ["next"]
+    assert place > 5
+
+
+def lead_on(
+    queue: CommitQueue[Parcel], turn: int, behind: threading.Thread, done: threading.Event
+) -> None:
+    """Let another follow the one that is interrupted, then pass the lead on."""
+    while not queue._waiting and not done.wait(0.001):
+        pass
+    behind.start()
+    while all(seat.work != Parcel("behind") for seat in list(queue._waiting)):
+        done.wait(0.001)
+    queue.pass_on(turn)
+
+
+def test_a_follower_interrupted_anywhere_leaves_nobody_asleep() -> None:
+    place = 0
+    is_interrupted = True
+    while is_interrupted:
+        place += 1
+        queue, groups = free_queue()
+        behind = threading.Thread(target=queue.submit, args=(Parcel("behind"),), daemon=True)
+        done = threading.Event()
+        leader = threading.Thread(
+            target=lead_on, args=(queue, queue.lead(), behind, done), daemon=True
+        )
+        leader.start()
+        is_interrupted = interrupted(
+            partial(queue.submit, Parcel("a")), place, part="storage/commit_queue"
+        )
+        done.set()
+        leader.join(timeout=10)
+        behind.join(timeout=10)
+
+        assert not leader.is_alive(), f"the leader hangs after place {place}"
+        assert not behind.is_alive(), f"the one behind hangs after place {place}"
+        assert finishes(partial(queue.submit, Parcel("next"))), f"hangs after place {place}"
+        names = [name for group in groups for name in group]
+        assert names.count("behind") == 1
+        assert names[-1] == "next"
+    assert place > 10

@@ -1,0 +1,45 @@
+"""What belongs to the process that made it is told when it finds itself in a forked child.
+
+The threads of the parent are gone there, its locks may be held for ever, and its lock on a table
+stayed with it. Being told costs nothing; asking the kernel at each call who we are would.
+"""
+
+import os
+from typing import Final, Protocol
+from weakref import WeakSet
+
+from neve.errors import Closed
+
+
+class OwnedByProcess(Protocol):
+    """Something that a forked child must not use."""
+
+    def end_in_child(self) -> None:
+        """Refuse from now on; without waiting for any lock."""
+        ...
+
+
+_owned: Final[WeakSet[OwnedByProcess]] = WeakSet()
+
+
+def keep_to_process(owned: OwnedByProcess) -> None:
+    """Have something told, for as long as it lives, when this process is forked."""
+    _owned.add(owned)
+
+
+def forked(*, path: str | None = None) -> Closed:
+    """Say that a handle is used in a forked child."""
+    return Closed(
+        "this handle belongs to the process that opened it",
+        path=path,
+        hint="open it again in the forked child, with neve.open",
+    )
+
+
+def _end_in_child() -> None:
+    for owned in list(_owned):
+        owned.end_in_child()
+    _owned.clear()
+
+
+os.register_at_fork(after_in_child=_end_in_child)

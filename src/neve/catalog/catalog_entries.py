@@ -248,7 +248,7 @@ class CatalogEntries:
             raise Corruption(
                 "the catalog has lost its root",
                 path=self._path,
-                hint="restore manifest/catalog from a copy",
+                hint="Restore manifest/catalog from a copy",
             )
         parsed = self._parsed
         if parsed is not None and parsed[0] == payload:
@@ -296,7 +296,7 @@ class CatalogEntries:
                     f"somebody is dropping table {meta.name!a}",
                     keys=(meta.name,),
                     path=self._path,
-                    hint="see in a moment whether it is still there",
+                    hint="See in a moment whether it is still there",
                 )
 
     def _read_announcement(self, key: str, payload: bytes) -> Announcement:

@@ -90,7 +90,8 @@ class CatalogState:
         if found is None:
             raise NotFound(
                 f"there is no table {name!a}",
-                hint=similar_name_hint(name, self.tables) or "`list_tables` gives those there are",
+                hint=similar_name_hint(name, self.tables)
+                or "`list_tables` and `neve tables` give those there are",
             )
         return found
 

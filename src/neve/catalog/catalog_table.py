@@ -281,6 +281,11 @@ class CatalogTable:
         return Evolution(
             self.schema,
             specs=self.specs,
+            found=Requirements(
+                schema_id=self.schema.schema_id,
+                spec_id=self.spec.spec_id,
+                sort_order=str(self.sort_order),
+            ),
             commit=lambda asked, requirements: self.update_definition(
                 asked, requirements=requirements
             ),

@@ -10,14 +10,15 @@
    calls see what earlier ones did; what cannot be is refused by the call itself.
 2. The end of the block commits the draft as one Version. A block that ends with an exception
    changes nothing, and neither does one that comes to nothing.
-3. When the schema was changed by somebody else meanwhile, the commit raises CatalogConflict, and
-   nothing is changed.
+3. When the schema was changed by somebody else meanwhile, or partitions or sort order that the
+   block changes too, the commit raises CatalogConflict, and nothing is changed.
 
 Partitions and sort order go by columns, not by names: a rename in the same block, before or after,
 does no harm.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -49,10 +50,16 @@ class Evolution:
     """A draft of a table's next definition; used by one thread, once."""
 
     def __init__(
-        self, schema: TableSchema, *, specs: Sequence[PartitionSpec], commit: Commit
+        self,
+        schema: TableSchema,
+        *,
+        specs: Sequence[PartitionSpec],
+        found: Requirements,
+        commit: Commit,
     ) -> None:
         self._before = schema
         self._specs = specs
+        self._found = found
         self._commit = commit
         self._schema = schema
         self._spec: PartitionSpec | None = None
@@ -73,9 +80,7 @@ class Evolution:
     ) -> None:
         self._is_over = True
         if error is None:
-            self.version = self._commit(
-                self._change(), Requirements(schema_id=self._before.schema_id)
-            )
+            self.version = self._commit(self._change(), self._required())
 
     @property
     def schema(self) -> TableSchema:
@@ -171,6 +176,15 @@ class Evolution:
             schema=schema if is_changed else None,
             partition_by=None if self._spec is None else self._partition_texts(self._spec),
             sort_by=None if self._sort is None else self._sort_texts(*self._sort),
+        )
+
+    def _required(self) -> Requirements:
+        """Give what of the definition must be as it was found: what the change builds on."""
+        found = self._found
+        return replace(
+            found,
+            spec_id=None if self._spec is None else found.spec_id,
+            sort_order=None if self._sort is None else found.sort_order,
         )
 
     def _partition_texts(self, spec: PartitionSpec) -> list[str]:

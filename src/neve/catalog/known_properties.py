@@ -6,8 +6,9 @@
     neve.retention.versions           1 and up                     5
     neve.retention.milliseconds       0 and up                     86400000, a day
 
-Names that begin with `neve.` are neve's own: an unknown one is a slip of the pen and is refused.
-All other names are somebody else's, and are kept as they are.
+Names that begin with `neve.` are neve's own: an unknown one is a slip of the pen and is refused. So
+is `schema.name-mapping.default`, which follows from the schema and is published with it. All other
+names are somebody else's, and are kept as they are.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,6 +26,7 @@ RETENTION_MILLISECONDS: Final = "neve.retention.milliseconds"
 PROPERTIES_BYTES_MAX: Final = 256 << 10
 
 _OWN_PREFIX: Final = "neve."
+_NAME_MAPPING: Final = "schema.name-mapping.default"
 _DEFAULT_FORMAT_VERSION: Final = "3"
 _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     FORMAT_VERSION: ("2", _DEFAULT_FORMAT_VERSION),
@@ -44,6 +46,11 @@ def check_properties(properties: Mapping[str, str]) -> dict[str, str]:
                 raise _unfit(name, value, f"Choose one of {', '.join(_CHOICES[name])}")
         elif name in _COUNTS:
             _parse_count(name, value)
+        elif name == _NAME_MAPPING:
+            raise InvalidArgument(
+                f"the property {name!a} is not to be set: it follows from the schema",
+                hint="Leave it out; other engines find it in the published metadata",
+            )
         elif name.startswith(_OWN_PREFIX):
             raise InvalidArgument(
                 f"neve has no property {name!a}",

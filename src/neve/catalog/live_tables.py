@@ -55,14 +55,11 @@ class LiveTables:
         with self._gate(key):
             shared = self._find(key)
             if shared is None or shared.engine.is_closed:
-                engine = TableEngine(make_parts(), options, read_only=read_only)
-                shared = _Shared(engine, 0)
-                with self._lock:
-                    self._engines[key] = shared
+                shared = self._open(key, make_parts(), options)
             elif options is not None and options != shared.engine.options:
                 raise InvalidArgument(
                     "the table is open already, with other options",
-                    hint="close the other handles first, or leave the options out",
+                    hint="Close the other handles first, or leave the options out",
                 )
             shared.handles += 1
             return shared.engine
@@ -103,6 +100,18 @@ class LiveTables:
         for key in keys:
             with self._gate(key):
                 self._close(key)
+
+    def _open(self, key: _Id, parts: TableParts, options: TableOptions | None) -> _Shared:
+        """Open an engine for its first handle; one that nobody will have is closed again."""
+        engine = TableEngine(parts, options, read_only=key.read_only)
+        try:
+            shared = _Shared(engine, 0)
+            with self._lock:
+                self._engines[key] = shared
+        except BaseException:
+            engine.close()
+            raise
+        return shared
 
     def _gate(self, key: _Id) -> Lock:
         with self._lock:

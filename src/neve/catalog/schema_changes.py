@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from neve.catalog.schema_evolution import WIDENINGS
+from neve.catalog.schema_evolution import WIDENINGS, default_of_key
 from neve.errors import AlreadyExists, InvalidArgument, NotFound, SchemaMismatch
 from neve.model.arrow_types import (
     NESTED_KINDS,
@@ -29,7 +29,7 @@ from neve.model.arrow_types import (
     with_child_fields,
 )
 from neve.model.field_ids import walk_fields, with_fresh_ids
-from neve.model.schema import Column, TableSchema, similar_name_hint
+from neve.model.schema import Column, TableSchema, known_names_hint, similar_name_hint
 from neve.model.shown_value import shown
 from neve.model.type_words import parse_type
 
@@ -224,6 +224,8 @@ def default_field(schema: TableSchema, path: str, value: object) -> TableSchema:
             f"field {shown(path)} is inside of a column and cannot have a default",
             hint="Only columns have defaults",
         )
+    if value is not None and field_id_of(found.field) in schema.primary_key:
+        raise default_of_key(path)
     columns = list(schema.columns)
     columns[found.place] = replace(columns[found.place], write_default=value)
     return replace(schema, columns=tuple(columns))
@@ -270,7 +272,7 @@ def _find(schema: TableSchema, path: str) -> _Found:
     found = fields.get(_text(path, what="field name"))
     if found is None:
         raise NotFound(
-            f"no field is named {shown(path)}", hint=similar_name_hint(path, list(fields))
+            f"no field is named {shown(path)}", hint=known_names_hint(path, list(fields))
         )
     return found
 

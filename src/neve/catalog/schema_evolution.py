@@ -10,6 +10,7 @@ U5  A new field may be NULL, or is a column with an initial default. The initial
     that stays never changes.
 U6  Format version 2 has no nanoseconds and no initial defaults.
 U7  The keys of a map stay as they are: which entries are one would change with them.
+U8  A key column gets no write default: all rows that leave it out would be one row.
 """
 
 from typing import Final
@@ -35,7 +36,7 @@ _NANOSECOND_KINDS: Final = frozenset({TypeKind.TIMESTAMP_NS, TypeKind.TIMESTAMPT
 
 
 def check_evolution(before: TableSchema, after: TableSchema) -> None:
-    """Check U1 to U5, and U7; raises SchemaMismatch, InvalidArgument."""
+    """Check U1 to U5, U7 and U8; raises SchemaMismatch, InvalidArgument."""
     _check_key(before, after)
     if after.last_field_id < before.last_field_id:
         raise InvalidArgument(
@@ -90,6 +91,17 @@ def _check_key(before: TableSchema, after: TableSchema) -> None:
                 column=new.name,
                 hint="A table keeps the types of its key: make a new table and copy the rows",
             )
+        if new.write_default is not None and new.write_default != old.write_default:
+            raise default_of_key(new.name)
+
+
+def default_of_key(name: str) -> SchemaMismatch:
+    """Say that a key column gets no default (U8)."""
+    return SchemaMismatch(
+        f"U8: column {name!a} is in the key and cannot have a default",
+        column=name,
+        hint="Give the key with every row: those that left it out would all be one row",
+    )
 
 
 def _check_kept(path: str, old: ArrowField, new: ArrowField) -> None:

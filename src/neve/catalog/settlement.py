@@ -201,7 +201,7 @@ def refuse_stranger(meta: TableMeta, head: TableHead, *, path: str) -> None:
         raise Corruption(
             f"the version store of table {meta.name!a} belongs to another table",
             path=path,
-            hint="restore manifest/ from one copy: catalog and version stores go together",
+            hint="Restore manifest/ from one copy: catalog and version stores go together",
         )
 
 

@@ -233,11 +233,13 @@ class Table(CatalogTable):
 
     def history(self) -> pa.Table:
         """Give the retained Versions, oldest first."""
+        self._check_not_closed()
         self._see()
         return super().history()
 
     def files(self) -> pa.Table:
         """Give the data files of the current Version."""
+        self._check_not_closed()
         self._see()
         return super().files()
 
@@ -248,12 +250,14 @@ class Table(CatalogTable):
 
     def tag(self, name: str, version: int | None = None) -> None:
         """Name a retained Version, by default the current one; it never expires. Names move."""
+        self._check_may_write()
         self._see()
         self.stored.work.tag(name, self.version if version is None else version)
         self._see_committed()
 
     def remove_tag(self, name: str) -> None:
         """Take a name away; raises NotFound."""
+        self._check_may_write()
         self.stored.work.remove_tag(name)
         self._see_committed()
 
@@ -269,19 +273,14 @@ class Table(CatalogTable):
         `with table.evolve() as e: e.add_column("note", "string")`; see `Evolution`. Rows that are
         not flushed stay, and read like all others under the new schema.
         """
-        if self._is_closed:
-            raise Closed(f"the handle of {self.name!a} was closed", hint="open the table again")
-        if self._read_only:
-            raise InvalidArgument(
-                f"the table {self.name!a} was opened for reading only",
-                hint="Open it without read_only, or use `neve evolve` beside its writer",
-            )
+        self._check_may_write()
         return super().evolve()
 
     def update_definition(
         self, asked: DefinitionChange, *, requirements: Requirements | None = None
     ) -> int:
         """Change several parts of the definition as one Version; gives its number."""
+        self._check_not_closed()
         number = super().update_definition(asked, requirements=requirements)
         self._publish_committed()
         return number
@@ -290,6 +289,7 @@ class Table(CatalogTable):
         self, properties: Mapping[str, str] | None = None, *, remove: Iterable[str] = ()
     ) -> None:
         """Set some properties and remove others, all or none; the rest stays."""
+        self._check_may_write()
         super().set_properties(properties, remove=remove)
         self._publish_committed()
 
@@ -300,8 +300,7 @@ class Table(CatalogTable):
         for reading only writes nothing where a live writer does: it gives what is published, and
         raises NotFound when nothing is.
         """
-        if self._is_closed:
-            raise Closed(f"the handle of {self.name!a} was closed", hint="open the table again")
+        self._check_not_closed()
         if not self._read_only or append_files_of(self.stored.objects) is None:
             return super().iceberg_metadata()
         newest = self._publisher.newest()
@@ -309,7 +308,7 @@ class Table(CatalogTable):
             raise NotFound(
                 f"the table {self.name!a} has not been published",
                 path=self.stored.paths.metadata,
-                hint="open it without read_only and ask again, or let its writer flush",
+                hint="Open it without read_only and ask again, or let its writer flush",
             )
         return newest
 
@@ -358,6 +357,7 @@ class Table(CatalogTable):
 
     def refresh(self) -> "Table":
         """Show what others committed and, read-only, logged since. Gives itself."""
+        self._check_not_closed()
         super().refresh()
         engine = self._opened()
         if engine is not None:
@@ -366,8 +366,8 @@ class Table(CatalogTable):
 
     def close(self) -> None:
         """End this handle; twice is no error. Unflushed rows stay in the log for the next open."""
-        self._is_closed = True
         with self._opening:
+            self._is_closed = True
             engine, self._engine = self._engine, None
         if engine is not None and self._forgotten is not None and self._forgotten.detach():
             self._live.release(engine)
@@ -375,10 +375,9 @@ class Table(CatalogTable):
     @property
     def engine(self) -> TableEngine:
         """What reads and writes the rows; opened when first needed."""
-        if self._is_closed:
-            raise Closed(f"the handle of {self.name!a} was closed", hint="open the table again")
         self._warehouse.check_open()
         with self._opening:
+            self._check_not_closed()
             if self._engine is None:
                 engine = self._live.acquire(
                     self.table_id,
@@ -393,7 +392,19 @@ class Table(CatalogTable):
                 )
                 self._forgotten = weakref.finalize(self, self._live.forget, engine)
                 self._engine = engine
-        return self._engine
+            return self._engine
+
+    def _check_not_closed(self) -> None:
+        if self._is_closed:
+            raise Closed(f"the handle of {self.name!a} was closed", hint="Open the table again")
+
+    def _check_may_write(self) -> None:
+        self._check_not_closed()
+        if self._read_only:
+            raise InvalidArgument(
+                f"the table {self.name!a} was opened for reading only",
+                hint="Open it without read_only, or use the `neve` command beside its writer",
+            )
 
     def _check_open(self) -> None:
         """Raise when this handle was closed; who holds the check keeps the handle."""

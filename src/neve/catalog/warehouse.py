@@ -12,6 +12,7 @@ from neve.observability.events import Listener, unheard
 from neve.observability.metrics import NoRecorder, Recorder
 from neve.storage.clock import Clock, IdSource
 from neve.storage.object_store import ObjectStore
+from neve.storage.own_process import forked, keep_to_process
 
 # Each keeps what it read of its version store, so that reading again costs one conditional read.
 _TABLES_KEPT: Final = 64
@@ -42,6 +43,9 @@ class Warehouse:
         self._lock = Lock()
         self._tables: OrderedDict[str, StoredTable] = OrderedDict()
         self._is_closed = False
+        # Set in a forked child.
+        self._is_forked = False
+        keep_to_process(self)
 
     def stored_table(self, table_id: str) -> StoredTable:
         """Give the version store of a table, whether it was begun or not."""
@@ -56,17 +60,25 @@ class Warehouse:
             return table
 
     def check_open(self) -> None:
-        """Raise Closed once `close` was called."""
+        """Raise Closed once `close` was called, and in a forked child."""
+        if self._is_forked:
+            raise forked(path=self.objects.location)
         if self._is_closed:
             raise Closed(
                 "the catalog was closed",
                 path=self.objects.location,
-                hint="open it again with neve.open",
+                hint="Open it again with neve.open",
             )
 
     def close(self) -> None:
         """Close every open table, and take no more calls; twice is no error."""
+        if self._is_forked:
+            return
         self.live_tables.close()
         with self._lock:
             self._is_closed = True
             self._tables.clear()
+
+    def end_in_child(self) -> None:
+        """Refuse everything: what is open stayed with the process that was forked."""
+        self._is_forked = True

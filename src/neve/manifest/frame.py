@@ -48,7 +48,7 @@ def encode_frame(kind: FrameKind, message: Message) -> bytes:
             f"a manifest object of {len(payload):,} bytes is too large",
             limit=FRAME_BYTES_MAX,
             actual=len(payload),
-            hint="commit the change in several steps",
+            hint="Commit the change in several steps",
         )
     body = _HEADER.pack(_MAGIC, kind, FORMAT, len(payload)) + payload
     return body + _TRAILER.pack(google_crc32c.value(body))
@@ -74,7 +74,7 @@ def decode_frame(
         raise Corruption(
             f"manifest format {found_format} is newer than this neve reads ({FORMAT})",
             path=path,
-            hint="open the warehouse with the neve that wrote it, or a newer one",
+            hint="Open the warehouse with the neve that wrote it, or a newer one",
         )
     if found_kind != kind:
         raise _damaged(f"a manifest object of kind {found_kind} stands where {kind} belongs", path)
@@ -85,5 +85,5 @@ def decode_frame(
 
 
 def _damaged(message: str, path: str) -> Corruption:
-    hint = "restore it from a copy; `neve inspect manifest` shows the rest of the store"
+    hint = "Restore it from a copy; `neve inspect manifest` shows the rest of the store"
     return Corruption(message, path=path, hint=hint)

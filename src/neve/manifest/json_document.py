@@ -26,21 +26,21 @@ def write_document(format_number: int, fields: Mapping[str, Json]) -> bytes:
     for name, value in document.items():
         if isinstance(value, int) and not 0 <= value <= _U63_MAX:
             raise InvalidArgument(
-                f"{name} cannot be {value}", hint="numbers are stored from 0 to 2^63 - 1"
+                f"{name} cannot be {value}", hint="Numbers are stored from 0 to 2^63 - 1"
             )
     text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     try:
         payload = text.encode()
     except UnicodeEncodeError as error:
         raise InvalidArgument(
-            f"a text cannot be stored: {error.reason}", hint="leave out half surrogates"
+            f"a text cannot be stored: {error.reason}", hint="Leave out half surrogates"
         ) from error
     if len(payload) > DOCUMENT_BYTES_MAX:
         raise LimitExceeded(
             f"a document of {len(payload):,} bytes is too large",
             limit=DOCUMENT_BYTES_MAX,
             actual=len(payload),
-            hint="name fewer things at once",
+            hint="Name fewer things at once",
         )
     return payload
 
@@ -69,7 +69,7 @@ class Document:
             raise Corruption(
                 f"document format {found} is newer than this neve reads ({format_number})",
                 path=path,
-                hint="open the warehouse with the neve that wrote it, or a newer one",
+                hint="Open the warehouse with the neve that wrote it, or a newer one",
             )
         return document
 

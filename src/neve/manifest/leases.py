@@ -146,7 +146,7 @@ class HeldLease:
                 raise Fenced(
                     f"the lease on version {self.version} is gone",
                     path=self._path,
-                    hint="its files may be deleted: take a new snapshot",
+                    hint="Its files may be deleted: take a new snapshot",
                 ) from error
             tag = objects.put_if_match(self._path, encode_lease(lease), tag=known)
             if tag is not None:
@@ -165,7 +165,7 @@ class HeldLease:
         return Fenced(
             f"the lease on version {self.version} was not renewed for {self._seconds:g} s",
             path=self._path,
-            hint="its files may be deleted: take a new snapshot",
+            hint="Its files may be deleted: take a new snapshot",
         )
 
 
@@ -185,11 +185,11 @@ class Leases:
         """
         if not 0 < seconds <= LEASE_SECONDS_MAX:
             raise InvalidArgument(
-                f"a lease of {seconds:g} s", hint=f"ask for at most {LEASE_SECONDS_MAX:,} s"
+                f"a lease of {seconds:g} s", hint=f"Ask for at most {LEASE_SECONDS_MAX:,} s"
             )
         if not all(0 <= number <= _VERSION_MAX for number in (version, last or 0)):
             raise InvalidArgument(
-                f"a lease on versions {version} to {last}", hint="lease what the table has"
+                f"a lease on versions {version} to {last}", hint="Lease what the table has"
             )
         return HeldLease(self, self._ids.uuid().hex, (version, last), seconds)
 

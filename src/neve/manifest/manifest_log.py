@@ -127,7 +127,7 @@ class ManifestLog:
             raise OutcomeUnknown(
                 f"it could not be found out whether the commit happened: {damage.message}",
                 path=damage.path,
-                hint="repair the store, then read before writing again",
+                hint="Repair the store, then read before writing again",
             ) from damage
         if decision is Decision.COMMITTED:
             return decision, base
@@ -163,7 +163,7 @@ class ManifestLog:
             raise Corruption(
                 "a segment behind HEAD is not its successor",
                 path=self.paths.segment(segment.number),
-                hint="it belongs to another store: move it away, and everything works as before",
+                hint="It belongs to another store: move it away, and everything works as before",
             )
 
     def refuse_old_head(self, loaded: Loaded) -> None:
@@ -185,7 +185,7 @@ class ManifestLog:
                 raise Corruption(
                     f"HEAD is at segment {reached}, older than {spell(number)}",
                     path=self.paths.head,
-                    hint="an old copy of HEAD was put in place: restore the newest one",
+                    hint="An old copy of HEAD was put in place: restore the newest one",
                 )
 
     def publish_checkpoint(self, state: State, patience: Patience) -> bool:
@@ -246,7 +246,7 @@ class ManifestLog:
         return Corruption(
             "HEAD is missing, and the store is not new",
             path=self.paths.head,
-            hint="restore it from a copy: what the store holds cannot be told without it",
+            hint="Restore it from a copy: what the store holds cannot be told without it",
         )
 
     def _refuse_step_back(self, known: Head, head: Head) -> None:
@@ -254,7 +254,7 @@ class ManifestLog:
             raise Corruption(
                 "another store was put in the place of this one",
                 path=self.paths.head,
-                hint="restore the one that was here, or open the new one with a new handle",
+                hint="Restore the one that was here, or open the new one with a new handle",
             )
         for what, before, now in (
             ("segment", known.segment, head.segment),
@@ -264,7 +264,7 @@ class ManifestLog:
                 raise Corruption(
                     f"HEAD went back from {what} {before} to {now}",
                     path=self.paths.head,
-                    hint="an old copy of HEAD was put in place: restore the newest one",
+                    hint="An old copy of HEAD was put in place: restore the newest one",
                 )
 
     def _fold(self, head: Head, known: State) -> State | None:
@@ -303,7 +303,7 @@ class ManifestLog:
         raise Corruption(
             f"a manifest object that HEAD needs is {what}",
             path=path,
-            hint="restore it from a copy: without it the history has a hole",
+            hint="Restore it from a copy: without it the history has a hole",
         )
 
     def _read_segment(self, number: int) -> Segment | None:
@@ -338,7 +338,7 @@ class ManifestLog:
             raise Corruption(
                 f"the checkpoint of segment {state.segment} is that of another history",
                 path=path,
-                hint="remove it: HEAD does not point to it",
+                hint="Remove it: HEAD does not point to it",
             )
 
     def _create_segment(self, segment: Segment, patience: Patience) -> bool | None:
@@ -473,7 +473,7 @@ class ManifestLog:
             raise OutcomeUnknown(
                 "the commit was decided longer ago than the manifest remembers",
                 path=self.paths.segment(segment.number),
-                hint="read the table before writing again",
+                hint="Read the table before writing again",
             )
         return Decision.COMMITTED if winner == segment.transaction else Decision.LOST
 

@@ -67,7 +67,8 @@ class _Work(Generic[Result]):
         self.byte_count = 1
         self.run = run
         self.result: Result | None = None
-        self.segment = 0
+        self.segment = -1
+        """Segment after which its outcome is known; none yet."""
         self.saw_staged = False
         """Whether others of its group had staged something when it ran."""
         self.failure: Exception | None = None
@@ -143,7 +144,7 @@ class ManifestStore:
                     f"{', '.join(moved[:5])} changed since the session began",
                     keys=moved,
                     path=self.log.paths.prefix,
-                    hint="read again and repeat the change",
+                    hint="Read again and repeat the change",
                 )
             staged.read_like(session)
             staged.staged.update(session.staged)
@@ -190,6 +191,8 @@ class ManifestStore:
         self._queue.submit(work)  # type: ignore[arg-type]  # results differ within a group
         if work.failure is not None:
             raise work.failure
+        if work.segment < 0:
+            raise self._interrupted()
         return work
 
     def _commit_group(self, group: Sequence[_Work[object]]) -> None:
@@ -209,15 +212,15 @@ class ManifestStore:
             self._fail(group, error)
             raise
         except BaseException:
-            self._fail(
-                group,
-                OutcomeUnknown(
-                    "the thread that committed for this one was interrupted",
-                    path=self.log.paths.prefix,
-                    hint="read before repeating the change",
-                ),
-            )
+            self._fail(group, self._interrupted())
             raise
+
+    def _interrupted(self) -> OutcomeUnknown:
+        return OutcomeUnknown(
+            "the thread that committed for this one was interrupted",
+            path=self.log.paths.prefix,
+            hint="Read before repeating the change",
+        )
 
     def _fail(self, group: Sequence[_Work[object]], error: Exception) -> None:
         """Give the error to all but those that failed before anything was staged.
@@ -265,7 +268,7 @@ class ManifestStore:
                 f"{who} for {patience.seconds:g} s",
                 keys=moved,
                 path=self.log.paths.prefix,
-                hint="try again, or let fewer writers change the same thing",
+                hint="Try again, or let fewer writers change the same thing",
             ) from error
 
     def _stage(self, group: Sequence[_Work[object]], base: Loaded) -> WriteSession:

@@ -239,4 +239,4 @@ def _mark(marked: dict[str, BitMap64], file: DataFile, positions: BitMap64) -> N
 
 
 def _void(message: str, *keys: str) -> Conflict:
-    return Conflict(message, keys=keys, hint="plan the job again on the current version")
+    return Conflict(message, keys=keys, hint="Plan the job again on the current version")

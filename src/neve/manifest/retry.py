@@ -38,7 +38,7 @@ class Patience:
             raise error_type(
                 f"{what} within {self.seconds:g} s",
                 path=path,
-                hint="read before writing again" if unknown else "try again later",
+                hint="Read before writing again" if unknown else "Try again later",
             ) from self._cause
 
     def pause(

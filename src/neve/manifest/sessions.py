@@ -78,7 +78,7 @@ class WriteSession:
         _check_key(key)
         if not isinstance(value, bytes):
             raise InvalidArgument(
-                f"the value of {key[:80]!a} is {type(value).__name__}", hint="give bytes"
+                f"the value of {key[:80]!a} is {type(value).__name__}", hint="Give bytes"
             )
         self.staged[key] = value
 
@@ -107,5 +107,5 @@ def _check_key(key: str) -> None:
         raise InvalidArgument(
             f"the key {key!a} has no UTF-8 form",
             offset=error.start,
-            hint="leave out half surrogates: no file could hold them",
+            hint="Leave out half surrogates: no file could hold them",
         ) from error

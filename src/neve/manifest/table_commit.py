@@ -204,9 +204,9 @@ def base_in(versions: TableVersions, session: Session, number: int) -> Version:
     except NotFound as error:
         raise Conflict(
             f"version {number}, on which the change was made, is not kept any more",
-            hint="plan the job again on the current version, and lease it while the job runs",
+            hint="Plan the job again on the current version, and lease it while the job runs",
         ) from error
 
 
 def _overtaken(message: str) -> Conflict:
-    return Conflict(message, keys=(HEAD_KEY,), hint="carry the change over and try again")
+    return Conflict(message, keys=(HEAD_KEY,), hint="Carry the change over and try again")

@@ -441,7 +441,7 @@ def _plan_is_stale() -> Conflict:
     return Conflict(
         "the table's retained versions changed since the plan was made",
         keys=(HEAD_KEY,),
-        hint="compute the plan again",
+        hint="Compute the plan again",
     )
 
 

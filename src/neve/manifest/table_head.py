@@ -114,13 +114,13 @@ def read_tag(value: bytes, *, path: str) -> int:
 def _named_key(prefix: str, what: str, name: str) -> str:
     if not isinstance(name, str):
         raise InvalidArgument(
-            f"the name of a {what} is text, not {type(name).__name__}", hint="write 'name'"
+            f"the name of a {what} is text, not {type(name).__name__}", hint="Write 'name'"
         )
     if not name or _REFUSED_IN_NAME.search(name) or len(name.encode()) > _NAME_BYTES_MAX:
         shown = name if len(name) <= _NAME_BYTES_MAX else f"{name[:40]}…"
         raise InvalidArgument(
             f"{shown!a} cannot be the name of a {what}",
-            hint=f"use 1 to {_NAME_BYTES_MAX} bytes, without control characters",
+            hint=f"Use 1 to {_NAME_BYTES_MAX} bytes, without control characters",
         )
     return f"{prefix}{name}"
 
@@ -269,7 +269,7 @@ class HeadChange:
             if type(batch) is not int:
                 raise InvalidArgument(
                     f"batch {batch!a} of application {name!a} is no whole number",
-                    hint="count batches from 0",
+                    hint="Count batches from 0",
                 )
 
 
@@ -281,6 +281,10 @@ class Requirements:
     """The current Version."""
     schema_id: int | None = None
     """The current schema."""
+    spec_id: int | None = None
+    """The current partition spec."""
+    sort_order: str | None = None
+    """The current sort order, as the head spells it."""
     table_uuid: str | None = None
 
     def check(self, head: TableHead, *, path: str) -> None:
@@ -288,6 +292,8 @@ class Requirements:
         found = {
             "version": (self.version, head.current_version),
             "schema_id": (self.schema_id, head.schema_id),
+            "spec_id": (self.spec_id, head.spec_id),
+            "sort_order": (self.sort_order, head.sort_order),
             "table_uuid": (self.table_uuid, head.table_uuid),
         }
         unmet = {
@@ -297,13 +303,13 @@ class Requirements:
         }
         if unmet:
             words = (
-                f"{name} is {actual}, not {wanted}" for name, (wanted, actual) in unmet.items()
+                f"{name} is {actual!a}, not {wanted!a}" for name, (wanted, actual) in unmet.items()
             )
             raise CatalogConflict(
                 f"a requirement of the commit is not met: {', '.join(words)}",
                 keys=tuple(unmet),
                 path=path,
-                hint="read the table again and decide anew",
+                hint="Read the table again and decide anew",
             )
 
 

@@ -120,7 +120,7 @@ class TableVersions(VersionReader):
                     f"the table is at version {current}, not {edits[0].base}",
                     keys=(HEAD_KEY,),
                     path=self._path,
-                    hint="rebase the change on the current version",
+                    hint="Rebase the change on the current version",
                 )
             return edits
 
@@ -229,13 +229,13 @@ class TableVersions(VersionReader):
             raise Fenced(
                 f"writer epoch {asked.writer_epoch} has ended; the table is at {head.writer_epoch}",
                 path=self._path,
-                hint="another writer took the table over: open it again to write",
+                hint="Another writer took the table over: open it again to write",
             )
         if asked.intent_id is not None and not session.get(intent_key(asked.intent_id)):
             raise Fenced(
                 f"the intent of job {asked.intent_id} is gone",
                 path=self._path,
-                hint="the job took longer than its deadline and its files may be deleted: rerun it",
+                hint="The job took longer than its deadline and its files may be deleted: rerun it",
             )
         payload = session.get(RESERVATION_KEY)
         if payload is None:
@@ -246,7 +246,7 @@ class TableVersions(VersionReader):
                 f"job {held.job_id} commits next",
                 keys=(RESERVATION_KEY,),
                 path=self._path,
-                hint="wait a moment: a reservation ends by itself",
+                hint="Wait a moment: a reservation ends by itself",
             )
 
     def _stage_documents(
@@ -292,7 +292,7 @@ class TableVersions(VersionReader):
                 f"{key} stands for another definition already",
                 keys=(key,),
                 path=self._path,
-                hint="read the table again and take the next id",
+                hint="Read the table again and take the next id",
             )
         session.put(key, payload)
 
@@ -312,11 +312,11 @@ def _check_edits(edits: Sequence[VersionEdit], asked: HeadChange) -> None:
         if following.base != edit.base + 1:
             raise InvalidArgument(
                 f"an edit of version {following.base} cannot follow one of version {edit.base}",
-                hint="give each edit the version that the one before it makes as its base",
+                hint="Give each edit the version that the one before it makes as its base",
             )
     is_rollback = any(edit.facts.operation is Operation.ROLLBACK for edit in edits)
     if is_rollback and asked.restored_version is None:
         raise InvalidArgument(
             "a rollback does not say which version it restores",
-            hint="name it in `restored_version`, so that its files cannot be deleted meanwhile",
+            hint="Name it in `restored_version`, so that its files cannot be deleted meanwhile",
         )

@@ -47,6 +47,7 @@ from neve.storage.table_paths import check_prefix
 DELETABLE: Final = ("data/", "deletes/")
 """Where garbage collection may delete files."""
 
+_MAIN: Final = "main"
 _FORMAT: Final = 1
 _JOB_MEMORY_MS: Final = 7 * 24 * 60 * 60 * 1000
 
@@ -64,7 +65,7 @@ class Intent:
         if not all(self.prefixes):
             raise InvalidArgument(
                 f"the intent of job {self.job_id} names every file there is",
-                hint="give the beginnings of the names that the job will write",
+                hint="Give the beginnings of the names that the job will write",
             )
         for prefix in self.prefixes:
             check_prefix(prefix)
@@ -253,7 +254,7 @@ class TableWork:
         job_key(job_id)
         if not 0 < milliseconds <= RESERVATION_MS_MAX:
             raise InvalidArgument(
-                f"a reservation of {milliseconds} ms", hint=f"ask for at most {RESERVATION_MS_MAX}"
+                f"a reservation of {milliseconds} ms", hint=f"Ask for at most {RESERVATION_MS_MAX}"
             )
 
         def run(session: WriteSession) -> None:
@@ -276,6 +277,11 @@ class TableWork:
     def tag(self, name: str, number: int) -> None:
         """Give a retained Version a name; an existing name moves. Tagged Versions never expire."""
         key = tag_key(name)
+        if name == _MAIN:
+            raise InvalidArgument(
+                f"no tag can be named {_MAIN!r}: to Iceberg that is the newest Version",
+                hint="Choose another name",
+            )
 
         def run(session: WriteSession) -> None:
             self._live_head_in(session)

@@ -137,7 +137,7 @@ class VersionReader:
         if type(number) is not int:
             raise InvalidArgument(
                 f"a version is a number, not {type(number).__name__}",
-                hint="give one of those in the table's history",
+                hint="Give one of those in the table's history",
             )
         head = self.head_in(session)
         if not head.oldest_version <= number <= head.current_version and (
@@ -278,7 +278,7 @@ class VersionReader:
         return NotFound(
             f"version {number} is not there",
             path=self._path,
-            hint=f"versions {head.oldest_version} to {head.current_version} are kept",
+            hint=f"Versions {head.oldest_version} to {head.current_version} are kept",
         )
 
     def _text(self, session: Session, key: str, what: str) -> str:

@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 
 from neve.errors import LimitExceeded
 from neve.model.plain_values import PlainValue, is_float, stored_array, stored_type
-from neve.model.schema_view import ArrowArray, read_column
+from neve.model.schema_view import ArrowArray, ColumnView, read_column
 
 # Arrow walks a chain recursively, however it was joined, and some 20,000 links end the process.
 EXPRESSION_CONDITIONS_MAX: Final = 1_000
@@ -77,15 +77,23 @@ _IS_IN: Final[_Kernel] = pc.is_in
 _STARTS_WITH: Final[_Kernel] = pc.starts_with
 _INVERT: Final[_Kernel] = pc.invert
 _AND: Final[_Kernel] = pc.and_kleene
+# Where a struct is NULL, so is what is inside of it.
+_INSIDE: Final[_Kernel] = pc.struct_field
 
 
 @dataclass(frozen=True, slots=True)
 class BoundColumn:
-    """The column a condition is about."""
+    """The column a condition is about, or the field inside of one."""
 
     field_id: int
+    """Of the column, also when a field inside of it is meant."""
     name: str
+    """With dots down to the field that is meant."""
     type: pa.DataType
+    around: ColumnView | None = None
+    """The column that the field is inside of; None when the column itself is meant."""
+    places: tuple[int, ...] = ()
+    """Of the field, and of those around it, each in its struct."""
 
 
 class BoundPredicate(ABC):
@@ -164,16 +172,22 @@ class BoundCondition(BoundPredicate):
 
     def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
         """Tell for every row whether it matches."""
-        column = stored_array(read_column(batch, self.column))
-        matches = cast("pa.BooleanArray", self._ask(column))
+        asked = self.column
+        column = read_column(batch, asked.around or asked)
+        if asked.places:
+            column = cast("ArrowArray", _INSIDE(column, asked.places))
+        matches = cast("pa.BooleanArray", self._ask(stored_array(column)))
         # Without negation above it, "unknown" may become "false" here.
         return cast("pa.BooleanArray", matches.fill_null(False))
 
     def to_arrow(self) -> pc.Expression:
         """Give the filter as an Arrow expression."""
-        column = pc.field(self.column.name)
-        stored = stored_type(self.column.type)
-        if stored != self.column.type:
+        asked = self.column
+        column = pc.field((asked.around or asked).name)
+        if asked.places:
+            column = cast("pc.Expression", _INSIDE(column, asked.places))
+        stored = stored_type(asked.type)
+        if stored != asked.type:
             column = column.cast(stored)
         return cast("pc.Expression", self._ask(column))
 

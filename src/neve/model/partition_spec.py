@@ -17,6 +17,7 @@ S4  A name is UTF-8 without NUL, no longer than a column's with the ending of it
 """
 
 import difflib
+import itertools
 import json
 import re
 from collections.abc import Iterable, Sequence
@@ -34,7 +35,7 @@ from neve.model.schema_json import (
     parse_object,
     text_member,
 )
-from neve.model.schema_view import ArrowArray, SchemaView, read_column
+from neve.model.schema_view import ArrowArray, ColumnView, SchemaView, read_column
 from neve.model.shown_value import shown
 from neve.model.transforms import (
     Bucket,
@@ -142,18 +143,25 @@ class PartitionSpec:
             (field.source_id, field.transform): field for spec in history for field in spec.fields
         }
         last_id = max((field.field_id for field in known.values()), default=FIRST_FIELD_ID - 1)
-        fields = []
-        for text in texts:
-            transform, column_name = _parse_field(text)
-            column = schema.column(column_name)
-            transform.check_source(column.type, column=column.name)
+        fields: list[PartitionField] = []
+        asked = [_bound_field(text, schema) for text in texts]
+        kept = [
+            known[each]
+            for _, column, transform in asked
+            if (each := (column.field_id, transform)) in known
+        ]
+        for text, column, transform in asked:
             field = known.get((column.field_id, transform))
             if field is None:
                 last_id += 1
+                # Of another column: one that was named as this one is now.
+                taken = {
+                    each.name for each in (*kept, *fields) if each.source_id != column.field_id
+                }
                 field = PartitionField(
                     source_id=column.field_id,
                     field_id=last_id,
-                    name=_default_name(transform, column.name),
+                    name=_free_name(_default_name(transform, column.name), taken),
                     transform=transform,
                 )
             if field.name in {other.name for other in schema.columns} - {column.name}:
@@ -243,6 +251,13 @@ def _parse_field(text: str) -> tuple[Transform, str]:
     )
 
 
+def _bound_field(text: str, schema: SchemaView) -> tuple[str, ColumnView, Transform]:
+    transform, column_name = _parse_field(text)
+    column = schema.column(column_name)
+    transform.check_source(column.type, column=column.name)
+    return text, column, transform
+
+
 def _text(field: PartitionField, column: str) -> str:
     match field.transform:
         case Identity():
@@ -266,6 +281,11 @@ def _default_name(transform: Transform, column: str) -> str:
             return f"{column}_trunc"
         case _:
             return column
+
+
+def _free_name(name: str, taken: set[str]) -> str:
+    numbered = (f"{name}_{number}" for number in itertools.count(2))
+    return next(each for each in itertools.chain((name,), numbered) if each not in taken)
 
 
 def _kind(transform: Transform) -> str:

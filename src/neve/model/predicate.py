@@ -3,6 +3,7 @@
     col("amount") > 5
     (col("ts") >= "2024-01-01T00:00:00+00:00") & col("status").is_in(["new", "paid"])
     ~col("note").is_null() | col("name").starts_with("A")
+    col("address.zip") == 5
 
     Predicate
     ├── Constant       true or false of every row
@@ -41,6 +42,7 @@ from neve.model.bound_predicate import (
     all_of,
     any_of,
 )
+from neve.model.named_field import named_field
 from neve.model.plain_values import Located, PlainValue, is_float, is_nan, locate
 from neve.model.schema_view import SchemaView
 from neve.model.shown_value import shown, shown_type
@@ -335,8 +337,7 @@ def _bind(predicate: Predicate, schema: SchemaView, *, negated: bool) -> BoundPr
 
 
 def _bind_condition(condition: Condition, schema: SchemaView, *, negated: bool) -> BoundPredicate:
-    found = schema.column(condition.column)
-    column = BoundColumn(found.field_id, found.name, found.type)
+    column = named_field(condition.column, schema)
     operator = condition.operator
     _check_operator(column, operator)
     bound = _compare(column, operator, condition.literals, negated=negated)

@@ -43,7 +43,7 @@ def project(predicate: BoundPredicate, spec: PartitionSpec) -> BoundPredicate:
     return all_of(
         _project_condition(predicate, field)
         for field in spec.fields
-        if field.source_id == predicate.column.field_id
+        if field.source_id == predicate.column.field_id and not predicate.column.places
     )
 
 

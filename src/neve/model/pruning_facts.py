@@ -93,6 +93,8 @@ _MATCHED_BY_NAN: Final = frozenset(
 def match(predicate: BoundPredicate, facts: Mapping[int, ColumnFacts]) -> Match:
     """Tell how many rows match, by what is known of their columns, by field id."""
     if isinstance(predicate, BoundCondition):
+        if predicate.column.places:
+            return Match.SOME  # facts are of columns, and not of what is inside of them
         return _match_condition(predicate, facts.get(predicate.column.field_id, _UNKNOWN))
     if isinstance(predicate, Always):
         return Match.ALWAYS if predicate.answer else Match.NEVER

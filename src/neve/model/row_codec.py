@@ -32,7 +32,7 @@ from neve.model.row_layout import (
 from neve.model.row_values import Domain, initial_value, value_reader, value_writer
 from neve.model.row_vectors import RowVectors
 from neve.model.scalar_values import FromRaw, Raw, ToRaw, Unfit, scalar_form
-from neve.model.schema import Column, TableSchema, normalize_batch, similar_name_hint
+from neve.model.schema import Column, TableSchema, known_names_hint, normalize_batch
 from neve.model.shown_value import shown
 from neve.model.value_hints import value_hint
 
@@ -220,9 +220,11 @@ class _RowWriter:
             )
         if not row.keys() <= self._names:
             unknown = next(name for name in row if name not in self._names)
-            similar = similar_name_hint(str(unknown), [column.name for column, _ in self._columns])
+            names = [column.name for column, _ in self._columns]
             raise SchemaMismatch(
-                f"column {shown(unknown)} is not in the table", column=str(unknown), hint=similar
+                f"column {shown(unknown)} is not in the table",
+                column=str(unknown),
+                hint=known_names_hint(str(unknown), names),
             )
         raws = [_raw_of(column, to_raw, row) for column, to_raw in self._columns]
         size = sum(len(cast("bytes", raws[at] or b"")) for at in self._layout.variable)

@@ -312,13 +312,16 @@ def _timestamp_form(*, zoned: bool) -> ScalarForm:
         microseconds, nanoseconds = since_epoch(value, zoned=zoned)
         if nanoseconds:
             raise Unfit("datetime with nanoseconds; the column holds microseconds")
+        if not first <= microseconds <= last:
+            raise Unfit("datetime that is outside the years 1 to 9999 in UTC")
         return microseconds
 
     def quick(value: object) -> int:
         moment = cast("dt.datetime", value)
         if (moment.utcoffset() is not None) != zoned:
             return to_raw(value)
-        return (moment - epoch) // _MICROSECOND
+        microseconds = (moment - epoch) // _MICROSECOND
+        return microseconds if first <= microseconds <= last else to_raw(value)
 
     def from_raw(raw: Raw) -> dt.datetime:
         microseconds = cast("int", raw)

@@ -79,6 +79,7 @@ from neve.model.shown_value import shown, shown_type
 
 # Similar names are looked for among this many columns, so that an error stays cheap.
 _SUGGESTION_COLUMNS_MAX: Final = 1_000
+_LISTED_COLUMNS_MAX: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -305,7 +306,7 @@ def normalize_batch(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatc
             raise SchemaMismatch(
                 f"column {shown(name)} of the batch is not in the table",
                 column=name,
-                hint=similar_name_hint(name, schema.arrow_schema.names),
+                hint=known_names_hint(name, schema.arrow_schema.names),
             )
         if name in positions:
             raise SchemaMismatch(f"column {shown(name)} is in the batch twice", column=name)
@@ -324,8 +325,19 @@ def similar_name_hint(name: str, names: Sequence[str]) -> str | None:
     # Comparing takes the product of both lengths; nothing in a table is named as long as that.
     if len(name) > NAME_BYTES_MAX:
         return None
-    similar = difflib.get_close_matches(name, names[:_SUGGESTION_COLUMNS_MAX], n=1)
+    folded = name.casefold()
+    similar = [each for each in names if each.casefold() == folded]
+    if not similar:
+        similar = difflib.get_close_matches(name, names[:_SUGGESTION_COLUMNS_MAX], n=1)
     return f"Did you mean {shown(similar[0])}?" if similar else None
+
+
+def known_names_hint(name: str, names: Sequence[str], *, where: str = "The table") -> str:
+    """Suggest the most similar of `names`; when none is similar, say what there is."""
+    listed = ", ".join(map(shown, names[:_LISTED_COLUMNS_MAX]))
+    more = len(names) - _LISTED_COLUMNS_MAX
+    more_words = f" and {more:,} more" if more > 0 else ""
+    return similar_name_hint(name, names) or f"{where} has {listed}{more_words}"
 
 
 def constant_array(column: Column, value: object, *, length: int) -> ArrowArray:
@@ -347,7 +359,7 @@ def _left_out(column: Column, *, length: int) -> ArrowArray:
 
 
 def _no_such_column(name: str, names: Sequence[str]) -> NotFound:
-    return NotFound(f"no column is named {shown(name)}", hint=similar_name_hint(name, names))
+    return NotFound(f"no column is named {shown(name)}", hint=known_names_hint(name, names))
 
 
 def _normal_field(arrow_field: ArrowField) -> ArrowField:

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import json
+from dataclasses import replace
 from decimal import Decimal
 
 import pyarrow as pa
@@ -160,6 +161,44 @@ def test_a_schema_that_others_changed_meanwhile_is_a_conflict() -> None:
 
     assert conflict.value.keys == ("schema_id",)
     assert "note" not in table.refresh().schema
+
+
+@pytest.mark.parametrize(
+    ("call", "other", "key"),
+    [
+        ('set_partition_by ["name"]', 'set_partition_by ["count"]', "spec_id"),
+        ("set_partition_by []", 'set_partition_by ["name"]', "spec_id"),
+        ('set_sort_by ["name"]', 'set_sort_by ["-name"]', "sort_order"),
+    ],
+)
+def test_partitions_and_order_that_others_changed_meanwhile_are_a_conflict(
+    call: str, other: str, key: str
+) -> None:
+    catalog = a_catalog()
+    table = a_table(catalog)
+    theirs = catalog.load_table("shop.orders")
+
+    e = table.evolve()
+    name, words = call.split(" ", 1)
+    getattr(e, name)(value_of(words))
+    evolved(other, table=theirs)
+
+    with pytest.raises(CatalogConflict) as conflict, e:
+        pass
+
+    assert conflict.value.keys == (key,)
+    assert table.refresh().version == theirs.version
+
+
+def test_parts_that_a_block_leaves_alone_may_change_meanwhile() -> None:
+    catalog = a_catalog()
+    table = a_table(catalog)
+    with table.evolve() as e:
+        e.set_sort_by(["name"])
+        evolved('set_partition_by ["count"]', table=catalog.load_table("shop.orders"))
+
+    assert str(table.sort_order) == "name"
+    assert table.spec.texts(table.schema) == ["count"]
 
 
 def test_files_that_others_commit_meanwhile_are_no_conflict() -> None:
@@ -331,6 +370,7 @@ def test_a_required_column_may_become_nullable() -> None:
         ("set_default place.zip 1", InvalidArgument, "Only columns"),
         ("set_default place {}", InvalidArgument, "cannot have a default"),
         ("set_default count x", SchemaMismatch, "default of column 'count'"),
+        ("set_default id 60", SchemaMismatch, "U8.*Give the key with every row"),
         ("add_column name int", AlreadyExists, "another name"),
         ("add_column place.zip int", AlreadyExists, "another name"),
         ("add_column nam.x int", NotFound, "'name'"),
@@ -343,6 +383,8 @@ def test_a_required_column_may_become_nullable() -> None:
         ('add_column "" int', InvalidArgument, "S2"),
         ("add_column 3 int", InvalidArgument, "text, not int"),
         ("drop_column nmae", NotFound, "'name'"),
+        ("drop_column NAME", NotFound, "mean 'name'"),
+        ("drop_column zzz", NotFound, "The table has 'id', 'name', 'count', .* and 9 more"),
         ("drop_column only.x", InvalidArgument, "Drop 'only' instead"),
         ("drop_column tags.element", InvalidArgument, "Drop 'tags' as a whole"),
         ("drop_column costs.value", InvalidArgument, "part of its map"),
@@ -372,6 +414,7 @@ def test_a_required_column_may_become_nullable() -> None:
         ("set_partition_by day(ts)", InvalidArgument, "a list"),
         ('set_partition_by ["week(ts)"]', InvalidArgument, "unknown partition"),
         ('set_partition_by ["day(tss)"]', NotFound, "'ts'"),
+        ('set_partition_by ["zzz"]', NotFound, "The table has 'id', 'name'"),
         ('set_partition_by ["day(name)"]', NeveError, "name"),
         ('set_sort_by ["place"]', InvalidArgument, "has no order"),
     ],
@@ -391,6 +434,15 @@ def test_what_rows_could_not_follow_is_refused_with_the_reason(
 def test_a_partition_source_cannot_be_dropped_in_the_step_that_makes_it_one() -> None:
     with pytest.raises(InvalidArgument, match="'name' is made"):
         evolved('set_partition_by ["name"]', "drop_column name")
+
+
+def test_a_key_column_gets_no_default_from_whoever_makes_the_schema() -> None:
+    table = a_table()
+    key, *others = table.schema.columns
+    asked = replace(table.schema, columns=(replace(key, write_default=60), *others))
+
+    with pytest.raises(SchemaMismatch, match="U8"):
+        table.update_schema(asked)
 
 
 def test_a_type_that_no_table_holds_is_refused_with_what_to_use() -> None:

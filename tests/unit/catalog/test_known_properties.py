@@ -29,6 +29,7 @@ from neve.manifest.table_head import Retention
         ("neve.retention.versions", "٣"),
         ("neve.retention.milliseconds", "1.5"),
         ("neve.retention.milliseconds", "9" * 16),
+        ("schema.name-mapping.default", "[]"),
     ],
 )
 def test_a_known_property_has_one_of_its_values(name: str, value: str) -> None:

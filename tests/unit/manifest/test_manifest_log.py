@@ -230,7 +230,7 @@ class TestLostAnswers:
 
         assert isinstance(caught.value.__cause__, OutcomeUnknown)
         assert caught.value.path == f"{SEGMENTS}seg-00000000000000000001"
-        assert "read" in (caught.value.hint or "")
+        assert "Read" in (caught.value.hint or "")
         assert 30 <= writer.clock.monotonic() < 33
 
     def test_a_segment_that_certainly_was_not_written_is_unavailable_at_the_deadline(self) -> None:

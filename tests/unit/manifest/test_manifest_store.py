@@ -525,7 +525,7 @@ class TestDeadlines:
         with pytest.raises(OutcomeUnknown) as caught:
             put(store, a=b"1")
 
-        assert caught.value.hint == "read before writing again"
+        assert caught.value.hint == "Read before writing again"
         assert 30 <= clock.monotonic() < 33
         # Whoever reads after finishing what was begun knows: it happened or it never will.
         assert dict(open_store(objects, seed=5).open().scan("")) == (

@@ -467,7 +467,7 @@ def test_a_damaged_schema_is_corruption() -> None:
 def test_a_version_that_is_not_there_says_which_are(number: int) -> None:
     bench = table_with("a", "b")
 
-    with pytest.raises(NotFound, match="versions 1 to 3 are kept"):
+    with pytest.raises(NotFound, match="Versions 1 to 3 are kept"):
         bench.versions.version(number)
 
 

@@ -399,6 +399,15 @@ def test_a_tag_names_a_version_and_can_be_moved_and_removed() -> None:
     assert bench.another().work.tags() == {"silver": 1}
 
 
+def test_no_tag_takes_the_name_of_the_newest_version() -> None:
+    bench = table_with("a")
+
+    with pytest.raises(InvalidArgument, match="'main'"):
+        bench.work.tag("main", 1)
+
+    assert bench.work.tags() == {}
+
+
 @pytest.mark.parametrize("number", [0, 3, -1])
 def test_a_version_that_is_not_there_cannot_be_tagged(number: int) -> None:
     bench = table_with("a")

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -9,7 +10,7 @@ from pyiceberg.partitioning import PartitionSpec as TheirSpec
 
 from neve.errors import Corruption, InvalidArgument, LimitExceeded, NotFound, SchemaMismatch
 from neve.model.partition_spec import PartitionField, PartitionSpec
-from neve.model.schema import TableSchema
+from neve.model.schema import Column, TableSchema
 from neve.model.transforms import Bucket, Identity, TimePart, TimeUnit, Transform, Truncate
 
 COLUMNS: dict[str, pa.DataType] = {
@@ -94,6 +95,29 @@ def test_a_field_named_as_another_column_is_refused() -> None:
 
     with pytest.raises(InvalidArgument, match="named 'ts_day', as a column is"):
         PartitionSpec.parse(["day(ts)"], schema)
+
+
+@pytest.mark.parametrize(
+    ("texts", "names"),
+    [
+        (["day(ts)", "day(when)"], ["ts_day_2", "ts_day"]),
+        (["day(when)", "day(ts)"], ["ts_day", "ts_day_2"]),
+        (["day(ts)"], ["ts_day"]),
+    ],
+    ids=str,
+)
+def test_a_field_is_numbered_when_a_renamed_column_has_its_name(
+    texts: list[str], names: list[str]
+) -> None:
+    first = PartitionSpec.parse(["day(ts)"], SCHEMA)
+    renamed = [replace(each, name="when") if each.name == "ts" else each for each in SCHEMA.columns]
+    added = Column(field_id=SCHEMA.last_field_id + 1, name="ts", type=pa.date32(), nullable=True)
+    schema = replace(SCHEMA, columns=(*renamed, added), last_field_id=SCHEMA.last_field_id + 1)
+
+    spec = PartitionSpec.parse(texts, schema, spec_id=1, history=[first])
+
+    assert [each.name for each in spec.fields] == names
+    assert spec.texts(schema) == texts
 
 
 def test_more_fields_than_anyone_needs_are_refused() -> None:

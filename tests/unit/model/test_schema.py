@@ -192,6 +192,30 @@ def test_an_unknown_column_is_answered_with_the_most_similar_one() -> None:
     assert orders().column_by_id(2) == orders().column("customer")
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("CUSTOMER", "Did you mean 'customer'?"),
+        ("zzz", "The table has 'id', 'customer', 'amount'"),
+        ("z" * 2_000, "The table has 'id', 'customer', 'amount'"),
+    ],
+    ids=["in capitals", "like none", "longer than any"],
+)
+def test_an_unknown_column_is_answered_with_what_there_is(name: str, hint: str) -> None:
+    with pytest.raises(NotFound) as found:
+        orders().column(name)
+    assert found.value.hint is not None
+    assert found.value.hint.startswith(hint)
+
+
+def test_of_many_columns_the_first_are_told_and_the_rest_counted() -> None:
+    fields = [(f"c{number:02}", pa.int64()) for number in range(1_200)]
+    schema = TableSchema.from_arrow(pa.schema(fields), primary_key=["c00"])
+
+    with pytest.raises(NotFound, match=r"has 'c00', 'c01', .*, 'c09' and 1,190 more$"):
+        schema.column("zzz")
+
+
 def test_key_columns_become_required_and_keep_key_order() -> None:
     schema = TableSchema.from_arrow(ORDERS, primary_key=["customer", "id"])
 

@@ -1,0 +1,53 @@
+"""What a name in a filter stands for: a column, or with dots a field inside of a struct.
+
+N1  A column is found by its whole name, dots and all, before any struct is looked into.
+N2  Dots lead into structs only: which element of a list or map is meant, a name cannot say.
+"""
+
+import pyarrow as pa
+
+from neve.errors import NotFound
+from neve.model.arrow_types import child_fields, type_name
+from neve.model.bound_predicate import BoundColumn
+from neve.model.schema import known_names_hint
+from neve.model.schema_view import SchemaView
+from neve.model.shown_value import shown
+
+
+def named_field(name: str, schema: SchemaView) -> BoundColumn:
+    """Find what a name stands for; raises NotFound with the names that could be meant."""
+    # The longest name first: with columns `a` and `a.b`, `a.b.c` is inside of `a.b`.
+    around = [each for each in schema.columns if name.startswith(f"{each.name}.")]
+    around.sort(key=lambda each: len(each.name), reverse=True)
+    if not around or any(each.name == name for each in schema.columns):
+        found = schema.column(name)
+        return BoundColumn(found.field_id, found.name, found.type)
+    column = around[0]
+    places: list[int] = []
+    at, type_ = column.name, column.type
+    while at != name:
+        place, at, type_ = _next_field(name, at, type_)
+        places.append(place)
+    return BoundColumn(column.field_id, name, type_, column, tuple(places))
+
+
+def _next_field(name: str, at: str, type_: pa.DataType) -> tuple[int, str, pa.DataType]:
+    """Go one field further into a struct; gives its place, its full name and its type."""
+    fields = child_fields(type_) if pa.types.is_struct(type_) else ()
+    paths = [f"{at}.{field.name}" for field in fields]
+    on_the_way = [
+        (len(path), place)
+        for place, path in enumerate(paths)
+        if name == path or name.startswith(f"{path}.")
+    ]
+    if not on_the_way:
+        raise NotFound(
+            f"no field is named {shown(name)}",
+            hint=known_names_hint(
+                name[len(at) + 1 :], [each.name for each in fields], where=shown(at)
+            )
+            if fields
+            else f"A filter reaches into structs, and {shown(at)} is of type {type_name(type_)}",
+        )
+    _, place = max(on_the_way)
+    return place, paths[place], fields[place].type

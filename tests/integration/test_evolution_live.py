@@ -137,6 +137,10 @@ def test_a_handle_that_only_reads_or_was_closed_changes_nothing(tmp_path: Path) 
 
         with pytest.raises(InvalidArgument, match="reading only"):
             reader.evolve()
+        begun = table.evolve()
+        begun.add_column("late", "int")
         table.close()
+        with pytest.raises(Closed, match="was closed"), begun:
+            pass
         with pytest.raises(Closed, match="was closed"):
             table.evolve()

@@ -141,3 +141,44 @@ def test_rows_written_after_a_change_of_partitions_prune_by_the_new_ones(lake: K
     assert explained.pruned_by_partition + explained.pruned_by_statistics == 3
     rows = table.scan("team = 'red'").to_arrow().to_pylist()
     assert {row["id"] for row in rows} == {1, 2, 3}
+
+
+@pytest.mark.parametrize("is_settled", [False, True], ids=["level 0", "lower levels"])
+def test_a_partition_is_compacted_as_one_though_its_column_was_widened(
+    lake: KVCatalog, is_settled: bool
+) -> None:
+    table = lake.create_table(NAME, SCHEMA, ["id"], partition_by=["shop"], options=OPTIONS)
+    for keys in (range(0, 40, 2), range(1, 40, 2)):
+        table.upsert([{"id": key, "shop": key % 2 or None} for key in keys])
+        table.flush()
+    if is_settled:
+        table.compact(full=True)
+    with table.evolve() as e:
+        e.widen_column("shop", "long")
+    table.upsert([{"id": key, "shop": key % 2 or None, "note": "new"} for key in range(10, 50)])
+    table.flush()
+
+    table.compact(full=True)
+
+    partitions = [dict(each or ()) for each in table.files().column("partition").to_pylist()]
+    assert sorted(partitions, key=str) == [{"shop": "1"}, {"shop": None}]
+    notes = {row["id"]: row["note"] for row in table.scan().to_arrow().to_pylist()}
+    assert notes == {key: "new" if key >= 10 else None for key in range(50)}
+    table.verify()
+
+
+def test_files_that_flow_down_the_levels_meet_those_of_before_a_widening(lake: KVCatalog) -> None:
+    options = TableOptions(background=False, level0_files=2)
+    table = lake.create_table(NAME, SCHEMA, ["id"], partition_by=["shop"], options=options)
+    for turn in range(8):
+        table.upsert([{"id": key, "shop": 7, "note": f"{turn}"} for key in range(turn, turn + 9)])
+        table.flush()
+        table.compact()
+        if turn == 3:
+            with table.evolve() as e:
+                e.widen_column("shop", "long")
+
+    assert table.files().num_rows == 1
+    assert table.get(0) == {"id": 0, "shop": 7, "note": "0"}
+    assert table.scan("shop = 7").count() == 16
+    table.verify()

@@ -190,7 +190,7 @@ def test_a_follower_that_begins_below_retention_is_refused_at_once(table: neve.T
         table.flush()
     table.expire(keep_last=1)
 
-    with pytest.raises(NotFound, match="changes are kept from since="):
+    with pytest.raises(NotFound, match="Changes are kept from since="):
         table.follow(1)
 
 

@@ -77,7 +77,10 @@ _EVOLUTIONS = st.builds(
     Step, kind=st.sampled_from(["add", "drop", "rename", "widen"]), pick=st.integers(0, 30)
 )
 UNEVOLVED = st.lists(_WRITES | _REWRITES, min_size=1, max_size=10)
-HISTORIES = st.lists(_WRITES | _REWRITES | _EVOLUTIONS, min_size=1, max_size=12)
+_PARTITIONS = st.builds(Step, kind=st.just("partition"), pick=st.integers(0, 30))
+HISTORIES = st.lists(_WRITES | _REWRITES | _EVOLUTIONS | _PARTITIONS, min_size=1, max_size=12)
+# By the amount, an update may move a row to another partition.
+PARTS: tuple[tuple[str, ...], ...] = ((), ("bucket(2, id)",), ("amount",))
 
 
 class Told:
@@ -113,8 +116,7 @@ class Told:
             "tags": [None, [], ["a", None]][value],
         }
         schema = self.table.schema
-        amount = next((name for name in schema.arrow_schema.names if name[:6] == "amount"), "")
-        if amount:
+        for amount in self._amounts():
             known[amount] = known["amount"]
         row = {name: known[name] for name in schema.arrow_schema.names if name in known}
         for column in schema.columns:
@@ -128,6 +130,14 @@ class Told:
     def _rollback(self, pick: int) -> None:
         self.table.rollback(pick % self.table.version + 1)
 
+    def _partition(self, pick: int) -> None:
+        ways = [[], ["bucket(2, id)"], ["id"], *([name] for name in self._amounts())]
+        with self.table.evolve() as e:
+            e.set_partition_by(ways[pick % len(ways)])
+
+    def _amounts(self) -> list[str]:
+        return [each for each in self.table.schema.arrow_schema.names if each[:6] == "amount"]
+
     def _add(self, pick: int) -> None:
         with self.table.evolve() as e:
             e.add_column(f"more{next(self._names)}", pa.int32(), default=pick if pick % 2 else None)
@@ -135,11 +145,14 @@ class Told:
     def _drop(self, pick: int) -> None:
         names = [each for each in self.table.schema.arrow_schema.names if each not in self.key]
         if names:
+            name = names[pick % len(names)]
             with self.table.evolve() as e:
-                e.drop_column(names[pick % len(names)])
+                if name in self.table.spec.texts(self.table.schema):
+                    e.set_partition_by([])
+                e.drop_column(name)
 
     def _rename(self, pick: int) -> None:
-        names = [each for each in self.table.schema.arrow_schema.names if each[:6] == "amount"]
+        names = self._amounts()
         if names and pick % 2:
             with self.table.evolve() as e:
                 e.rename_column(names[0], f"amount{next(self._names)}")
@@ -154,10 +167,11 @@ class Told:
 
 
 @contextmanager
-def told(history: list[Write | Step], *, numbered: bool, partitioned: bool) -> Iterator[Told]:
+def told(
+    history: list[Write | Step], *, numbered: bool, parts: tuple[str, ...] = ()
+) -> Iterator[Told]:
     """Give a table in memory with a history."""
     fields, key = (_NUMBERED, ["id"]) if numbered else (_PLACED, ["shop", "id"])
-    parts = ["bucket(2, id)"] if partitioned else []
     with (
         neve.open(f"memory://change-feed-{next(_PLACES)}") as lake,
         lake.create_table(
@@ -209,11 +223,11 @@ def replay(rows: Rows, changes: list[Row], key: list[str]) -> None:
                 assert rows.pop(at) == row
 
 
-@given(history=HISTORIES, numbered=st.booleans(), partitioned=st.booleans())
+@given(history=HISTORIES, numbered=st.booleans(), parts=st.sampled_from(PARTS))
 def test_replaying_from_the_beginning_gives_the_table_at_every_version(
-    *, history: list[Write | Step], numbered: bool, partitioned: bool
+    *, history: list[Write | Step], numbered: bool, parts: tuple[str, ...]
 ) -> None:
-    with told(history, numbered=numbered, partitioned=partitioned) as story:
+    with told(history, numbered=numbered, parts=parts) as story:
         for version in range(1, story.table.version + 1):
             rows: Rows = {}
             replay(rows, story.table.changes(0, version).read_all().to_pylist(), story.key)
@@ -224,7 +238,7 @@ def test_replaying_from_the_beginning_gives_the_table_at_every_version(
 def test_stretches_behind_one_another_are_the_whole(
     history: list[Write | Step], *, numbered: bool, cuts: list[int]
 ) -> None:
-    with told(history, numbered=numbered, partitioned=False) as story:
+    with told(history, numbered=numbered) as story:
         table, last = story.table, story.table.version
         marks = sorted({0, last, *(cut % (last + 1) for cut in cuts)})
         rows: Rows = {}
@@ -235,7 +249,7 @@ def test_stretches_behind_one_another_are_the_whole(
 
 @given(history=HISTORIES)
 def test_versions_that_change_no_row_are_not_told_of(history: list[Write | Step]) -> None:
-    with told(history, numbered=True, partitioned=False) as story:
+    with told(history, numbered=True) as story:
         for commit in story.table.history().to_pylist():
             version, operation = commit["version"], commit["operation"]
             found = story.table.changes(version - 1, version).read_all()

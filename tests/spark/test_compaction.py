@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -262,20 +262,19 @@ import psutil
 
 import neve
 from neve import spark as ns
-from neve.spark import plan_executor
-from tests.spark.test_compaction import NAME, OPTIONS
+from neve.spark import plan_executor, write_plan
+from tests.spark.test_compaction import NAME, OPTIONS, UPSERTED
 
 lake, deaths = Path(sys.argv[1]), Path(sys.argv[2])
-rewrite = plan_executor._rewrite
+rewrite, write_rows = plan_executor._rewrite, write_plan.WriteRows
 
 
-def mortal(site, table, run, task):
-    answer = rewrite(site, table, run, task)
+def die(job):
     # The first two tries of all die with their files written: one with its Python worker alone,
     # one with the whole executor.
     for name in ("worker", "executor"):
         try:
-            (deaths / name).touch(exist_ok=False)
+            (deaths / f"{name} of {job}").touch(exist_ok=False)
         except FileExistsError:
             continue
         if name == "worker":
@@ -284,10 +283,26 @@ def mortal(site, table, run, task):
             if "java" in parent.name():
                 parent.kill()
                 break
+
+
+def mortal(site, table, run, task):
+    answer = rewrite(site, table, run, task)
+    die("compact")
     return answer
 
 
+class MortalRows:
+    def __init__(self, **given):
+        self.task = write_rows(**given)
+
+    def __call__(self, batches):
+        told = list(self.task(batches))
+        die("upsert")
+        yield from told
+
+
 plan_executor._rewrite = mortal
+write_plan.WriteRows = MortalRows
 session = ns.session(
     master="local-cluster[2,1,1024]",
     config={
@@ -298,10 +313,18 @@ session = ns.session(
     },
 )
 try:
+    ns.upsert(session.createDataFrame(UPSERTED, "id long, v long, text string"), lake, NAME)
     ns.compact(session, lake, NAME, full=True, options=OPTIONS)
 finally:
     session.stop()
 """
+
+
+UPSERTED = [(number, -number, "upserted") for number in range(0, 900, 7)]
+
+
+def rows_by_id(table: neve.Table) -> dict[object, Mapping[str, object]]:
+    return {row["id"]: row for row in clean_rows(table).values()}
 
 
 def test_tasks_and_executors_that_die_after_writing_their_files_are_tried_again(
@@ -312,7 +335,8 @@ def test_tasks_and_executors_that_die_after_writing_their_files_are_tried_again(
     script.write_text(MORTAL_JOB)
     with neve.open(lake) as catalog:
         write_some(a_table(catalog, partition_by=("bucket(3, id)",)), Random(6))
-        expected = clean_rows(catalog.table(NAME, options=OPTIONS))
+        expected = rows_by_id(catalog.table(NAME, options=OPTIONS))
+    expected |= {number: {"id": number, "v": v, "text": text} for number, v, text in UPSERTED}
 
     done = run_process(
         [sys.executable, str(script), str(lake), str(deaths)],
@@ -325,12 +349,17 @@ def test_tasks_and_executors_that_die_after_writing_their_files_are_tried_again(
     )
 
     assert done.returncode == 0, done.stderr[-4_000:]
-    assert sorted(path.name for path in deaths.iterdir()) == ["executor", "worker"]
+    assert sorted(path.name for path in deaths.iterdir()) == [
+        "executor of compact",
+        "executor of upsert",
+        "worker of compact",
+        "worker of upsert",
+    ]
     with neve.open(lake) as catalog:
         table = catalog.table(NAME, options=OPTIONS)
-        assert clean_rows(table) == expected
+        assert rows_by_id(table) == expected
         assert table.verify().is_sound
         assert table.history()["operation"].to_pylist()[-1] == "REPLACE"
         # What the dead ones wrote is found, and is not of the table.
         assert table.collect_garbage(dry_run=False).file_count >= 2
-        assert clean_rows(table) == expected
+        assert rows_by_id(table) == expected

@@ -14,11 +14,13 @@ from pyspark.sql import SparkSession
 
 import neve
 from neve import spark as ns
+from tests.gates import TORTURE
 from tests.spark.bulk_tables import DDL, NAME, clean_rows, current_version, make_table
 from tests.spark.killed_stream import EXIT_CODE, run_stream
 
 ROWS = 100_000
-FILES = 5
+KILLS = 20 if TORTURE else 2
+FILES = 25 if TORTURE else 5
 ROOT = Path(__file__).parents[2]
 
 
@@ -28,7 +30,8 @@ def test_every_row_is_there_once_though_the_driver_dies_before_and_after_a_commi
     lake, source, checkpoint = (tmp_path / each for each in ("lake", "source", "checkpoint"))
     make_table(lake)
     write_source(source)
-    for batch, when in ((1, "before"), (2, "after")):
+    for batch in range(1, KILLS + 1):
+        when = "before" if batch % 2 else "after"
         died = subprocess.run(
             [
                 sys.executable,
@@ -43,8 +46,8 @@ def test_every_row_is_there_once_though_the_driver_dies_before_and_after_a_commi
             timeout=300,
         )
         assert died.returncode == EXIT_CODE, died.stderr[-3_000:].decode()
-        # Batch 1 was not committed; batch 2 was, though Spark does not know.
-        assert current_version(lake) == 1 + (1 if when == "before" else 3)
+        # Those before it are; it is itself only afterwards, though Spark does not know.
+        assert current_version(lake) == 1 + batch + (when == "after")
         assert not (checkpoint / "commits" / str(batch)).exists()
     run_stream(spark, lake, source, checkpoint)
     with neve.open(lake) as catalog, catalog.table(NAME) as table:
@@ -58,7 +61,7 @@ def test_every_row_is_there_once_though_the_driver_dies_before_and_after_a_commi
         numbers = pa.array(np.arange(ROWS))
         assert rows.column("id").combine_chunks().equals(numbers)
         assert rows.column("v").combine_chunks().equals(pc.multiply(numbers, 2))
-        # The run that died before its commit has left files, which are not deleted before its time.
+        # Runs that died before their commit have left files, which are not deleted before time.
         assert len(list(lake.glob("tables/*/data/*/*.parquet"))) > len(table.files())
 
 
@@ -79,6 +82,21 @@ def test_a_batch_is_upserted_once_per_application_and_number(
     assert clean_rows(tmp_path) == {1: (1, 4, "d"), 2: (2, 4, "d")}
     with pytest.raises(neve.InvalidArgument, match="writing application"):
         ns.upsert_batch(tmp_path, NAME, app_id="")
+
+
+def test_a_relative_path_is_that_of_the_process_that_made_the_function(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_table(tmp_path / "lake")
+    monkeypatch.chdir(tmp_path)
+    upsert = ns.upsert_batch("lake", NAME, app_id="one")
+    monkeypatch.chdir(ROOT)
+
+    upsert(spark.createDataFrame([(1, 1, "a")], DDL), 0)
+
+    assert clean_rows(tmp_path / "lake") == {1: (1, 1, "a")}
+    with pytest.raises(neve.InvalidArgument, match="memory"):
+        ns.upsert_batch("memory://stream", NAME, app_id="one")
 
 
 def write_source(source: Path) -> None:

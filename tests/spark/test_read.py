@@ -338,6 +338,21 @@ def test_a_filter_chooses_the_rows_that_a_scan_chooses(
         assert rows_of(found) == rows_of(orders.scan(asked, columns=["id"]).to_arrow()), asked
 
 
+def test_a_filter_looks_inside_of_a_struct(spark: SparkSession, lake: neve.Catalog) -> None:
+    inner = pa.struct([("x", pa.int32()), ("y", pa.string())])
+    table = lake.create_table("a.b", with_columns(inner=inner), ["id"], options=QUIET)
+    found = [{"x": 1, "y": "p"}, {"x": 2, "y": None}, None, {"x": None, "y": "q"}]
+    table.upsert([{"id": n, "inner": value} for n, value in enumerate(found)])
+    table.flush()
+    with table.evolve() as e:
+        e.rename_column("inner.x", "xx")
+        e.widen_column("inner.xx", "long")
+
+    for asked, due in {"inner.xx >= 1": [0, 1], "inner.y is null": [1, 2]}.items():
+        rows = ns.read(spark, lake.location, "a.b", filter=asked).collect()
+        assert sorted(row.id for row in rows) == due, asked
+
+
 def test_old_versions_are_read_by_number_time_and_tag(
     spark: SparkSession, lake: neve.Catalog
 ) -> None:

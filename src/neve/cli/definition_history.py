@@ -28,6 +28,7 @@ from neve.model.arrow_types import (
     type_name,
 )
 from neve.model.field_ids import walk_fields
+from neve.model.partition_identity import PartitionId, PartitionIdentity
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import Column, TableSchema
 from neve.model.schema_json import default_to_json, type_to_json
@@ -216,9 +217,10 @@ def _texts(spec: PartitionSpec, schemas: Sequence[TableSchema]) -> list[str]:
 def _partitions(table: CatalogTable) -> list[_Partition]:
     """Add the files of each partition up, the largest partition first."""
     view = table.current()
-    found: dict[object, _Partition] = {}
+    identity = PartitionIdentity.of_definitions(table.specs, table.schemas)
+    found: dict[PartitionId, _Partition] = {}
     for file in view.version.files.values():
-        key = (file.spec_id, file.partition)
+        key = identity.of(file)
         each = found.get(key)
         if each is None:
             each = found[key] = _Partition(file.spec_id, view.words.of(file))

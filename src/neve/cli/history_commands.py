@@ -37,12 +37,14 @@ def tag(
         open_lake(lake, storage_options) as catalog,
         catalog.table(name, read_only=True) as table,
     ):
+        # A handle for reading only changes nothing; the catalog's half of it needs no writer.
+        work = table.stored.work
         if remove:
-            table.remove_tag(tag_name)
+            work.remove_tag(tag_name)
             unflushed, tagged = 0, None
         else:
             tagged = table.refresh().version if version is None else version
-            table.tag(tag_name, tagged)
+            work.tag(tag_name, tagged)
             unflushed = table.stats().memtable_rows if version is None else 0
     if as_json:
         write_json({"table": name, "tag": tag_name, "version": tagged})

@@ -150,12 +150,18 @@ def _typed_failures(source: str) -> Iterator[None]:
     except NeveError:
         raise
     except pa.ArrowException as error:
-        raise InvalidArgument(
-            f"{source} cannot be read: {str(error).partition(chr(10))[0]}",
-            hint="Check that the file is whole, and its form: --format says another one",
-        ) from error
+        raise _damaged(error, source) from error
     except OSError as error:
-        raise _cannot_read(error, source) from error
+        # What cannot be unpacked is an OSError of Arrow's, without the system's number.
+        known = _damaged if error.errno is None else _cannot_read
+        raise known(error, source) from error
+
+
+def _damaged(error: Exception, source: str) -> NeveError:
+    return InvalidArgument(
+        f"{source} cannot be read: {str(error).partition(chr(10))[0]}",
+        hint="Check that the file is whole, and its form: --format says another one",
+    )
 
 
 def _opened(path: str, stack: ExitStack) -> BinaryIO:

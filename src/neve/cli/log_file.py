@@ -130,7 +130,7 @@ def _cannot_open(error: OSError, path: str) -> NeveError:
             return NotFound(f"there is no file {path}", hint="Check the spelling")
         case errno.EISDIR:
             return InvalidArgument(
-                f"{path} is a directory, not a log", hint="Name one file in it, such as 000001.wal"
+                f"{path} is a directory, not a file", hint="Name one of the files in it"
             )
         case errno.EINVAL | errno.ELOOP:
             return InvalidArgument(

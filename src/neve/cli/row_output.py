@@ -27,6 +27,9 @@ from neve.errors import InvalidArgument, Unavailable
 
 STANDARD_OUTPUT: Final = "-"
 _QUOTED: Final = frozenset('",\r\n')
+# A row group of a Parquet file is gathered in memory until it has so many rows, or bytes.
+_GROUP_ROWS: Final = 1 << 20
+_GROUP_BYTES: Final = 64 << 20
 
 
 class RowForm(StrEnum):
@@ -186,5 +189,14 @@ def _csv_cell(value: Json) -> str:
 
 def _write_parquet(sink: BinaryIO, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
     with pq.ParquetWriter(sink, schema, compression="zstd") as writer:
+        group: list[pa.RecordBatch] = []
+        rows = byte_count = 0
         for batch in batches:
-            writer.write_batch(batch)
+            group.append(batch)
+            rows += batch.num_rows
+            byte_count += batch.nbytes
+            if rows >= _GROUP_ROWS or byte_count >= _GROUP_BYTES:
+                writer.write_table(pa.Table.from_batches(group, schema))
+                group, rows, byte_count = [], 0, 0
+        if rows:
+            writer.write_table(pa.Table.from_batches(group, schema))

@@ -5,6 +5,10 @@
 
 Partitions of different specs are different partitions: their keys may repeat, their files may not
 be mixed.
+
+A file that was written before a column of the partition was widened has the partition in other
+bytes, and Versions keep files apart by bytes. Where such a one overlaps others of its level, it is
+planned as if it were in level 0.
 """
 
 from bisect import bisect_left, bisect_right
@@ -12,11 +16,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import TypeAlias
 
-from neve.model.data_file import DataFile, PartitionValue
+from neve.model.data_file import DataFile
+from neve.model.partition_identity import PartitionId, PartitionIdentity
 from neve.model.version import Version
 
-PartitionId: TypeAlias = tuple[int, tuple[PartitionValue, ...]]
-"""Spec id and partition tuple."""
 KeySpan: TypeAlias = tuple[bytes, bytes]
 """First and last key, both inside."""
 
@@ -62,6 +65,28 @@ class PartitionLevels:
         """Take one more file in; not after a level was asked for."""
         self._by_level.setdefault(file.level, []).append(file)
 
+    def part_overlapping(self) -> None:
+        """Take files out of levels from 1 on that overlap others there; after all were added."""
+        parted: list[DataFile] = []
+        for number in self.level_numbers():
+            files = self._by_level[number]
+            older = [file for file in files if file.partition != self.identity[1]]
+            if number == 0 or not older:
+                continue
+            others = SortedLevel(file for file in files if file.partition == self.identity[1])
+            end: bytes | None = None
+            gone: set[str] = set()
+            for file in sorted(older, key=lambda file: file.key_min):
+                is_behind = end is None or end < file.key_min
+                if is_behind and not others.touched_by((file.key_min, file.key_max)):
+                    end = file.key_max
+                else:
+                    gone.add(file.path)
+            parted += [file for file in files if file.path in gone]
+            self._by_level[number] = [file for file in files if file.path not in gone]
+        if parted:
+            self._by_level[0] = [*parted, *self._by_level.get(0, ())]
+
     def files(self, level: int) -> Sequence[DataFile]:
         """Files of a level, in the order in which they were committed."""
         return self._by_level.get(level, ())
@@ -84,15 +109,22 @@ class PartitionLevels:
         return found
 
 
-def partitions_of(version: Version) -> list[PartitionLevels]:
-    """Give the partitions of a Version, in the order of their first files."""
+def partitions_of(
+    version: Version, identity: PartitionIdentity | None = None
+) -> list[PartitionLevels]:
+    """Give the partitions of a Version, in the order of their first files.
+
+    Without an `identity` they are told apart by their stored bytes.
+    """
     found: dict[PartitionId, PartitionLevels] = {}
     for file in version.files.values():
-        identity = (file.spec_id, file.partition)
-        partition = found.get(identity)
+        place = (file.spec_id, file.partition) if identity is None else identity.of(file)
+        partition = found.get(place)
         if partition is None:
-            partition = found[identity] = PartitionLevels(identity)
+            partition = found[place] = PartitionLevels(place)
         partition.add(file)
+    for partition in found.values():
+        partition.part_overlapping()
     return list(found.values())
 
 

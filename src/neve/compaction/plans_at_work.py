@@ -14,12 +14,12 @@ from collections.abc import Iterable, Sequence
 
 from neve.compaction.partition_levels import (
     KeySpan,
-    PartitionId,
     PartitionLevels,
     span_of,
     spans_overlap,
 )
 from neve.model.data_file import DataFile
+from neve.model.partition_identity import PartitionId
 
 
 class PlansAtWork:

@@ -32,6 +32,7 @@ from neve.compaction.partition_levels import (
 from neve.compaction.plan import CompactionPlan, CompactionReason
 from neve.compaction.plans_at_work import PlansAtWork
 from neve.model.data_file import DataFile, FileFormat
+from neve.model.partition_identity import PartitionIdentity
 from neve.model.version import Version
 
 # Joined files stay below the size at which a writer begins the next file, whose own measure of a
@@ -41,27 +42,37 @@ _JOINED_FILE_FACTOR: Final = 2
 
 
 def pick(
-    version: Version, options: LevelOptions, busy: frozenset[str] = frozenset()
+    version: Version,
+    options: LevelOptions,
+    busy: frozenset[str] = frozenset(),
+    *,
+    identity: PartitionIdentity | None = None,
 ) -> CompactionPlan | None:
     """Give the plan that is needed most, or None; `busy` are paths that running plans rewrite."""
-    return next(_Planner(version, options, busy).plans(), None)
+    return next(_Planner(version, options, busy, identity).plans(), None)
 
 
 def pick_all(
-    version: Version, options: LevelOptions, busy: frozenset[str] = frozenset()
+    version: Version,
+    options: LevelOptions,
+    busy: frozenset[str] = frozenset(),
+    *,
+    identity: PartitionIdentity | None = None,
 ) -> list[CompactionPlan]:
     """Give plans that may run and be committed side by side, in any order; most needed first."""
-    return list(_Planner(version, options, busy).plans())
+    return list(_Planner(version, options, busy, identity).plans())
 
 
-def full_plan(version: Version, options: LevelOptions) -> list[CompactionPlan]:
+def full_plan(
+    version: Version, options: LevelOptions, *, identity: PartitionIdentity | None = None
+) -> list[CompactionPlan]:
     """Give plans that rewrite every file, Columnar, into one level per partition.
 
     Files whose keys overlap are in one plan however large; plans of one partition are apart.
     While they run, nothing else may be picked for this table.
     """
     plans: list[CompactionPlan] = []
-    for partition in partitions_of(version):
+    for partition in partitions_of(version, identity):
         files = list(partition.all_files())
         target = options.level_for(sum(map(_live_bytes, files)))
         plans.extend(
@@ -95,10 +106,16 @@ class _Need:
 class _Planner:
     """Makes plans for one Version, one after another, that do not get in each other's way."""
 
-    def __init__(self, version: Version, options: LevelOptions, busy: frozenset[str]) -> None:
+    def __init__(
+        self,
+        version: Version,
+        options: LevelOptions,
+        busy: frozenset[str],
+        identity: PartitionIdentity | None,
+    ) -> None:
         self._base = version.number
         self._options = options
-        self._partitions = partitions_of(version)
+        self._partitions = partitions_of(version, identity)
         self._at_work = PlansAtWork(self._partitions, busy)
 
     def plans(self) -> Iterator[CompactionPlan]:
@@ -159,16 +176,17 @@ class _Planner:
 
     def _garbage(self) -> Iterator[CompactionPlan]:
         found = [
-            (file, partition)
+            (file, number, partition)
             for partition in self._partitions
-            for file in partition.all_files()
+            for number in partition.level_numbers()
+            for file in partition.files(number)
             if is_garbage(file, self._options)
         ]
-        for file, partition in sorted(
-            found, key=lambda pair: pair[0].live_count / pair[0].row_count
+        for file, number, partition in sorted(
+            found, key=lambda each: each[0].live_count / each[0].row_count
         ):
-            if self._at_work.admits(partition, [file], file.level):
-                yield self._made(partition, [file], file.level, CompactionReason.GARBAGE)
+            if self._at_work.admits(partition, [file], number):
+                yield self._made(partition, [file], number, CompactionReason.GARBAGE)
 
     def _small(self, partition: PartitionLevels, number: int) -> Iterator[CompactionPlan]:
         files = partition.level(number).files

@@ -123,6 +123,6 @@ def _stopped(pressure: Pressure, failure: NeveError) -> Unavailable:
     return Unavailable(
         f"writes wait because {pressure.reason}, and that fails: {failure.message}",
         path=failure.path,
-        hint="everything acknowledged is safe in the log; make room or repair the storage, and "
+        hint="Everything acknowledged is safe in the log; make room or repair the storage, and "
         "write again",
     )

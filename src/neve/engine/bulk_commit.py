@@ -46,6 +46,7 @@ from neve.manifest.table_versions import Committed
 from neve.manifest.table_work import Intent
 from neve.model.data_file import DataFile, PartitionValue
 from neve.model.key_column import KeyArray
+from neve.model.partition_identity import PartitionId, PartitionIdentity
 from neve.model.version import Operation, Version, VersionEdit, VersionFacts
 
 logger = logging.getLogger(__name__)
@@ -184,7 +185,8 @@ class BulkCommitter:
 
     def _proposal(self, base: JobBase, work: BulkWork) -> Proposal:
         facts = base.version.facts
-        files = _placed(work.files, self._versions.snapshot_latest().version, self._levels)
+        current = self._versions.snapshot_latest().version
+        files = _placed(work.files, current, self._levels, base.identity)
         return Proposal(
             base=base.version.number,
             facts=VersionFacts(
@@ -380,25 +382,22 @@ def _repeated(committed: Committed) -> BulkOutcome:
 
 
 def _placed(
-    files: Sequence[DataFile], version: Version, levels: LevelOptions
+    files: Sequence[DataFile], version: Version, levels: LevelOptions, identity: PartitionIdentity
 ) -> tuple[DataFile, ...]:
     """Give the files the level they belong to: the lowest one where nothing is in their way.
 
     Where files overlap, with each other or with older ones, level 0 takes them.
     """
-    by_partition: dict[tuple[PartitionValue, ...], list[DataFile]] = {}
+    by_partition: dict[PartitionId, list[DataFile]] = {}
     for file in files:
-        by_partition.setdefault(file.partition, []).append(file)
+        by_partition.setdefault(identity.of(file), []).append(file)
     placed: dict[str, DataFile] = {}
     for partition, group in by_partition.items():
         level = levels.level_for(sum(file.file_bytes for file in group))
         group.sort(key=lambda file: file.key_min)
         low, high = group[0].key_min, max(file.key_max for file in group)
         is_taken = any(left.key_max >= right.key_min for left, right in pairwise(group)) or any(
-            file.partition == partition
-            and file.spec_id == group[0].spec_id
-            and file.key_min <= high
-            and low <= file.key_max
+            file.key_min <= high and low <= file.key_max and identity.of(file) == partition
             for file in version.files.values()
         )
         for file in group:

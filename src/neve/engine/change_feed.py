@@ -13,13 +13,14 @@ F4  Whoever forgets a feed gives up its lease.
 import weakref
 from collections.abc import Iterator
 from threading import Event
-from typing import Final
+from typing import Final, cast
 
 import pyarrow as pa
 
 from neve.engine.table_engine import TableEngine
 from neve.errors import Closed, InvalidArgument, NotFound
 from neve.manifest.sessions import ReadSession
+from neve.model.shown_value import shown
 from neve.model.version import Version, apply_edit
 from neve.read.change_plan import CommitChanges, grouped, plan_changes
 from neve.read.change_rows import ChangeRows
@@ -53,10 +54,7 @@ class ChangeFeed:
 
         Commits of this process are seen at once, those of others when they are looked for.
         """
-        if not poll_seconds > 0:
-            raise InvalidArgument(
-                f"poll_seconds={poll_seconds!a} cannot be", hint="wait longer than 0 seconds"
-            )
+        _check_waiting(poll_seconds, stop)
         stretch = _Stretch(self._engine, since, None)
         return self._follow(stretch, poll_seconds, stop or Event())
 
@@ -173,15 +171,15 @@ class _Stretch:
 
     def _checked(self, since: int, until: int | None) -> int:
         """Give the last Version of the stretch; raises InvalidArgument."""
-        for name, number in (("since", since), ("until", until)):
-            if number is not None and (type(number) is not int or number < 0):
+        for name, number in (("since", since), ("until", since if until is None else until)):
+            if type(number) is not int or number < 0:
                 raise InvalidArgument(
-                    f"{name}={number!a} is no number of a version",
-                    hint="pass a whole number; since=0 begins with the table",
+                    f"{name}={shown(number)} is no number of a version",
+                    hint="Pass a whole number; since=0 begins with the table",
                 )
         if until is not None and until < since:
             raise InvalidArgument(
-                f"until={until} is before since={since}", hint="changes go forward in time"
+                f"until={until} is before since={since}", hint="Changes go forward in time"
             )
         current = self._versions.head().current_version
         asked = since if until is None else until
@@ -189,7 +187,7 @@ class _Stretch:
             raise InvalidArgument(
                 f"there is no version {asked} yet",
                 path=self._engine.parts.paths.manifest,
-                hint=f"the current version is {current}",
+                hint=f"The current version is {current}",
             )
         return current if until is None else until
 
@@ -199,7 +197,7 @@ class _Stretch:
             raise NotFound(
                 f"the history behind version {self.since} has expired",
                 path=self._engine.parts.paths.manifest,
-                hint=f"changes are kept from since={oldest} on; to begin anew, scan version "
+                hint=f"Changes are kept from since={oldest} on; to begin anew, scan version "
                 f"{oldest} and go on from there",
             )
 
@@ -211,6 +209,16 @@ class _Stretch:
         return ReadContext(
             definitions.schema(schema_id), schema_of=definitions.schema, spec_of=definitions.spec
         )
+
+
+def _check_waiting(poll_seconds: object, stop: object) -> None:
+    is_number = isinstance(poll_seconds, int | float) and not isinstance(poll_seconds, bool)
+    if not (is_number and cast("float", poll_seconds) > 0):
+        raise InvalidArgument(
+            f"poll_seconds={shown(poll_seconds)} cannot be", hint="Wait longer than 0 seconds"
+        )
+    if stop is not None and not callable(getattr(stop, "is_set", None)):
+        raise InvalidArgument(f"stop={shown(stop)} can never be set", hint="Pass a threading.Event")
 
 
 def _batches(stretch: _Stretch) -> Iterator[pa.RecordBatch]:

@@ -36,7 +36,6 @@ from neve.manifest.table_commit import TableCommitter
 from neve.manifest.table_head import HeadChange
 from neve.manifest.table_work import Intent
 from neve.model.data_file import DataFile
-from neve.model.version import Version
 from neve.sstable.index_rebuild import IndexFiles
 
 _ANNOUNCED_MS: Final = 24 * 60 * 60 * 1000
@@ -45,7 +44,7 @@ _RENEWALS_PER_LEASE: Final = 6
 
 Progress: TypeAlias = Callable[[int, int], None]
 """Told how much of how much is done; of what, the call says."""
-MakePlans: TypeAlias = Callable[[Version], Sequence[CompactionPlan]]
+MakePlans: TypeAlias = Callable[[JobBase], Sequence[CompactionPlan]]
 RunRebuilds: TypeAlias = Callable[
     [JobBase, Sequence[DataFile], Callable[[int], None]], Sequence[str]
 ]
@@ -94,8 +93,14 @@ class CommittedTable:
                 progress(done, max(done, known))
 
         if full:
-            self._run_some(lambda version: full_plan(version, levels), executor, count)
-        while self._run_some(lambda version: pick_all(version, levels), executor, count):
+            self._run_some(
+                lambda base: full_plan(base.version, levels, identity=base.identity),
+                executor,
+                count,
+            )
+        while self._run_some(
+            lambda base: pick_all(base.version, levels, identity=base.identity), executor, count
+        ):
             pass
         return self._parts.versions.head().current_version
 
@@ -122,7 +127,7 @@ class CommittedTable:
     ) -> bool | None:
         """Plan and execute once; None when nothing is asked for, False when all plans were void."""
         with self._base(RunName.drawn(self._parts.ids)) as base:
-            plans = make_plans(base.version)
+            plans = make_plans(base)
             if not plans:
                 return None
             rewrite = Rewrite(

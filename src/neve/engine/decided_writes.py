@@ -12,6 +12,7 @@ anything was logged; it is made again on the newest Version.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from math import isnan
 from typing import Protocol
 
 import numpy as np
@@ -208,8 +209,22 @@ def _is_same(found: Row, expected: Mapping[str, object], path: WritePath) -> boo
     """Tell whether two rows have the same values, however they were written down."""
     codec = path.context.codec
     stored, wanted = codec.encode(found), codec.encode(expected)
-    # Bytes know NaN as itself; values know that 0.0 and -0.0 are equal.
-    return stored == wanted or codec.decode(stored) == codec.decode(wanted)
+    return stored == wanted or _is_same_value(codec.decode(stored), codec.decode(wanted))
+
+
+def _is_same_value(one: object, other: object) -> bool:
+    """Tell whether two values are the same at every depth: zeros are equal, and so is NaN."""
+    match one, other:
+        case dict(), dict():
+            return one.keys() == other.keys() and all(
+                _is_same_value(value, other[name]) for name, value in one.items()
+            )
+        case [*ones], [*others]:  # entries of a map are pairs in a list
+            return len(ones) == len(others) and all(map(_is_same_value, ones, others))
+        case float(), float() if isnan(one):
+            return isnan(other)
+        case _:
+            return one == other
 
 
 def _without_required(

@@ -116,6 +116,7 @@ class JobBase:
             encoder=self.context.encoder,
             file_bytes=file_bytes,
         )
+        self.identity = self.definitions.partition_identity()
         self._partitions = KeyPartitions(self.schema, self.context.encoder, self.definitions.spec)
 
     @property

@@ -235,7 +235,8 @@ class LiveWriter:
         """Do the most urgent compactions that can go side by side; False when none is asked for."""
         with self._compacting:
             version = self._current.view.files.version
-            plans = pick_all(version, self._options.level_options)
+            identity = self._definitions.partition_identity()
+            plans = pick_all(version, self._options.level_options, identity=identity)
             if executor is None:
                 plans = plans[: self._threads]
             self._run_plans(plans, version, progress, executor)
@@ -248,7 +249,8 @@ class LiveWriter:
         """Rewrite everything that was there when it began."""
         with self._compacting:
             version = self._current.view.files.version
-            plans = full_plan(version, self._options.level_options)
+            identity = self._definitions.partition_identity()
+            plans = full_plan(version, self._options.level_options, identity=identity)
             self._run_plans(plans, version, progress, executor)
         self.backlog.judge()
 
@@ -422,7 +424,7 @@ class LiveWriter:
             self._ended = Fenced(
                 f"writer {head.writer_epoch} has taken the table over from writer {self._epoch}",
                 path=self._parts.paths.manifest,
-                hint="reopen the table",
+                hint="Reopen the table",
             )
         if self._ended is not None:
             raise self._ended

@@ -32,7 +32,7 @@ class LostFiles:
             raise Corruption(
                 f"version {number} has lost a file",
                 path=missing.path,
-                hint="restore it from a copy, or roll back to a version without it; `verify` "
+                hint="Restore it from a copy, or roll back to a version without it; `verify` "
                 "names all that are missing",
             ) from missing
 

@@ -44,8 +44,9 @@ class Maintenance:
         writer = self._engine.writer
         if executor != "local" and not hasattr(executor, "execute"):
             raise InvalidArgument(
-                f"executor={executor!r} is not known", hint='use "local" or a plan executor'
+                f"executor={executor!r} is not known", hint='Use "local" or a plan executor'
             )
+        _check_progress(progress)
         remote = None if isinstance(executor, str) else executor
         writer.flush()
         done = 0
@@ -94,6 +95,7 @@ class Maintenance:
 
     def verify(self, *, progress: Progress | None = None) -> VerifyReport:
         """Read everything; raises Corruption, with the report attached, when something is wrong."""
+        _check_progress(progress)
         with self._engine.pinned_view() as (view, _):
             report = verify_table(
                 self._engine.parts,
@@ -120,4 +122,12 @@ class Maintenance:
                     continue  # another committer was first
                 writer.install(committed)
                 return committed.snapshot.version.number
-        raise Conflict("other committers kept being first", hint="try again")
+        raise Conflict("other committers kept being first", hint="Try again")
+
+
+def _check_progress(progress: object) -> None:
+    if progress is not None and not callable(progress):
+        raise InvalidArgument(
+            f"progress={progress!r} cannot be called",
+            hint="Give a function of two numbers: how much of how much is done",
+        )

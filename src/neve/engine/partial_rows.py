@@ -25,8 +25,8 @@ from neve.model.row_codec import RowCodec
 from neve.model.schema import (
     Column,
     TableSchema,
+    known_names_hint,
     normalize_batch,
-    similar_name_hint,
 )
 from neve.model.shown_value import shown
 from neve.read.partial_merge import Places
@@ -108,7 +108,7 @@ def _check_names(found: Sequence[str], wanted: Sequence[str], schema: TableSchem
             raise SchemaMismatch(
                 f"column {shown(name)} of the rows is not in the table",
                 column=name,
-                hint=similar_name_hint(str(name), schema.arrow_schema.names),
+                hint=known_names_hint(str(name), schema.arrow_schema.names),
             )
 
 

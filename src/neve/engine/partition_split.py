@@ -18,6 +18,7 @@ import pyarrow as pa
 from neve.errors import NotFound, SchemaMismatch
 from neve.model.data_file import PartitionValue
 from neve.model.partition_groups import Positions, partition_groups
+from neve.model.partition_identity import PartitionIdentity
 from neve.model.partition_spec import PartitionField, PartitionSpec
 from neve.model.partition_text import partition_text
 from neve.model.plain_values import PlainValue
@@ -73,7 +74,7 @@ def split_by_spec(
         given = rows if left is None else rows.take(left)
         try:
             batch = given.combine_chunks().to_batches()[0]
-            refused = _refused(batch, spec, schema)
+            refused = refused_rows(batch, spec, schema)
         except NotFound:
             continue  # a column that the spec needs was dropped since
         if not len(refused):
@@ -89,10 +90,13 @@ def split_by_spec(
         raise failure
 
 
-def _refused(
+def refused_rows(
     batch: pa.RecordBatch, spec: PartitionSpec, schema: TableSchema, first: int = 0
 ) -> Positions:
-    """Find the rows without a partition: halves are tried until only those are left."""
+    """Find the rows without a partition: halves are tried until only those are left.
+
+    Positions are counted from `first` on.
+    """
     if _failure(batch, spec, schema) is None:
         return np.empty(0, np.int64)
     if batch.num_rows == 1:
@@ -100,8 +104,8 @@ def _refused(
     half = batch.num_rows // 2
     return np.concatenate(
         (
-            _refused(batch.slice(0, half), spec, schema, first),
-            _refused(batch.slice(half), spec, schema, first + half),
+            refused_rows(batch.slice(0, half), spec, schema, first),
+            refused_rows(batch.slice(half), spec, schema, first + half),
         )
     )
 
@@ -123,6 +127,7 @@ def partition_of(
 ) -> Partition:
     """Give the partition of rows that are all in one, from its values in the manifest.
 
+    Its values are those of the newest types, whatever they were stored as.
     `column_type` gives types by field id, those of columns that were dropped since too.
     """
     stored = {each.field_id: each.value for each in values}
@@ -132,7 +137,8 @@ def partition_of(
         type_ = field.transform.result_type(column_type(field.source_id))
         plain = None if value is None else decode_single_value(type_, value)
         segments.append(_segment(field, type_, plain))
-    return Partition(values=values, path="/".join(segments), positions=None)
+    _, newest = PartitionIdentity(lambda _: spec, column_type).of_values(spec.spec_id, values)
+    return Partition(values=newest, path="/".join(segments), positions=None)
 
 
 def _segment(field: PartitionField, type_: pa.DataType, value: PlainValue | None) -> str:

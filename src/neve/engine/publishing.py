@@ -42,7 +42,7 @@ class CommitPublishing:
             raise Unavailable(
                 f"the table could not be published: {error!r}",
                 path=self._parts.paths.metadata,
-                hint="its rows are safe; publishing is tried again",
+                hint="Its rows are safe; publishing is tried again",
             ) from error
         if is_done:
             self._parts.recorder.add(PUBLISHES, 1)

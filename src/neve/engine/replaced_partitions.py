@@ -7,16 +7,18 @@
 Which files that are is decided on the Version that the commit follows.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 from pyroaring import BitMap64
 
 from neve.engine.job_base import JobBase
+from neve.engine.partition_split import refused_rows
 from neve.manifest.rebase import Proposal
 from neve.model.data_file import DataFile, PartitionValue
-from neve.model.partition_groups import partition_groups
+from neve.model.partition_groups import Positions, partition_groups
 from neve.model.version import Operation, Version
 from neve.sstable.deletion_vector import bitmap_of
 
@@ -26,7 +28,9 @@ class ReplacedPartitions:
 
     def __init__(self, base: JobBase, partitions: Iterable[tuple[PartitionValue, ...]]) -> None:
         self._base = base
-        self._partitions = frozenset(partitions)
+        self._partitions = frozenset(
+            base.identity.of_values(base.spec.spec_id, each) for each in partitions
+        )
 
     def taken_from(self, proposal: Proposal, current: Version) -> Proposal:
         """Give a proposal that also takes away what the partitions hold in a Version."""
@@ -50,7 +54,7 @@ class ReplacedPartitions:
         )
 
     def _is_whole(self, file: DataFile) -> bool:
-        return file.spec_id == self._base.spec.spec_id and file.partition in self._partitions
+        return self._base.identity.of(file) in self._partitions
 
     def _rows_inside(self, file: DataFile) -> BitMap64:
         """Find rows of the partitions in a file that was divided in another way."""
@@ -66,9 +70,20 @@ class ReplacedPartitions:
         start = 0
         for stop in reader.group_starts[1:]:
             rows = reader.read(mapping.source_names(names), start=start, stop=stop)
-            batch = mapping.table(rows, names).combine_chunks().to_batches()[0]
-            for group in partition_groups(base.spec, base.spec.values(batch, base.schema)):
-                if group.values in self._partitions:
-                    found |= bitmap_of(np.sort(group.positions) + start)
+            for positions in self._places_inside(mapping.table(rows, names)):
+                found |= bitmap_of(np.sort(positions) + start)
             start = stop
         return found
+
+    def _places_inside(self, rows: pa.Table) -> Iterator[Positions]:
+        """Find the rows of each of the partitions; some of the others may have none at all."""
+        base = self._base
+        batch = rows.combine_chunks().to_batches()[0]
+        refused = refused_rows(batch, base.spec, base.schema)
+        placed = np.setdiff1d(np.arange(batch.num_rows), refused)
+        if not len(placed):
+            return
+        chosen = batch.take(placed) if len(refused) else batch
+        for group in partition_groups(base.spec, base.spec.values(chosen, base.schema)):
+            if base.identity.of_values(base.spec.spec_id, group.values) in self._partitions:
+                yield placed[group.positions]

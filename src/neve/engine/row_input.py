@@ -62,17 +62,36 @@ def arrow_batches(rows: object) -> Iterable[pa.RecordBatch] | None:
     if isinstance(rows, ArrowStream):
         return _imported(rows)
     if hasattr(rows, "__arrow_c_array__"):
-        return [pa.record_batch(rows)]
+        return [_imported_batch(rows)]
     return None
+
+
+def imported_table(rows: object) -> pa.Table:
+    """Give a table of anything Arrow; raises InvalidArgument for what cannot be read."""
+    try:
+        return pa.table(rows)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise _unreadable(rows, error) from error
+
+
+def _imported_batch(rows: object) -> pa.RecordBatch:
+    try:
+        return pa.record_batch(rows)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise _unreadable(rows, error) from error
+
+
+def _unreadable(rows: object, error: Exception) -> InvalidArgument:
+    return InvalidArgument(
+        f"rows given as {type(rows).__name__} could not be read: {error}", hint=_ACCEPTED
+    )
 
 
 def _imported(rows: ArrowStream) -> Iterable[pa.RecordBatch]:
     try:
         reader = pa.RecordBatchReader.from_stream(rows)
     except (pa.ArrowException, TypeError, ValueError) as error:
-        raise InvalidArgument(
-            f"rows given as {type(rows).__name__} could not be read: {error}", hint=_ACCEPTED
-        ) from error
+        raise _unreadable(rows, error) from error
     return _batches(reader)
 
 

@@ -18,6 +18,8 @@ from neve.engine.forgotten import end_forgotten
 from neve.engine.write_path import key_batch
 from neve.errors import Closed
 from neve.manifest.leases import HeldLease
+from neve.memtable.memtable_view import taken_rows
+from neve.model.array_fit import nulls
 from neve.model.key_column import KeyArray
 from neve.model.schema import TableSchema
 from neve.read.partial_merge import Places
@@ -124,7 +126,7 @@ class Snapshot:
 
     def _check(self) -> None:
         if not self._end.alive:
-            raise Closed("the snapshot was closed", hint="take a new one")
+            raise Closed("the snapshot was closed", hint="Take a new one")
         self._check_open()
         if self._lease is not None:
             self._lease.check()
@@ -145,7 +147,12 @@ def rows_in_order(
     asked = np.full(len(encoded), -1, dtype=np.int64)
     asked[places] = np.arange(len(places))
     if not with_missing:
-        return rows.take(asked[asked >= 0] if len(places) < len(asked) else asked)
+        return taken_rows(rows, asked[asked >= 0] if len(places) < len(asked) else asked)
     schema = pa.schema([field.with_nullable(True) for field in rows.schema])
-    nullable = pa.array(asked, pa.int64(), mask=asked < 0)
-    return pa.Table.from_arrays(rows.columns, schema=schema).take(nullable)
+    found = pa.Table.from_arrays(rows.columns, schema=schema)
+    if len(places) == len(asked):
+        return taken_rows(found, asked)
+    # The row behind the last one is NULL.
+    missing = pa.Table.from_arrays([nulls(1, field.type) for field in schema], schema=schema)
+    asked[asked < 0] = rows.num_rows
+    return taken_rows(pa.concat_tables([found, missing]), asked)

@@ -25,6 +25,7 @@ from neve.engine.leftovers import sweep_leftovers
 from neve.engine.live_log import LiveLog
 from neve.engine.live_writer import LiveWriter
 from neve.engine.lost_files import LostFiles
+from neve.engine.memory_pins import pin_memtables, unpin_memtables
 from neve.engine.open_files import OpenFiles
 from neve.engine.publish_mode import PublishMode
 from neve.engine.publishing import CommitPublishing
@@ -37,7 +38,6 @@ from neve.engine.write_path import PreparedWrite
 from neve.errors import Closed, Corruption, InvalidArgument, NeveError, NotFound, Unavailable
 from neve.manifest.leases import HeldLease
 from neve.manifest.version_reader import TableSnapshot
-from neve.memtable.memtable import Memtable
 from neve.model.key_column import KeyArray
 from neve.model.version import Version
 from neve.observability.events import EventKind
@@ -46,6 +46,7 @@ from neve.read.partial_merge import Places
 from neve.read.read_context import ReadContext
 from neve.read.scan import Scan
 from neve.read.table_view import Row, TableView
+from neve.storage.own_process import forked, keep_to_process
 from neve.wal.recovery_mode import RecoveryMode, ReplayReport
 from neve.wal.write_ahead_log import WriteAheadLog
 
@@ -80,7 +81,7 @@ class TableEngine:
         self._refreshing = Lock()
         # Safe on its own: replaced whole.
         self._closed: Closed | None = None
-        self._is_dropped = False
+        self._is_dropped = self._is_forked = False
         # Owned by the thread that tends.
         self._is_swept = False
         snapshot = parts.versions.snapshot_latest()
@@ -94,7 +95,16 @@ class TableEngine:
             recorder=parts.recorder,
         )
         self._writer: LiveWriter | None = None
-        if read_only:
+        try:
+            self._begin()
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self) -> None:
+        """Open for reading or writing; whoever calls it closes when it fails."""
+        keep_to_process(self)
+        if self.is_read_only:
             view, sequence, self.recovery = self._read_state()
             self.current = CurrentView(view, sequence)
         else:
@@ -104,7 +114,7 @@ class TableEngine:
                 self._writer.start_background(
                     (self.leases.renew_once, self.upkeep.tend_once, self._sweep_once)
                 )
-        parts.tell(
+        self.parts.tell(
             EventKind.OPENED,
             version=self.current.view.version,
             sequence=self.current.sequence,
@@ -172,19 +182,18 @@ class TableEngine:
             except NotFound:
                 self.refresh()
                 continue
-            if self._pin_memtables(view, sequence):
+            if pin_memtables(view, sequence):
                 return view, sequence
             self.leases.unpin(view.version)
         raise NotFound(
             "the table's versions expired as fast as they were read",
             path=self.parts.paths.manifest,
-            hint="keep more history: raise the table's retention",
+            hint="Keep more history: raise the table's retention",
         )
 
     def unpin_view(self, view: TableView, sequence: int) -> None:
         """End what `pin_view` began."""
-        for memtable in view.memtables:
-            memtable.unpin(sequence)
+        unpin_memtables(view, sequence)
         self.leases.unpin(view.version)
 
     def scan(
@@ -283,7 +292,7 @@ class TableEngine:
             raise InvalidArgument(
                 "the table was opened for reading only",
                 path=self.parts.paths.root,
-                hint="open it without read_only to write",
+                hint="Open it without read_only to write",
             )
         return self._writer
 
@@ -335,6 +344,11 @@ class TableEngine:
         if self._closed is not None:
             raise self._closed_error()
 
+    def end_in_child(self) -> None:
+        """Refuse everything: what this holds stayed with the process that was forked."""
+        self._is_forked = True
+        self._closed = self._closed_error()
+
     def _sweep_once(self) -> bool:
         """Delete, once after opening, what a writer that died left behind; finds nothing more."""
         if not self._is_swept:
@@ -346,9 +360,11 @@ class TableEngine:
 
     def _closed_error(self) -> Closed:
         path = self.parts.paths.root
+        if self._is_forked:
+            return forked(path=path)
         if self._is_dropped:
-            return Closed("the table was dropped", path=path, hint="make another one")
-        return Closed("the table was closed", path=path, hint="open it again")
+            return Closed("the table was dropped", path=path, hint="Make another one")
+        return Closed("the table was closed", path=path, hint="Open it again")
 
     def _context(self, snapshot: TableSnapshot) -> ReadContext:
         schema = self.definitions.schema(snapshot.head.schema_id)
@@ -362,7 +378,7 @@ class TableEngine:
             raise InvalidArgument(
                 "rows cannot be logged in an object store",
                 path=parts.objects.location,
-                hint="open the table with read_only=True, or keep the warehouse in a directory",
+                hint="Open the table with read_only=True, or keep the warehouse in a directory",
             )
         lock = append_files.lock(parts.paths.lock)
         try:
@@ -463,7 +479,7 @@ class TableEngine:
         raise problem or Unavailable(
             "the writer flushed as fast as its log was read",
             path=self.parts.paths.wal,
-            hint="try again, or have the writer flush less often: raise its memtable_bytes",
+            hint="Try again, or have the writer flush less often: raise its memtable_bytes",
         )
 
     @contextmanager
@@ -475,21 +491,10 @@ class TableEngine:
     def _held_memory(self) -> Iterator[tuple[TableView, int]]:
         """Give the newest view and sequence, with everything in memory that they show."""
         view, sequence = self.current.view, self.current.sequence
-        while not self._pin_memtables(view, sequence):
+        while not pin_memtables(view, sequence):
             # Overwritten rows were let go of between the two: a newer sequence is visible.
             view, sequence = self.current.view, self.current.sequence
         try:
             yield view, sequence
         finally:
-            for memtable in view.memtables:
-                memtable.unpin(sequence)
-
-    def _pin_memtables(self, view: TableView, sequence: int) -> bool:
-        pinned: list[Memtable] = []
-        for memtable in view.memtables:
-            if not memtable.pin(sequence):
-                for each in pinned:
-                    each.unpin(sequence)
-                return False
-            pinned.append(memtable)
-        return True
+            unpin_memtables(view, sequence)

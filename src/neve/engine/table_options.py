@@ -76,7 +76,7 @@ class TableOptions:
         except ValueError as error:
             raise InvalidArgument(
                 f"recovery={self.recovery!r} is not known",
-                hint=f"use one of {', '.join(RecoveryMode)}",
+                hint=f"Use one of {', '.join(RecoveryMode)}",
             ) from error
         self._check_whole("memtable_bytes", MEMTABLE_BYTES_MIN)
         for name in (
@@ -89,28 +89,28 @@ class TableOptions:
         ):
             self._check_whole(name, 1)
         if type(self.background) is not bool:
-            raise InvalidArgument(f"background={self.background!r}", hint="use True or False")
+            raise InvalidArgument(f"background={self.background!r}", hint="Use True or False")
         if not self.level0_files <= self.level0_files_slow <= self.level0_files_max:
             raise InvalidArgument(
                 "level0_files, level0_files_slow and level0_files_max do not ascend",
-                hint="compaction begins first, then writers slow down, then they wait",
+                hint="Compaction begins first, then writers slow down, then they wait",
             )
         if self.iceberg_publish not in set(PublishMode):
             raise InvalidArgument(
                 f"iceberg_publish={self.iceberg_publish!r} is not known",
-                hint=f"use one of {', '.join(PublishMode)}",
+                hint=f"Use one of {', '.join(PublishMode)}",
             )
         is_number = type(self.lease_seconds) in {int, float}
         if not (is_number and 0 < self.lease_seconds <= 24 * 60 * 60):
             raise InvalidArgument(
-                f"lease_seconds={self.lease_seconds!r} cannot be", hint="use up to a day"
+                f"lease_seconds={self.lease_seconds!r} cannot be", hint="Use up to a day"
             )
 
     def _check_whole(self, name: str, least: int) -> None:
         value: object = getattr(self, name)
         if type(value) is not int or value < least:
             raise InvalidArgument(
-                f"{name}={value!r} cannot be", hint=f"use a whole number from {least:,} on"
+                f"{name}={value!r} cannot be", hint=f"Use a whole number from {least:,} on"
             )
 
     @property

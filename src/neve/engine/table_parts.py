@@ -12,6 +12,7 @@ from neve.manifest.leases import Leases
 from neve.manifest.table_versions import TableVersions
 from neve.manifest.table_work import TableWork
 from neve.manifest.version_reader import Session
+from neve.model.partition_identity import PartitionIdentity
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
 from neve.observability.events import EventKind, Listener, tell, unheard
@@ -98,6 +99,10 @@ class Definitions:
                 if column.field_id == field_id:
                     return column.type
         raise Corruption(f"the table never had a column of field id {field_id}", path=self._path)
+
+    def partition_identity(self) -> PartitionIdentity:
+        """Give what tells partitions apart, under the types that columns have now."""
+        return PartitionIdentity(self.spec, self.column_type)
 
     def specs_from(self, spec_id: int) -> list[PartitionSpec]:
         """Give the partition spec of an id, and after it all others, the newest first."""

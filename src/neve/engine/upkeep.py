@@ -86,7 +86,7 @@ def retained(*, keep_last: int | None, older_than_ms: int | None) -> Kept:
     if keep_last is not None and (type(keep_last) is not int or keep_last < 1):
         raise InvalidArgument(
             f"keep_last={keep_last!r} is no number of versions",
-            hint="the current version is always kept: use 1 or more",
+            hint="The current version is always kept: use 1 or more",
         )
     if keep_last is not None and older_than_ms is None:
         older_than_ms = _ANY_AGE_MS
@@ -130,7 +130,7 @@ class Upkeep:
                 self._parts.tell(EventKind.EXPIRED, versions=len(plan.expired_versions))
             return _report(plan)
         raise Conflict(
-            "the table's retained versions kept changing", hint="try again", keys=("head",)
+            "the table's retained versions kept changing", hint="Try again", keys=("head",)
         )
 
     def collect(self) -> GarbageReport:

@@ -9,6 +9,7 @@ Nothing is changed. The first three take as long as reading the table; they are 
 files, which can be run anywhere.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -161,7 +162,7 @@ def refuse_problems(report: VerifyReport) -> VerifyReport:
         f"{counted(len(report.problems), 'thing')} wrong with the table; first: {worst.message}",
         path=worst.path,
         offset=worst.offset,
-        hint="restore the file from a copy, or roll back to a version without it",
+        hint="Restore the file from a copy, or roll back to a version without it",
     )
     error.add_note(str(report))
     raise error from worst
@@ -184,9 +185,11 @@ def _verify_vector(parts: TableParts, file: DataFile, ref: VectorRef) -> None:
 
 def _overlaps(version: Version) -> Iterator[FileCheck]:
     """Give the files whose keys overlap with those of others, each pair once."""
-    listed = list(version.files.values())
+    listed = sorted(version.files.values(), key=lambda file: file.key_min)
+    first_keys = [file.key_min for file in listed]
     for place, file in enumerate(listed):
-        others = tuple(other for other in listed[place + 1 :] if _overlap(file, other))
+        # Those behind it that begin before it ends.
+        others = tuple(listed[place + 1 : bisect_right(first_keys, file.key_max)])
         if others:
             yield FileCheck(file=file, others=others)
 
@@ -207,10 +210,6 @@ def _second_rows(files: OpenFiles, check: FileCheck) -> list[NeveError]:
                 )
             )
     return problems
-
-
-def _overlap(left: DataFile, right: DataFile) -> bool:
-    return left.key_min <= right.key_max and right.key_min <= left.key_max
 
 
 def _missing(parts: TableParts, file: DataFile) -> NeveError | None:

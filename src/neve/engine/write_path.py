@@ -8,12 +8,12 @@ were all tried. Nothing is logged before the whole batch is through.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, cast
 
 import pyarrow as pa
 
 from neve.engine.partial_rows import narrowed_codec
-from neve.engine.row_input import ArrowStream, batches_of
+from neve.engine.row_input import ArrowStream, batches_of, imported_table
 from neve.errors import InvalidArgument, SchemaMismatch
 from neve.memtable.memtable import Memtable
 from neve.model.array_fit import fit_column, nulls
@@ -182,7 +182,7 @@ def key_batch(keys: object, context: ReadContext) -> pa.RecordBatch:
         if isinstance(keys, pa.Array | pa.ChunkedArray) and context.is_single_key:
             keys = pa.table([keys], names=schema.names)
         if isinstance(keys, pa.RecordBatch | ArrowStream):
-            return _key_columns(keys, schema)
+            return _key_columns(_key_table(keys, context), schema)
     if isinstance(keys, str | bytes | Mapping) or not isinstance(keys, Iterable):
         raise InvalidArgument(
             f"keys are given as {type(keys).__name__}",
@@ -200,9 +200,30 @@ def key_batch(keys: object, context: ReadContext) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _key_columns(keys: ArrowStream | pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    table = pa.table(keys)
+def _key_table(keys: ArrowStream | pa.RecordBatch, context: ReadContext) -> pa.Table:
+    """Give Arrow's columns of keys; of a series, which is one column, its values are the keys."""
+    if context.is_single_key and not isinstance(keys, pa.RecordBatch | pa.Table):
+        try:
+            values = pa.chunked_array(cast("Any", keys))
+            if not pa.types.is_struct(values.type):
+                return pa.table([values], names=context.schema.key_schema.names)
+            chunks = cast("list[pa.StructArray]", values.chunks)
+            rows = [pa.RecordBatch.from_struct_array(chunk) for chunk in chunks]
+            return pa.Table.from_batches(rows, pa.schema(list(values.type)))
+        except (pa.ArrowException, TypeError, ValueError):
+            pass  # the other way says what is wrong
+    return imported_table(keys)
+
+
+def _key_columns(table: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
     missing = [name for name in schema.names if name not in table.column_names]
+    twice = [name for name in schema.names if table.column_names.count(name) > 1]
+    if twice:
+        raise SchemaMismatch(
+            f"key column {twice[0]!a} is given twice",
+            column=twice[0],
+            hint=f"Give the columns {', '.join(schema.names)}, each once",
+        )
     if missing:
         raise SchemaMismatch(
             f"key column {missing[0]!a} is missing",

@@ -247,10 +247,7 @@ def _woven_rows(changes: _SortedChanges, codec: RowCodec) -> pa.Table:
     table = pa.Table.from_batches(sources, codec.schema.arrow_schema)
     if len(indices) == table.num_rows and bool(np.all(indices[1:] > indices[:-1])):
         return table
-    if table.nbytes <= _ARRAY_BYTES_MAX:
-        return table.combine_chunks().take(indices)
-    windows = np.array_split(indices, -(-table.nbytes // _ARRAY_BYTES_MAX))
-    return pa.concat_tables([_taken_apart(sources, window) for window in windows if len(window)])
+    return taken_rows(table, indices)
 
 
 def _partial_rows(changes: _SortedChanges) -> Mapping[GivenColumns, Positions]:
@@ -280,6 +277,17 @@ def _bounded_pieces(values: list[bytes]) -> list[list[bytes]]:
             pieces.append(values[start:at])
             start, used = at, ends[at - 1]
     return [*pieces, values[start:]]
+
+
+def taken_rows(table: pa.Table, indices: Positions) -> pa.Table:
+    """Give rows by their place; in windows, where one array could not hold all of them."""
+    taken_bytes = table.nbytes * max(len(indices), table.num_rows) // max(table.num_rows, 1)
+    if taken_bytes <= _ARRAY_BYTES_MAX:
+        return table.combine_chunks().take(indices)
+    sources = table.to_batches()
+    windows = np.array_split(indices, -(-taken_bytes // _ARRAY_BYTES_MAX))
+    taken = [_taken_apart(sources, window) for window in windows if len(window)]
+    return pa.concat_tables([table.slice(0, 0), *taken])
 
 
 def _taken_apart(sources: Sequence[pa.RecordBatch], indices: Positions) -> pa.Table:

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from neve.errors import InvalidArgument, NeveError, NotFound
 from neve.model.bound_predicate import Always, BoundPredicate
 from neve.model.predicate import Predicate
-from neve.model.schema import TableSchema, similar_name_hint
+from neve.model.schema import TableSchema, known_names_hint
 from neve.model.shown_value import shown
 from neve.read.filter_text import parse_filter
 
@@ -120,7 +120,7 @@ def _refusal(expression: pc.Expression, error: Exception, schema: TableSchema) -
     if closing and name not in schema:
         return NotFound(
             f"the filter asks for column {shown(name)}, which the table has not",
-            hint=similar_name_hint(name, schema.arrow_schema.names),
+            hint=known_names_hint(name, schema.arrow_schema.names),
         )
     return InvalidArgument(
         f"the filter {_short(str(expression))} cannot be asked of the table: {reason}",

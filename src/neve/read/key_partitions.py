@@ -22,10 +22,11 @@ from neve.model.data_file import DataFile, PartitionValue
 from neve.model.key_column import KeyArray
 from neve.model.key_encoding import KeyEncoder
 from neve.model.partition_groups import Positions, partition_groups
+from neve.model.partition_identity import newest_form
 from neve.model.partition_spec import PartitionSpec
 from neve.model.plain_values import PlainValue, is_float, to_plain
 from neve.model.schema import Column, TableSchema
-from neve.model.single_value import decode_single_value, encode_single_value
+from neve.model.single_value import encode_single_value
 from neve.model.transforms import Transform
 
 Place: TypeAlias = tuple[bytes | None, ...]
@@ -104,11 +105,9 @@ class KeyPartitioning:
             if value is None:
                 return None
             try:
-                # Other writers may have said the same in more bytes.
-                plain = decode_single_value(field.type, value)
+                found.append(newest_form(field.type, value))
             except Corruption:
                 return None
-            found.append(encode_single_value(field.type, plain))
         return tuple(found)
 
 

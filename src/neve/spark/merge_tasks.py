@@ -13,7 +13,7 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 
-from neve.engine.bulk_merge import BulkMerge, MergeClause, MergePiece, choices_of
+from neve.engine.bulk_merge import BulkMerge, ClauseKind, MergeClause, MergePiece, choices_of
 from neve.engine.bulk_rows import BulkRows, KeyedRows, last_of_each
 from neve.engine.bulk_work import BulkWork
 from neve.engine.job_base import JobBase
@@ -91,7 +91,7 @@ class MergeRows:
     site: JobSite
     clauses: tuple[MergeClause, ...]
     values: tuple[str, ...]
-    """For each clause, the struct column that has its values; empty for deletes."""
+    """For each clause, the struct column that has its values; empty where it gives none."""
     refuses_more: bool
 
     def __call__(self, batches: Batches) -> Batches:
@@ -117,8 +117,12 @@ class MergeRows:
                             if_matched=choices_of(rows.column(IF_MATCHED)),
                             if_unmatched=choices_of(rows.column(IF_UNMATCHED)),
                             values=[
-                                values_of(rows, self.values[number], clause.columns, base)
-                                for number, clause in enumerate(self.clauses)
+                                None
+                                if clause.kind is ClauseKind.DELETE
+                                else values_of(rows, struct_name, clause.columns, base)
+                                for clause, struct_name in zip(
+                                    self.clauses, self.values, strict=True
+                                )
                             ],
                         )
                     )
@@ -131,16 +135,13 @@ class MergeRows:
 
 def values_of(
     rows: pa.RecordBatch, struct_name: str, columns: Sequence[str], base: JobBase
-) -> pa.RecordBatch | None:
-    """Give the key and the columns of a clause out of rows; None for a clause without values."""
-    if not struct_name:
-        return None
+) -> pa.RecordBatch:
+    """Give the key and the columns of a clause out of rows."""
     names = [column.name for column in base.schema.key_columns]
-    struct_column = cast("pa.StructArray", rows.column(struct_name))
-    arrays = [
-        *(rows.column(name) for name in key_names(len(names))),
-        *(struct_column.field(name) for name in columns),
-    ]
+    arrays = [rows.column(name) for name in key_names(len(names))]
+    if struct_name:
+        struct_column = cast("pa.StructArray", rows.column(struct_name))
+        arrays += [struct_column.field(name) for name in columns]
     return pa.RecordBatch.from_arrays(arrays, names=[*names, *columns])
 
 

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Final, TypeAlias
 
-import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
@@ -45,10 +44,18 @@ from neve.spark.merge_tasks import (
     values_of,
 )
 from neve.spark.progress import Progress
-from neve.spark.row_form import check_key_columns, empty_batch, fitted, refuse_own_names
+from neve.spark.row_form import check_key_columns, empty_batch, fitted
 from neve.spark.spark_types import quoted, spark_schema
 from neve.spark.task_messages import MESSAGE_DDL
-from neve.spark.write_plan import ORDER, check_tasks, in_ranges, key_order, mapped, order_apart
+from neve.spark.write_plan import (
+    ORDER,
+    check_rows,
+    check_tasks,
+    in_ranges,
+    key_order,
+    mapped,
+    order_apart,
+)
 from neve.spark.write_tasks import ERROR
 
 Expression: TypeAlias = str | Column
@@ -96,8 +103,8 @@ def merge(
     """
     with TableJobs(location, name, storage_options=storage_options, progress=progress) as jobs:
         schema = jobs.table.schema
+        check_rows(df)
         check_key_columns(df.schema, schema)
-        refuse_own_names(df.columns)
         check_tasks(tasks)
         matched = _clauses(when_matched, _MATCHED, "when_matched")
         unmatched = _clauses(when_not_matched, _UNMATCHED, "when_not_matched")
@@ -135,6 +142,7 @@ def update_columns(
     """Write some columns of rows, and leave the others as they are, as one Version."""
     schema = jobs.table.schema
     given = tuple(column.name for column in given_columns(columns, schema))
+    check_rows(df)
     check_key_columns(df.schema, schema)
     check_tasks(tasks)
     missing = [each for each in given if each not in df.columns]
@@ -222,20 +230,36 @@ class _Asked:
     def names_target(self) -> bool:
         """Whether it has to be known which row the key has."""
         given = [*self.values.values(), *([] if self.condition is None else [self.condition])]
-        return any(TARGET in str(each) for each in given)
+        return any(TARGET in str(each).lower() for each in given)
 
 
 def _clauses(given: Clauses, allowed: frozenset[ClauseKind], what: str) -> list[Clause]:
-    asked = [] if given is None else [given] if isinstance(given, str | Clause) else list(given)
-    found = [Clause(each) if isinstance(each, str) else each for each in asked]
-    for clause in found:
-        action = getattr(clause, "action", clause)
-        if action not in set(allowed):
+    asked: Sequence[object]
+    asked = [] if given is None else given if isinstance(given, list | tuple) else [given]
+    found: list[Clause] = []
+    for each in asked:
+        clause = Clause(each) if isinstance(each, str) else each
+        if not isinstance(clause, Clause) or clause.action not in list(allowed):
+            action = clause.action if isinstance(clause, Clause) else clause
             raise InvalidArgument(
                 f"{what} has {action!a}",
                 hint=f"Use {' or '.join(sorted(allowed))}",
             )
+        _check_expressions(clause)
+        found.append(clause)
     return found
+
+
+def _check_expressions(clause: Clause) -> None:
+    """Raise InvalidArgument for what cannot be asked of Spark."""
+    hint = "Write SQL as text, such as '5', or a Column"
+    if not isinstance(clause.condition, str | Column | None):
+        raise InvalidArgument(f"a condition is {clause.condition!a}", hint=hint)
+    if not isinstance(clause.set, Mapping | None):
+        raise InvalidArgument(f"set={clause.set!a}", hint="Give values by the names of columns")
+    for name, value in (clause.set or {}).items():
+        if not isinstance(value, str | Column):
+            raise InvalidArgument(f"the value of {name!a} is {value!a}", hint=hint)
 
 
 def _merge_plan(
@@ -265,7 +289,7 @@ def _merge_plan(
         ) from error
     structs = tuple(f"{_VALUES}{place}" if each.values else "" for place, each in enumerate(asked))
     for struct_name, each in zip(structs, asked, strict=True):
-        if struct_name:
+        if each.clause.kind is not ClauseKind.DELETE:
             _check_values(chosen, struct_name, each.clause.columns, base)
     task = MergeRows(
         site=site,
@@ -336,10 +360,5 @@ def _expression(given: Expression) -> Column:
 
 def _check_values(rows: DataFrame, struct_name: str, columns: Sequence[str], base: JobBase) -> None:
     """Raise SchemaMismatch for values that could not be fitted, before anything runs."""
-    values = values_of(_empty(rows), struct_name, columns, base)
-    assert values is not None
+    values = values_of(empty_batch(rows.schema), struct_name, columns, base)
     fitted(values, narrowed_schema(base.schema, columns))
-
-
-def _empty(rows: DataFrame) -> pa.RecordBatch:
-    return empty_batch(rows.schema)

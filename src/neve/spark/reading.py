@@ -45,6 +45,7 @@ from neve.spark.read_plan import (
 from neve.spark.spark_filter import spark_condition, spark_literal
 from neve.spark.spark_session import prepare
 from neve.spark.spark_types import (
+    is_shown_as_stored,
     quoted,
     settings_for,
     shown_column,
@@ -211,7 +212,21 @@ class _GroupScan:
         )
 
     def _shown(self, rows: DataFrame) -> DataFrame:
-        return rows.select(*(_shown(*each) for each in self._columns))
+        # An expression takes the driver milliseconds to make, a name hardly anything.
+        return rows.select(
+            *(
+                quoted(column.name) if _is_as_stored(column, stored) else _shown(column, stored)
+                for column, stored in self._columns
+            )
+        )
+
+
+def _is_as_stored(column: Column, stored: StoredColumn | None) -> bool:
+    return (
+        stored is not None
+        and stored.name == column.name
+        and is_shown_as_stored(stored.type, column.type)
+    )
 
 
 def _shown(column: Column, stored: StoredColumn | None) -> SparkColumn:

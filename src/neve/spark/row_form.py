@@ -1,12 +1,13 @@
 """Rows as Spark has them, fitted to a table.
 
-Spark has no UUID and no time in nanoseconds. A UUID is given as its 16 bytes or as text; all else
-is fitted as in any write: by name, without loss, a column left out being its default or NULL.
+Spark has no UUID and no time in nanoseconds. A UUID is given as its 16 bytes or as text, in the one
+form whose order is that of the bytes: rows are divided by it before they are fitted. All else is
+fitted as in any write: by name, without loss, a column left out being its default or NULL.
 """
 
-import uuid
+import re
 from collections.abc import Sequence
-from typing import cast
+from typing import Final, cast
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -22,6 +23,7 @@ from neve.model.schema_view import ArrowArray
 
 OWN_PREFIX = "_neve_"
 _UUID_BYTES = 16
+_UUID_TEXT: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 def check_columns(spark_schema: StructType, schema: TableSchema) -> None:
@@ -95,14 +97,24 @@ def without_own(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.select([name for name in batch.schema.names if not name.startswith(OWN_PREFIX)])
 
 
-def refuse_own_names(names: Sequence[str]) -> None:
-    """Raise InvalidArgument for columns whose names neve needs."""
-    taken = [name for name in names if name.startswith(OWN_PREFIX)]
-    if taken:
-        raise InvalidArgument(
-            f"column {taken[0]!a} has a name that neve uses while it writes",
-            hint="Rename it or drop it",
-        )
+def check_names(names: Sequence[str], *, has_case: bool = False) -> None:
+    """Raise for columns that neve needs the names of, or that Spark could not tell apart.
+
+    `has_case` says that Spark tells names apart by upper and lower case.
+    """
+    seen: set[str] = set()
+    for name in names:
+        if name.startswith(OWN_PREFIX):
+            raise InvalidArgument(
+                f"column {name!a} has a name that neve uses while it writes",
+                hint="Rename it or drop it",
+            )
+        known = name if has_case else name.lower()
+        if known in seen:
+            raise SchemaMismatch(
+                f"column {name!a} is there twice", column=name, hint="Rename one, or drop it"
+            )
+        seen.add(known)
 
 
 def _with_uuids(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
@@ -118,15 +130,16 @@ def _with_uuids(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
 
 def _parsed(array: ArrowArray, name: str) -> ArrowArray:
     texts = cast("list[str | None]", array.to_pylist())
-    try:
-        # A loop over rows: Arrow does not read UUIDs.
-        values = [None if text is None else uuid.UUID(text).bytes for text in texts]
-    except ValueError as error:
-        raise SchemaMismatch(
-            f"column {name!a} holds text that is no UUID",
-            column=name,
-            hint="Write it as 8-4-4-4-12 hexadecimal digits, or give its 16 bytes",
-        ) from error
+    # Loops over rows: Arrow does not read UUIDs.
+    for row, text in enumerate(texts):
+        if text is not None and not _UUID_TEXT.fullmatch(text):
+            raise SchemaMismatch(
+                f"column {name!a} holds text that is no UUID",
+                column=name,
+                row=row,
+                hint="Write it as 8-4-4-4-12 hexadecimal digits, or give its 16 bytes",
+            )
+    values = [None if text is None else bytes.fromhex(text.replace("-", "")) for text in texts]
     return cast("ArrowArray", pa.array(values, pa.binary()))
 
 

@@ -41,7 +41,7 @@ from neve.errors import InvalidArgument, NeveError
 from neve.model.data_file import DataFile
 from neve.spark.job_runner import TableJobs
 from neve.spark.job_site import JobSite, TableSite
-from neve.spark.row_form import check_columns, fitted, refuse_own_names
+from neve.spark.row_form import check_columns, check_names, fitted
 from neve.spark.task_messages import Message, work_messages, work_of
 from neve.sstable.key_arrays import concat_keys
 
@@ -179,7 +179,7 @@ class _Begun:
 
     @classmethod
     def of(cls, asked: _Asked, schema: StructType, identity: JobIdentity) -> "_Begun":
-        refuse_own_names(schema.names)
+        check_names(schema.names, has_case=True)
         with TableJobs(
             asked.location, asked.table, storage_options=asked.storage_options or None
         ) as jobs:

@@ -20,6 +20,7 @@ from neve.model.bound_predicate import (
     AllOf,
     Always,
     AnyOf,
+    BoundColumn,
     BoundCondition,
     BoundPredicate,
     Operator,
@@ -46,8 +47,19 @@ def spark_condition(predicate: BoundPredicate) -> Column:
             raise AssertionError(f"no predicate is a {type(predicate).__name__}")
 
 
+def _column(asked: BoundColumn) -> Column:
+    """Give a column, or the field inside of one that is asked about."""
+    whole = asked.around or asked
+    column, type_ = sf.col(quoted(whole.name)), whole.type
+    for place in asked.places:
+        assert isinstance(type_, pa.StructType), "fields are inside of structs"
+        field = type_.field(place)
+        column, type_ = column.getField(field.name), field.type
+    return column
+
+
 def _condition(asked: BoundCondition) -> Column:
-    column = sf.col(quoted(asked.column.name))
+    column = _column(asked.column)
     values = [spark_literal(value, asked.column.type) for value in asked.literals]
     match asked.operator:
         case Operator.IS_NULL:

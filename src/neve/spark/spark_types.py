@@ -95,12 +95,17 @@ def settings_for(columns: Iterable[Column]) -> dict[str, str]:
     return dict(TIME_ENABLED) if has_time else {}
 
 
+def is_shown_as_stored(stored: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether Spark shows a column just as it is in files."""
+    return stored.equals(wanted, check_metadata=True) and not holds(TypeKind.UUID, wanted)
+
+
 def shown_column(value: SparkColumn, stored: pa.DataType, wanted: pa.DataType) -> SparkColumn:
     """Turn a column as it is in files, maybe of an older schema, into what Spark shows.
 
     Fields of structs are found by id: what is gone is left out, what is new is NULL.
     """
-    if stored.equals(wanted, check_metadata=True) and not holds(TypeKind.UUID, wanted):
+    if is_shown_as_stored(stored, wanted):
         return value
     inside, asked = child_fields(stored), child_fields(wanted)
     match kind_of(wanted):

@@ -8,12 +8,13 @@ the stream died is not committed again, and one that was not, is.
 """
 
 from collections.abc import Callable, Mapping
-from os import PathLike, fspath
+from os import PathLike
 
 from pyspark.sql import DataFrame
 
 from neve.engine.bulk_work import JobIdentity
 from neve.manifest.table_head import transaction_key
+from neve.spark.read_plan import TableAddress
 from neve.spark.writing import upsert_once
 
 
@@ -33,18 +34,18 @@ def upsert_batch(
     last by `order_by` counts; without it they are an error, which ends the stream.
     """
     transaction_key(app_id)  # a name that cannot be kept is told now
-    place = fspath(location)
-    options = dict(storage_options or {})
+    # Spark Connect runs the function elsewhere: a relative path is that of this process.
+    address = TableAddress.of(location, name, storage_options)
 
     def upsert(batch: DataFrame, batch_id: int) -> None:
         upsert_once(
             batch,
-            place,
+            address.location,
             name,
             JobIdentity(application=(app_id, int(batch_id))),
             order_by=order_by,
             tasks=tasks,
-            storage_options=options,
+            storage_options=dict(address.storage_options),
         )
 
     return upsert

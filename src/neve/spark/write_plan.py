@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import pyarrow as pa
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.types import BinaryType, DoubleType, FloatType, StringType, StructField, StructType
@@ -23,6 +24,7 @@ from neve.errors import InvalidArgument
 from neve.model.arrow_types import TypeKind, kind_of
 from neve.model.schema import TableSchema, similar_name_hint
 from neve.spark.job_site import JobSite
+from neve.spark.row_form import check_names
 from neve.spark.spark_types import quoted
 from neve.spark.task_messages import MESSAGE_DDL, Message
 from neve.spark.write_tasks import COUNT, ERROR, PARTITION, DeleteRows, MarkPartitions, WriteRows
@@ -94,7 +96,7 @@ def order_apart(
 ) -> tuple[DataFrame, str | None]:
     """Give rows and the column they are ordered by, under another name if the table has it not.
 
-    Raises InvalidArgument for a column that the rows do not have.
+    Raises InvalidArgument for a column that the rows do not have, or that has no order.
     """
     if order_by is None:
         return rows, None
@@ -103,9 +105,27 @@ def order_apart(
             f"order_by={order_by!a} is no column of the rows",
             hint=similar_name_hint(str(order_by), rows.columns) or "Name a column of the rows",
         )
+    try:
+        _ = rows.sort(sf.col(quoted(order_by))).schema
+    except AnalysisException as error:
+        raise InvalidArgument(
+            f"rows cannot be ordered by {order_by!a}: {str(error).splitlines()[0]}",
+            hint="Name a column of numbers, times or text",
+        ) from error
     if order_by in schema:
         return rows, order_by
     return rows.withColumnRenamed(order_by, ORDER), ORDER
+
+
+def check_rows(rows: object) -> None:
+    """Raise InvalidArgument or SchemaMismatch for what has no columns that Spark can tell apart."""
+    columns = getattr(rows, "columns", None)
+    session = getattr(rows, "sparkSession", None)
+    if not isinstance(columns, list) or session is None:
+        raise InvalidArgument(
+            f"the rows are a {type(rows).__name__}", hint="Give a DataFrame of Spark"
+        )
+    check_names(columns, has_case=session.conf.get("spark.sql.caseSensitive") == "true")
 
 
 def check_tasks(tasks: object) -> None:

@@ -25,8 +25,15 @@ from neve.spark.job_runner import TableJobs
 from neve.spark.job_site import JobSite
 from neve.spark.merging import update_columns
 from neve.spark.progress import Progress
-from neve.spark.row_form import check_columns, check_key_columns, refuse_own_names
-from neve.spark.write_plan import ORDER, check_tasks, delete_plan, order_apart, write_plan
+from neve.spark.row_form import check_columns, check_key_columns
+from neve.spark.write_plan import (
+    ORDER,
+    check_rows,
+    check_tasks,
+    delete_plan,
+    order_apart,
+    write_plan,
+)
 
 
 def load(
@@ -110,6 +117,7 @@ def delete(
 ) -> BulkOutcome:
     """Delete the rows of keys, as one Version; other columns than those of the key are ignored."""
     with TableJobs(location, name, storage_options=storage_options, progress=progress) as jobs:
+        check_rows(df)
         check_key_columns(df.schema, jobs.table.schema)
         check_tasks(tasks)
 
@@ -149,7 +157,7 @@ def _write(
     tasks: int | None,
     replaces: bool = False,
 ) -> BulkOutcome:
-    refuse_own_names(df.columns)
+    check_rows(df)
     rows, order = order_apart(df, order_by, jobs.table.schema)
     check_columns(
         StructType([field for field in rows.schema if field.name != ORDER]), jobs.table.schema

@@ -110,4 +110,4 @@ def test_history_that_has_expired_says_where_it_begins(lake: RowsLake) -> None:
     done = lake.run("changes", "shop.orders")
 
     assert done.exit_code == 2
-    assert "changes are kept from since=3 on" in done.stderr
+    assert "Changes are kept from since=3 on" in done.stderr

@@ -114,7 +114,7 @@ def test_json_says_whether_anything_changed(lake: str) -> None:
         ("add x:lnog", "there is no type 'lnog'", "Did you mean long?"),
         ("add x:int --default y", "the default of column 'x' is no int", "a value of that type"),
         ("default count x", "the default of column 'count' is no int", "a value of that type"),
-        ("default nope 3", "no column is named 'nope'", ""),
+        ("default nope 3", "no column is named 'nope'", "The table has 'id', 'count'"),
         ("default count", "no default is given", "--none"),
         ("default count 3 --none", "both a default and --none", "--none"),
         ("rename count id", "there is a field 'id' already", "another name"),
@@ -125,7 +125,7 @@ def test_json_says_whether_anything_changed(lake: str) -> None:
         ("partition-by week(ts)", "unknown partition transform", ""),
         ("partition-by", "no fields are given", "--none"),
         ("sort-by --none count", "both fields and --none are given", "--none"),
-        ("sort-by -nope", "no column is named 'nope'", ""),
+        ("sort-by -nope", "no column is named 'nope'", "The table has 'id', 'count'"),
     ],
 )
 def test_what_cannot_be_is_refused(lake: str, words: str, said: str, hint: str) -> None:
@@ -135,6 +135,13 @@ def test_what_cannot_be_is_refused(lake: str, words: str, said: str, hint: str) 
     assert said in refused.stderr
     assert hint in refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+def test_who_names_no_table_is_told_how_to_see_them(lake: str) -> None:
+    refused = run("evolve", "nope.x", "drop", "a", lake=lake)
+
+    assert refused.exit_code == 2
+    assert "`neve tables`" in refused.stderr
 
 
 def test_describe_tells_how_the_table_came_to_be_what_it_is(lake: str, catalog: KVCatalog) -> None:

@@ -212,6 +212,21 @@ def test_a_wrong_row_of_csv_is_named_by_its_line(
     assert refused.stderr.startswith(f"neve: {path}:9: {said}")
 
 
+@pytest.mark.parametrize("cut", [slice(None, -12), slice(None, 4)], ids=["torn", "header only"])
+def test_a_damaged_compressed_file_is_the_callers_to_mend(
+    lake: RowsLake, tmp_path: Path, cut: slice
+) -> None:
+    path = tmp_path / "x.csv.gz"
+    whole = bytearray(gzip.compress(b"id,customer,amount\n" + b"1,ada,9\n" * 500))
+    whole[len(whole) // 2] ^= 0xFF
+    path.write_bytes(whole[cut])
+
+    refused = lake.run("import", "shop.orders", str(path))
+
+    assert refused.exit_code == 2, refused.stderr
+    assert str(path) in refused.stderr
+
+
 def test_a_wrong_line_of_json_is_named_wherever_it_is_noticed(tmp_path: Path) -> None:
     lake = RowsLake()
     lake.create("a.numbers", arrow_schema(number=pa.float64()), ["number"])

@@ -66,7 +66,7 @@ def test_a_directory_is_told(tmp_path: Path) -> None:
     result = run(tmp_path)
 
     assert result.exit_code == 2
-    assert "is a directory, not a log" in result.stderr
+    assert "is a directory, not a file" in result.stderr
 
 
 def test_an_empty_file_is_told(tmp_path: Path) -> None:

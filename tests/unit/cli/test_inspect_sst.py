@@ -204,3 +204,11 @@ def test_a_directory_or_a_missing_file_is_a_wrong_call(tmp_path: Path) -> None:
     assert inspect(tmp_path).exit_code == 2
     assert "is a directory" in inspect(tmp_path).stderr
     assert "there is no file" in inspect(tmp_path / "none").stderr
+
+
+def test_a_directory_is_not_taken_for_a_log(tmp_path: Path) -> None:
+    told = inspect(tmp_path)
+
+    assert told.exit_code == 2
+    assert "is a directory, not a file" in told.stderr
+    assert ".wal" not in told.stderr

@@ -108,6 +108,17 @@ def test_a_file_is_written_in_the_form_of_its_name(
         assert path.read_text() == printed
 
 
+def test_parquet_has_one_row_group_for_many_batches(lake: RowsLake, tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+
+    lake.ok("scan", "shop.orders", str(path))
+
+    # Two rows come from a file and two from the log.
+    found = pq.ParquetFile(path)
+    assert found.metadata.num_rows == 4
+    assert found.num_row_groups == 1
+
+
 def test_parquet_is_named_behind_its_form(lake: RowsLake, tmp_path: Path) -> None:
     lake.ok("scan", "shop.orders", "--output", "parquet", str(tmp_path / "x"), "--limit", "3")
 

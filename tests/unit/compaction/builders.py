@@ -16,10 +16,11 @@ def data_file(
     file_bytes: int = 10 * MIB,
     rows: int = 100,
     marked: int = 0,
-    partition: int | None = None,
+    partition: int | bytes | None = None,
     spec_id: int = 0,
 ) -> DataFile:
-    value = () if partition is None else (PartitionValue(field_id=1000, value=bytes([partition])),)
+    stored = bytes([partition]) if isinstance(partition, int) else partition
+    value = () if stored is None else (PartitionValue(field_id=1000, value=stored),)
     return DataFile(
         path=f"data/{name}.parquet",
         file_bytes=file_bytes,

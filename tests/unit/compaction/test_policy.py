@@ -1,9 +1,13 @@
 """The policy, case by case; `tests/cases/compaction` has the drawings."""
 
+import pyarrow as pa
 import pytest
 
 from neve.compaction.levels import LevelOptions
 from neve.compaction.policy import full_plan, pick, pick_all
+from neve.model.partition_identity import PartitionIdentity
+from neve.model.partition_spec import PartitionSpec
+from neve.model.schema import TableSchema
 from tests.unit.compaction.builders import MIB, data_file, version_of
 from tests.unit.compaction.level_drawing import CASES, Case, drawn, read_cases
 
@@ -89,3 +93,47 @@ def test_files_below_the_last_level_stay_where_they_are() -> None:
     deep = data_file("a", level=9, file_bytes=1 << 40)
 
     assert pick(version_of([deep]), LevelOptions()) is None
+
+
+OLD, NEW = (7).to_bytes(4, "little"), (7).to_bytes(8, "little")
+
+
+def widened() -> PartitionIdentity:
+    """Give partitions by a column that was an int and is a long."""
+    columns: dict[str, pa.DataType] = {"id": pa.int64(), "x": pa.int64()}
+    schema = TableSchema.from_arrow(pa.schema(columns), primary_key=["id"])
+    return PartitionIdentity.of_definitions([PartitionSpec.parse(["x"], schema)], [schema])
+
+
+def test_files_of_before_a_column_was_widened_are_of_the_same_partition() -> None:
+    young = data_file("a", keys=(b"a", b"c"), partition=NEW)
+    below = data_file("x", keys=(b"b", b"d"), level=1, partition=OLD)
+    version, options = version_of([young, below]), LevelOptions(level0_files=1)
+
+    plan = pick(version, options, identity=widened())
+
+    assert plan is not None
+    assert set(plan.inputs) == {young, below}
+    assert len(full_plan(version, options, identity=widened())) == 1
+
+
+def test_files_of_one_level_that_overlap_since_a_column_was_widened_are_taken_as_level_0() -> None:
+    old = data_file("old", keys=(b"a", b"f"), level=1, partition=OLD)
+    new = data_file("new", keys=(b"e", b"k"), level=1, partition=NEW)
+    apart = data_file("apart", keys=(b"m", b"p"), level=1, partition=OLD)
+    version = version_of([old, new, apart])
+
+    plan = pick(version, LevelOptions(level0_files=1), identity=widened())
+
+    assert plan is not None
+    assert (set(plan.inputs), plan.target_level) == ({old, new}, 1)
+
+
+def test_garbage_of_a_file_that_overlaps_its_level_is_not_rewritten_into_it() -> None:
+    old = data_file("old", keys=(b"a", b"f"), level=1, marked=90, partition=OLD)
+    new = data_file("new", keys=(b"e", b"k"), level=1, partition=NEW)
+
+    plan = pick(version_of([old, new]), LevelOptions(level0_files=9), identity=widened())
+
+    assert plan is not None
+    assert (plan.inputs, plan.target_level) == ((old,), 0)

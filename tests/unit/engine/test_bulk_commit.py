@@ -1,5 +1,6 @@
 """Jobs beside the live writer commit once, whole, and in the order of their commits."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from random import Random
@@ -318,6 +319,64 @@ def test_rows_of_a_partition_in_files_of_an_older_spec_are_replaced_too() -> Non
         partitions: set[tuple[PartitionValue, ...]] = {file.partition for file in work.files}
         jobs.committer.commit(run, work, replaces=frozenset(partitions))
         assert clean_rows(table) == {1: 1, 3: 3, 5: 5, 10: 9}
+
+
+_WIDENINGS: list[tuple[pa.DataType, str, float, float]] = [
+    (pa.int32(), "long", 7, 8),
+    (pa.float32(), "double", 0.5, math.nan),
+    (pa.float32(), "double", math.nan, 0.5),
+]
+
+
+@pytest.mark.parametrize(("type_", "wider", "replaced", "other"), _WIDENINGS)
+def test_a_partition_is_replaced_whole_though_its_column_was_widened(
+    type_: pa.DataType, wider: str, replaced: float, other: float
+) -> None:
+    columns: Mapping[str, pa.DataType] = {"id": pa.int64(), "p": type_}
+    with a_catalog() as lake:
+        table = a_table(lake, columns=columns, partition_by=["p"])
+        table.upsert([{"id": 1, "p": replaced}, {"id": 2, "p": replaced}, {"id": 3, "p": other}])
+        table.flush()
+        with table.evolve() as change:
+            change.widen_column("p", wider)
+        jobs = Jobs(table.engine.parts)
+        run = jobs.committer.begin()
+        work = jobs.written(run, [{"id": 9, "p": replaced}])
+        partitions = frozenset(file.partition for file in work.files)
+        jobs.committer.commit(run, work, replaces=partitions)
+        table.refresh()
+        assert table.scan(columns=["id"]).to_arrow().column("id").to_pylist() == [3, 9]
+
+
+def test_rows_of_older_specs_that_have_no_partition_are_no_hindrance_to_replacing_others() -> None:
+    columns: Mapping[str, pa.DataType] = {"id": pa.int64(), "v": pa.int32(), "text": pa.string()}
+    with a_catalog() as lake:
+        table = a_table(lake, columns=columns)
+        table.upsert([a_row(1, -(2**31)), a_row(2, 7), a_row(3, 18), a_row(4, 3)])
+        table.flush()
+        with table.evolve() as change:
+            change.set_partition_by(["truncate(10, v)"])
+        jobs = Jobs(table.engine.parts)
+        run = jobs.committer.begin()
+        work = jobs.written(run, [a_row(9, 5)])
+        partitions = frozenset(file.partition for file in work.files)
+        jobs.committer.commit(run, work, replaces=partitions)
+        assert clean_rows(table) == {1: -(2**31), 3: 18, 9: 5}
+
+
+def test_first_rows_that_overlap_a_partition_of_before_its_column_was_widened_go_to_level_0() -> (
+    None
+):
+    columns: Mapping[str, pa.DataType] = {"id": pa.int64(), "v": pa.int32(), "text": pa.string()}
+    with a_catalog() as lake:
+        table = a_table(lake, columns=columns, partition_by=["v"])
+        table.upsert([a_row(1, 7), a_row(9, 7)])
+        table.flush()
+        with table.evolve() as change:
+            change.widen_column("v", "long")
+        Jobs(table.engine.parts).upsert([a_row(5, 7)])
+        table.refresh()
+        assert level_counts(table) == {0: 2}
 
 
 def test_a_commit_is_published() -> None:

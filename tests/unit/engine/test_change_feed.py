@@ -3,6 +3,7 @@
 import gc
 import itertools
 from collections.abc import Iterator
+from threading import Event
 
 import pyarrow as pa
 import pytest
@@ -141,13 +142,15 @@ def test_a_handle_that_only_reads_tells_the_same(lake: KVCatalog, table: neve.Ta
 @pytest.mark.parametrize(
     ("since", "until", "said"),
     [
-        (5, None, "there is no version 5 yet; the current version is 4"),
-        (0, 9, "there is no version 9 yet; the current version is 4"),
+        (5, None, "there is no version 5 yet. The current version is 4"),
+        (0, 9, "there is no version 9 yet. The current version is 4"),
         (3, 2, "until=2 is before since=3"),
         (-1, None, "since=-1 is no number of a version"),
         (True, None, "since=True is no number"),
         (0, 2.0, "until=2.0 is no number"),
         ("2", None, "since='2' is no number"),
+        (None, None, "since=None is no number"),
+        (None, 2, "since=None is no number"),
     ],
     ids=str,
 )
@@ -166,7 +169,7 @@ def test_below_retention_it_is_said_from_where_changes_are_kept(table: neve.Tabl
     table.expire(keep_last=2)
 
     for since in (0, 1, 2):
-        with pytest.raises(NotFound, match="changes are kept from since=3 on"):
+        with pytest.raises(NotFound, match="Changes are kept from since=3 on"):
             table.changes(since)
     assert told(table.changes(3)) == [(4, "delete", 0, "n0")]
     assert held(table) == 0
@@ -180,10 +183,17 @@ def test_a_tagged_version_alone_is_no_history(table: neve.Table) -> None:
         table.changes(2)
 
 
-@pytest.mark.parametrize("seconds", [0, -1.0, float("nan")], ids=str)
+@pytest.mark.parametrize("seconds", [0, -1.0, float("nan"), "a", None, True], ids=str)
 def test_a_follower_waits_for_some_time(table: neve.Table, seconds: float) -> None:
     with pytest.raises(InvalidArgument, match="poll_seconds"):
         table.follow(0, poll_seconds=seconds)
+
+
+@pytest.mark.parametrize("stop", [5, False, "now"], ids=str)
+def test_a_follower_is_stopped_by_an_event_and_nothing_else(table: neve.Table, stop: Event) -> None:
+    with pytest.raises(InvalidArgument, match=r"stop=.*threading\.Event"):
+        table.follow(0, stop=stop)
+    assert held(table) == 0
 
 
 # What is held

@@ -125,6 +125,32 @@ def test_rows_are_compared_by_value_and_not_by_how_they_are_written() -> None:
         assert zero is not None
 
 
+def test_zeros_and_nan_are_compared_in_each_column_and_inside_of_it() -> None:
+    columns: dict[str, pa.DataType] = {
+        "id": pa.int64(),
+        "share": pa.float64(),
+        "list": pa.list_(pa.float64()),
+        "pair": pa.struct([("a", pa.float32()), ("b", pa.float64())]),
+        "map": pa.map_(pa.string(), pa.float64()),
+    }
+    stored = {"share": -0.0, "list": [nan, 0.0], "pair": {"a": nan, "b": 0.0}, "map": {"k": nan}}
+    same = {"share": 0.0, "list": [nan, -0.0], "pair": {"a": nan, "b": -0.0}, "map": {"k": nan}}
+    with a_catalog() as catalog:
+        table = a_table(catalog, columns=columns)
+        for another in (
+            {"share": 1.0},
+            {"list": [nan]},
+            {"list": [0.0, nan]},
+            {"pair": {"a": nan, "b": nan}},
+            {"map": {"k": 0.0}},
+            {"map": None},
+        ):
+            table.put({"id": 1, **stored})
+            assert table.compare_and_put({"id": 1}, {"id": 1, **same, **another}) is None
+
+        assert table.compare_and_put({"id": 1}, {"id": 1, **same}) is not None
+
+
 def test_a_row_of_another_key_cannot_be_expected(table: neve.Table) -> None:
     with pytest.raises(InvalidArgument, match="another key"):
         table.compare_and_put(ROW, {**ROW, "id": 2})

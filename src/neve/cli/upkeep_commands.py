@@ -253,7 +253,7 @@ def _verified_words(report: VerifyReport) -> str:
         f"version {report.version:,} is sound: {counted(report.row_count, 'row')} in "
         f"{counted(report.file_count, 'file')}, {counted(report.byte_count, 'byte')}, "
         f"{counted(report.vector_count, 'vector')}; "
-        f"{counted(report.version_count, 'version')} have all their files"
+        f"no file of {counted(report.version_count, 'version')} is missing"
     )
 
 

@@ -201,6 +201,7 @@ def test_what_neve_would_understand_otherwise_is_left_to_spark(
         ({"filter": "amont > 5"}, "NotFound"),
         ({"version": "2", "tag": "x"}, "InvalidArgument"),
         ({"path": None}, "InvalidArgument"),
+        ({"versoin": "2"}, "InvalidArgument"),
     ],
     ids=str,
 )

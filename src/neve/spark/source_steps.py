@@ -16,10 +16,21 @@ from neve.read.filter_input import row_filter
 from neve.read.scan_plan import chosen_names
 from neve.spark.change_stream import ChangesReader, ChangeStreamReader, feed_fields
 from neve.spark.read_plan import TableAddress, WantedVersion, files_view
+from neve.spark.source_options import STORAGE_PREFIX, refuse_slips
 from neve.spark.source_reader import PinnedTable, SourceReader
 from neve.spark.spark_types import spark_schema
 
-_STORAGE: Final = "storage."
+_OPTIONS: Final = (
+    "path",
+    "table",
+    "columns",
+    "version",
+    "timestamp",
+    "tag",
+    "filter",
+    "since",
+    "maxVersionsPerTrigger",
+)
 _LATEST: Final = "latest"
 
 
@@ -31,6 +42,7 @@ class SourceSteps:
 
     def pin(self) -> PinnedTable:
         """Choose the Version; raises NotFound, InvalidArgument."""
+        refuse_slips(self._options, _OPTIONS)
         address = self._address()
         with address.catalog() as lake:
             table = lake.load_table(address.name)
@@ -87,9 +99,9 @@ class SourceSteps:
                 hint='Write .option("table", "namespace.name").load("the warehouse")',
             )
         storage = {
-            key[len(_STORAGE) :]: value
+            key[len(STORAGE_PREFIX) :]: value
             for key, value in self._options.items()
-            if key.lower().startswith(_STORAGE)
+            if key.lower().startswith(STORAGE_PREFIX)
         }
         return TableAddress.of(location, name, storage)
 

@@ -42,10 +42,11 @@ from neve.model.data_file import DataFile
 from neve.spark.job_runner import TableJobs
 from neve.spark.job_site import JobSite, TableSite
 from neve.spark.row_form import check_columns, check_names, fitted
+from neve.spark.source_options import STORAGE_PREFIX, refuse_slips
 from neve.spark.task_messages import Message, work_messages, work_of
 from neve.sstable.key_arrays import concat_keys
 
-STORAGE_PREFIX: Final = "storage."
+_OPTIONS: Final = ("path", "table", "order_by", "job_id", "app_id", "checkpointLocation")
 _DEADLINE_SECONDS: Final = 6 * 60 * 60.0
 
 
@@ -127,6 +128,7 @@ class _Asked:
 
     @classmethod
     def of(cls, options: Mapping[str, str], *, overwrite: bool) -> "_Asked":
+        refuse_slips(options, _OPTIONS)
         given = {name.lower(): value for name, value in options.items()}
         if overwrite:
             raise InvalidArgument(

@@ -80,7 +80,7 @@ def build_iceberg_commits(scale: Scale, _directory: Path) -> Workload:
                 "PyIceberg syncs its SQLite catalog and none of its files.",
                 *(() if peers else (_LEFT_OUT,)),
             ),
-            rounds_max=2,
+            rounds_max=1,
             release=starting.pop_all().close,
         )
 

@@ -205,6 +205,9 @@ class TableSession:
         place = to / "table"
         if peer.is_movable:
             shutil.copytree(self.loaded(peer, kind), place)
+            # Nobody reads the copy, whoever has the original open.
+            for lease in place.glob("manifest/version/*/leases/*"):
+                lease.unlink()
         else:
             rows = self.rows_of(peer)
             self._make(place, peer, kind, "load", rows=rows, batch_rows=BATCH_ROWS)

@@ -40,7 +40,7 @@ from neve.engine.table_parts import TableParts
 from neve.errors import CatalogConflict, Conflict, NeveError, NotFound, OutcomeUnknown
 from neve.manifest.rebase import Proposal, complete, rebase
 from neve.manifest.retry import Patience
-from neve.manifest.table_commit import TableCommitter, base_in
+from neve.manifest.table_commit import LostRaces, TableCommitter, base_in
 from neve.manifest.table_head import HEAD_KEY, RESERVATION_KEY, HeadChange, Requirements
 from neve.manifest.table_versions import Committed
 from neve.manifest.table_work import Intent
@@ -52,9 +52,6 @@ from neve.model.version import Operation, Version, VersionEdit, VersionFacts
 logger = logging.getLogger(__name__)
 
 DEADLINE_SECONDS: Final = 12 * 60 * 60.0
-_RACES: Final = 4
-_RESERVATION_MS: Final = 5_000
-_PAUSE_SECONDS_MAX: Final = 0.02
 _COMMIT_SECONDS: Final = 300.0
 _LEASE_TRIES: Final = 8
 _MOVES_ROWS: Final = frozenset({Operation.REPLACE, Operation.EVOLVE})
@@ -254,7 +251,8 @@ class BulkCommitter:
         patience = Patience(self._parts.clock, self._parts.ids, _COMMIT_SECONDS)
         # Only in level 0 a place is free whatever others do.
         proposal = replace(proposal, added=tuple(replace(file, level=0) for file in proposal.added))
-        settled, races = base.version, 0
+        races = LostRaces(self._committer, patience, path=self._parts.paths.manifest)
+        settled = base.version
         while True:  # ends: each round another committer was first, and patience does
             found = self._versions.committed_before(change)
             if found is not None:
@@ -274,27 +272,10 @@ class BulkCommitter:
                 was_late = isinstance(conflict, CatalogConflict)
                 if not (was_late or {HEAD_KEY, RESERVATION_KEY}.intersection(conflict.keys)):
                     raise
-                patience.pause(
-                    "other committers kept being first",
-                    path=self._parts.paths.manifest,
-                    cause=conflict,
-                    seconds_max=_PAUSE_SECONDS_MAX,
-                )
-                races += 1
-                if races % _RACES == 0:
-                    change = self._reserved(change)
+                change = races.wait(conflict, change)
             else:
                 self._committer.checkpoint_once()
                 return _Ended(committed)
-
-    def _reserved(self, change: HeadChange) -> HeadChange:
-        """Ask for the next commit; gives the change under the job id that may have it."""
-        job_id = change.job_id or self._parts.ids.uuid().hex
-        try:
-            self._parts.work.reserve(job_id, milliseconds=_RESERVATION_MS)
-        except Conflict:
-            return change  # another job that was starved is first
-        return replace(change, job_id=job_id)
 
     def _refuse_changed(
         self, base: JobBase, decided: Sequence[KeyArray], settled: Version, current: Version

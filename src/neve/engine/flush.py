@@ -32,7 +32,7 @@ from neve.engine.table_parts import Definitions, TableParts
 from neve.errors import CatalogConflict, Conflict, NeveError, OutcomeUnknown
 from neve.manifest.rebase import Proposal, complete
 from neve.manifest.retry import Patience
-from neve.manifest.table_commit import TableCommitter
+from neve.manifest.table_commit import LostRaces, TableCommitter
 from neve.manifest.table_head import HEAD_KEY, RESERVATION_KEY, HeadChange, Requirements
 from neve.manifest.table_versions import Committed
 from neve.memtable.memtable import Memtable
@@ -50,9 +50,6 @@ from neve.read.table_view import TableView
 from neve.sstable.data_file_writer import WrittenFile
 from neve.sstable.superseded_rows import superseded_rows
 
-_RACES: Final = 4
-_RESERVATION_MS: Final = 5_000
-_PAUSE_SECONDS_MAX: Final = 0.02
 _COMMIT_SECONDS: Final = 60.0
 
 
@@ -127,7 +124,8 @@ class Flush:
     def _run_merged(self, view: MemtableView, partial: GivenRows, target: FlushTarget) -> Committed:
         """Merge partial writes with the rows of the newest Version, and commit on that very one."""
         patience = Patience(self._parts.clock, self._parts.ids, _COMMIT_SECONDS)
-        change, races = target.head_change, 0
+        races = LostRaces(self._committer, patience, path=self._parts.paths.manifest)
+        change = target.head_change
         while True:  # ends: each round another committer was first, and patience does
             base = self._base_view(self._versions.snapshot_latest().version)
             merging = replace(
@@ -156,15 +154,7 @@ class Flush:
                 self._making.discard(written)
                 if not {HEAD_KEY, RESERVATION_KEY}.intersection(conflict.keys):
                     raise
-                patience.pause(
-                    "other committers kept being first",
-                    path=self._parts.paths.manifest,
-                    cause=conflict,
-                    seconds_max=_PAUSE_SECONDS_MAX,
-                )
-                races += 1
-                if races % _RACES == 0:
-                    change = self._reserved(change)
+                change = races.wait(conflict, change)
             except NeveError:
                 self._making.discard(written)
                 raise
@@ -179,15 +169,6 @@ class Flush:
         )
         files = FileSet(version, self._files, partitions=context.partitions)
         return TableView((), files, context)
-
-    def _reserved(self, change: HeadChange) -> HeadChange:
-        """Ask for the next commit; gives the change under the job id that may have it."""
-        job_id = change.job_id or self._parts.ids.uuid().hex
-        try:
-            self._parts.work.reserve(job_id, milliseconds=_RESERVATION_MS)
-        except Conflict:
-            return change  # another job that was starved is first
-        return replace(change, job_id=job_id)
 
     def _commit_nothing(self, keys: KeyArray, target: FlushTarget) -> Committed:
         """Move `flushed_sequence` past changes that come to nothing on the current Version."""

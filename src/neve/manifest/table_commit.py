@@ -140,9 +140,9 @@ class TableCommitter:
                 else:
                     patience.check(what, path=path, cause=conflict)
                     if turn.is_starved:
-                        asked = self._reserved(asked)
+                        asked = self.reserved(asked)
 
-    def _reserved(self, asked: HeadChange) -> HeadChange:
+    def reserved(self, asked: HeadChange) -> HeadChange:
         """Ask for the next commit; gives the change under the job id that may have it."""
         job_id = asked.job_id or self._ids.uuid().hex
         try:
@@ -150,6 +150,27 @@ class TableCommitter:
         except Conflict:
             return asked  # another job that was starved is first; its reservation ends by itself
         return replace(asked, job_id=job_id)
+
+
+class LostRaces:
+    """Races that one commit lost to others; every few of them it asks for the next turn."""
+
+    def __init__(self, committer: TableCommitter, patience: Patience, *, path: str) -> None:
+        self._committer = committer
+        self._patience = patience
+        self._path = path
+        self._count = 0
+
+    def wait(self, conflict: Conflict, asked: HeadChange) -> HeadChange:
+        """Pause before the next try; gives the change to ask for then. Raises when time is up."""
+        self._patience.pause(
+            "other committers kept being first",
+            path=self._path,
+            cause=conflict,
+            seconds_max=_PAUSE_SECONDS_MAX,
+        )
+        self._count += 1
+        return asked if self._count % _RACES else self._committer.reserved(asked)
 
 
 class _Turn:

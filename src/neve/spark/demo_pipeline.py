@@ -19,7 +19,7 @@ import json
 import sys
 from typing import Final
 
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import SparkSession, Window
 from pyspark.sql import functions as sf
 
 from neve import spark as ns
@@ -59,7 +59,8 @@ def _load(session: SparkSession, lake: str, table: str, events: str) -> dict[str
 
 
 def _merge(session: SparkSession, lake: str, table: str, events: str) -> dict[str, float]:
-    raw = _events(session.read.schema(_EVENT), f"{events}/changes").cache()
+    reader = session.read.schema(_EVENT).option("columnNameOfCorruptRecord", "_broken")
+    raw = reader.json(f"{events}/changes").cache()
     newest = Window.partitionBy("id").orderBy(sf.desc("seq"))
     changes = (
         raw.where("_broken is null and id is not null")
@@ -79,10 +80,6 @@ def _merge(session: SparkSession, lake: str, table: str, events: str) -> dict[st
     )
     broken = raw.where("_broken is not null").count()
     return {"events": raw.count(), "broken": broken, "rows": merged.rows_written}
-
-
-def _events(reader: object, path: str) -> DataFrame:
-    return reader.option("columnNameOfCorruptRecord", "_broken").json(path)  # type: ignore[attr-defined, no-any-return]
 
 
 def _stream(session: SparkSession, lake: str, table: str, events: str) -> dict[str, float]:

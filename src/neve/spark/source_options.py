@@ -4,11 +4,12 @@ Spark adds options of its own, so that an unknown name alone is no mistake.
 """
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from neve.errors import InvalidArgument
 
-STORAGE_PREFIX = "storage."
+_STORAGE_PREFIX: Final = "storage."
 
 
 def refuse_slips(given: Iterable[str], known: Sequence[str]) -> None:
@@ -16,7 +17,7 @@ def refuse_slips(given: Iterable[str], known: Sequence[str]) -> None:
     names = [name.lower() for name in known]
     for name in given:
         folded = name.lower()
-        if folded in names or folded.startswith(STORAGE_PREFIX):
+        if folded in names or folded.startswith(_STORAGE_PREFIX):
             continue
         similar = difflib.get_close_matches(folded, names, n=1)
         if similar:
@@ -24,3 +25,12 @@ def refuse_slips(given: Iterable[str], known: Sequence[str]) -> None:
             raise InvalidArgument(
                 f"the format neve has no option {name!a}", hint=f"Did you mean {meant!a}?"
             )
+
+
+def storage_options(options: Mapping[str, str]) -> dict[str, str]:
+    """Give the options of the warehouse's storage, without what they begin with."""
+    return {
+        name[len(_STORAGE_PREFIX) :]: value
+        for name, value in options.items()
+        if name.lower().startswith(_STORAGE_PREFIX)
+    }

@@ -16,7 +16,7 @@ from neve.read.filter_input import row_filter
 from neve.read.scan_plan import chosen_names
 from neve.spark.change_stream import ChangesReader, ChangeStreamReader, feed_fields
 from neve.spark.read_plan import TableAddress, WantedVersion, files_view
-from neve.spark.source_options import STORAGE_PREFIX, refuse_slips
+from neve.spark.source_options import refuse_slips, storage_options
 from neve.spark.source_reader import PinnedTable, SourceReader
 from neve.spark.spark_types import spark_schema
 
@@ -98,12 +98,7 @@ class SourceSteps:
                 "the source neve is not told which table",
                 hint='Write .option("table", "namespace.name").load("the warehouse")',
             )
-        storage = {
-            key[len(STORAGE_PREFIX) :]: value
-            for key, value in self._options.items()
-            if key.lower().startswith(STORAGE_PREFIX)
-        }
-        return TableAddress.of(location, name, storage)
+        return TableAddress.of(location, name, storage_options(self._options))
 
     def _wanted(self) -> WantedVersion:
         version, moment = self._option("version"), self._option("timestamp")

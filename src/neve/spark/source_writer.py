@@ -42,7 +42,7 @@ from neve.model.data_file import DataFile
 from neve.spark.job_runner import TableJobs
 from neve.spark.job_site import JobSite, TableSite
 from neve.spark.row_form import check_columns, check_names, fitted
-from neve.spark.source_options import STORAGE_PREFIX, refuse_slips
+from neve.spark.source_options import refuse_slips, storage_options
 from neve.spark.task_messages import Message, work_messages, work_of
 from neve.sstable.key_arrays import concat_keys
 
@@ -148,11 +148,7 @@ class _Asked:
             job_id=given.get("job_id"),
             app_id=given.get("app_id"),
             checkpoint=given.get("checkpointlocation"),
-            storage_options={
-                name.removeprefix(STORAGE_PREFIX): value
-                for name, value in given.items()
-                if name.startswith(STORAGE_PREFIX)
-            },
+            storage_options=storage_options(given),
         )
 
     def stream_id(self) -> str:

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import decimal
+import shutil
 import threading
 import uuid
 from collections.abc import Callable, Sequence
@@ -340,3 +341,20 @@ def test_jobs_a_live_writer_and_compactions_at_once_lose_nothing(
 def files_of(lake: Path) -> list[str]:
     """Give the data files and vectors that lie in a warehouse, whoever made them."""
     return sorted(path.name for path in lake.glob("tables/*/*/**/*.p*") if path.is_file())
+
+
+def test_a_lake_that_was_put_back_from_a_copy_takes_jobs_of_the_same_session(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lake, copy = tmp_path / "lake", tmp_path / "copy"
+    make_table(lake)
+    ns.upsert(frame(spark, [(1, 1, "kept")]), lake, NAME)
+    shutil.copytree(lake, copy)
+    ns.upsert(frame(spark, [(1, 2, "gone")]), lake, NAME)
+    ns.upsert(frame(spark, [(2, 2, "gone")]), lake, NAME)
+
+    shutil.rmtree(lake)
+    shutil.copytree(copy, lake)
+    ns.upsert(frame(spark, [(3, 3, "new")]), lake, NAME)
+
+    assert clean_rows(lake) == {1: (1, 1, "kept"), 3: (3, 3, "new")}

@@ -1,7 +1,7 @@
 """JobSite: where a job works, in a form that goes to the workers, each of which opens it anew."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from neve.catalog.stored_table import StoredTable
@@ -30,11 +30,14 @@ class TableSite:
     table_id: str
     storage_options: Pairs = ()
     properties: Pairs = ()
+    opening: str = field(default_factory=lambda: SystemIds().uuid().hex)
+    """Drawn for each job: what a worker remembers of a table must not outlive it, because the
+    warehouse may be put back from a copy before the next one."""
 
     def parts(self) -> TableParts:
         """Open the table in this process; raises Unavailable where it cannot be read."""
         try:
-            stored = _stored_table(self.location, self.storage_options, self.table_id)
+            stored = _stored_table(self.location, self.storage_options, self.table_id, self.opening)
         except NotFound as error:
             raise self.unreachable(error) from error
         return stored.parts(dict(self.properties), recorder=NoRecorder(), listener=unheard)
@@ -67,8 +70,9 @@ class JobSite:
 
 
 @lru_cache(maxsize=8)
-def _stored_table(location: str, options: Pairs, table_id: str) -> StoredTable:
-    """Open a table once per process: workers do many tasks of a job."""
+def _stored_table(location: str, options: Pairs, table_id: str, opening: str) -> StoredTable:
+    """Open a table once per process and job: workers do many tasks of a job."""
+    del opening  # only tells jobs apart
     clock, ids = SystemClock(), SystemIds()
     objects = open_store(
         location, storage_options=dict(options), clock=clock, ids=ids, create=False

@@ -12,7 +12,7 @@ from threading import Lock
 
 from neve.catalog.sort_order import SortOrder
 from neve.catalog.table_meta import TableMeta
-from neve.engine.table_parts import TableParts
+from neve.engine.table_parts import Definitions, TableParts
 from neve.errors import Corruption, InvalidArgument, NeveError, NotFound
 from neve.iceberg.publisher import IcebergPublisher
 from neve.manifest.leases import Leases
@@ -77,9 +77,8 @@ class StoredTable:
         self.versions = TableVersions(self.store, clock=clock)
         self.work = TableWork(self.versions, clock=clock)
         self._leases = Leases(objects, self.paths.manifest, clock=clock, ids=ids)
-        # Safe on their own: a text is parsed to the same value, whoever does it.
-        self._schemas: dict[str, TableSchema] = {}
-        self._specs: dict[str, PartitionSpec] = {}
+        # Safe on its own.
+        self._definitions = Definitions(self.versions, path=self.paths.manifest)
         # Guarded by _lock.
         self._lock = Lock()
         self._publisher: IcebergPublisher | None = None
@@ -137,14 +136,7 @@ class StoredTable:
         head = self.versions.head_in(session)
         if head.dropped:
             raise NotFound("the table was dropped", path=self.paths.manifest)
-        schemas = {
-            number: self._parse_schema(text, number)
-            for number, text in self.versions.schemas_in(session).items()
-        }
-        specs = {
-            number: self._parse_spec(text, number)
-            for number, text in self.versions.specs_in(session).items()
-        }
+        schemas, specs = self._definitions.learn(session)
         if head.schema_id not in schemas or head.spec_id not in specs:
             raise Corruption(
                 f"schema {head.schema_id} or partition spec {head.spec_id} is missing",
@@ -226,30 +218,6 @@ class StoredTable:
     def tidy(self) -> None:
         """Publish a checkpoint when one is due, and delete what it makes superfluous."""
         tidy_store(self.store)
-
-    def _parse_schema(self, text: str, schema_id: int) -> TableSchema:
-        schema = self._schemas.get(text)
-        if schema is None:
-            schema = TableSchema.from_json(text)
-            if schema.schema_id != schema_id:
-                raise Corruption(
-                    f"schema {schema.schema_id} stands where {schema_id} belongs",
-                    path=self.paths.manifest,
-                )
-            self._schemas[text] = schema
-        return schema
-
-    def _parse_spec(self, text: str, spec_id: int) -> PartitionSpec:
-        spec = self._specs.get(text)
-        if spec is None:
-            spec = PartitionSpec.from_json(text)
-            if spec.spec_id != spec_id:
-                raise Corruption(
-                    f"partition spec {spec.spec_id} stands where {spec_id} belongs",
-                    path=self.paths.manifest,
-                )
-            self._specs[text] = spec
-        return spec
 
 
 def tidy_store(store: ManifestStore) -> None:

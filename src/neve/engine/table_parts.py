@@ -111,16 +111,30 @@ class Definitions:
             others = sorted((each for each in self._specs if each != spec_id), reverse=True)
             return [first, *(self._specs[each] for each in others)]
 
-    def learn(self, session: Session) -> None:
-        """Parse what a session has and was not known; an id never changes its meaning."""
-        self.add(self._versions.schemas_in(session), self._versions.specs_in(session))
+    def learn(self, session: Session) -> tuple[dict[int, TableSchema], dict[int, PartitionSpec]]:
+        """Give what a session has, parsing what was not known; an id never changes its meaning."""
+        schemas, specs = self._versions.schemas_in(session), self._versions.specs_in(session)
+        self.add(schemas, specs)
+        with self._lock:
+            return (
+                {number: self._schemas[number] for number in schemas},
+                {number: self._specs[number] for number in specs},
+            )
 
     def add(self, schemas: Mapping[int, str], specs: Mapping[int, str]) -> None:
-        """Parse schemas and specs that were read elsewhere."""
+        """Parse schemas and specs that were read elsewhere; raises Corruption for a wrong id."""
         with self._lock:
             for number, text in schemas.items():
                 if number not in self._schemas:
-                    self._schemas[number] = TableSchema.from_json(text)
+                    schema = TableSchema.from_json(text)
+                    self._check_id("schema", schema.schema_id, number)
+                    self._schemas[number] = schema
             for number, text in specs.items():
                 if number not in self._specs:
-                    self._specs[number] = PartitionSpec.from_json(text)
+                    spec = PartitionSpec.from_json(text)
+                    self._check_id("partition spec", spec.spec_id, number)
+                    self._specs[number] = spec
+
+    def _check_id(self, what: str, found: int, expected: int) -> None:
+        if found != expected:
+            raise Corruption(f"{what} {found} stands where {expected} belongs", path=self._path)

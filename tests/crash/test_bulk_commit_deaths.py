@@ -172,10 +172,7 @@ class World:
         )
         here = Execution(progress=lambda _rows: None, check_cancelled=lambda: None)
         plans = full_plan(base.version, neve.TableOptions().level_options)
-        for _ in rewrite.run(
-            plans, base.context, base.version.facts, here, change_of=lambda _plan: HeadChange()
-        ):
-            pass
+        rewrite.run(plans, base.context, base.version.facts, here, HeadChange())
         parts.work.release_intent(run.run.digits)
 
     def write_live(self) -> None:

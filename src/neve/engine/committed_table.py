@@ -3,7 +3,7 @@
 A job has no log and no memtables: it works on what is committed, beside whoever writes the table,
 and commits through the manifest as everybody does. Each call reads the newest state first.
 
-    compact    plan ──► files announced ──► executor ──► a commit for each plan ──► plan again
+    compact    plan ──► files announced ──► executor ──► one commit ──► plan again
                a plan whose inputs others changed meanwhile is void, and made anew
     expire, verify, rebuild_indexes         as for the live writer
     collect_garbage                         as for the live writer, but for files that nobody ever
@@ -140,39 +140,32 @@ class CommittedTable:
                 task_rows=self._options.compaction_task_rows,
             )
             execution = Execution(executor=executor, progress=count, check_cancelled=_go_on)
-            with self._announced(base.run, plans) as intent_of:
-                outcomes = []
-                for plan, committed in rewrite.run(
+            with self._announced(base.run) as intent_id:
+                rewritten = rewrite.run(
                     plans,
                     base.context,
                     base.version.facts,
                     execution,
-                    change_of=lambda plan: HeadChange(intent_id=intent_of[plan.paths]),
-                ):
-                    outcomes.append(committed is not None)
-                    if committed is not None:
-                        note_compacted(self._parts, plan, committed)
-        return any(outcomes)
+                    HeadChange(intent_id=intent_id),
+                )
+        if rewritten is not None:
+            note_compacted(self._parts, rewritten)
+        return rewritten is not None
 
     @contextmanager
-    def _announced(
-        self, run: RunName, plans: Sequence[CompactionPlan]
-    ) -> Iterator[dict[frozenset[str], str]]:
-        """Announce the files of plans (K1): an intent for each, which ends with its commit."""
+    def _announced(self, run: RunName) -> Iterator[str]:
+        """Announce the files of a run (K1); gives the intent, which ends with the commit."""
         deadline_ms = self._parts.clock.now_ms() + _ANNOUNCED_MS
-        intents = {plan.paths: f"{run.digits}-{number}" for number, plan in enumerate(plans)}
         work = self._parts.work
         try:
-            for job_id in intents.values():
-                work.register_intent(
-                    Intent(job_id=job_id, prefixes=run.prefixes, deadline_ms=deadline_ms)
-                )
-            yield intents
+            work.register_intent(
+                Intent(job_id=run.digits, prefixes=run.prefixes, deadline_ms=deadline_ms)
+            )
+            yield run.digits
         finally:
-            # What was committed has ended its own; the files of the others are looked for later.
-            for job_id in intents.values():
-                with suppress(NeveError):
-                    work.release_intent(job_id)
+            # A commit has ended it; what was not committed is looked for later.
+            with suppress(NeveError):
+                work.release_intent(run.digits)
 
     # History and garbage
 

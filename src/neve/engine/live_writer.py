@@ -20,7 +20,7 @@ from functools import partial
 from threading import Lock
 from typing import Final
 
-from neve.compaction.plan import CompactionPlan
+from neve.compaction.plan import CompactionPlan, jobs_of
 from neve.compaction.policy import full_plan, pick_all
 from neve.compaction.rewrite_job import PlanExecutor
 from neve.engine.background import BackgroundWork
@@ -237,9 +237,9 @@ class LiveWriter:
             version = self._current.view.files.version
             identity = self._definitions.partition_identity()
             plans = pick_all(version, self._options.level_options, identity=identity)
-            if executor is None:
-                plans = plans[: self._threads]
-            self._run_plans(plans, version, progress, executor)
+            # Elsewhere all of them are one job.
+            jobs = jobs_of(plans)[: self._threads] if executor is None else [plans]
+            self._run_jobs(jobs, version, progress, executor)
         self.backlog.judge()
         return bool(plans)
 
@@ -251,22 +251,21 @@ class LiveWriter:
             version = self._current.view.files.version
             identity = self._definitions.partition_identity()
             plans = full_plan(version, self._options.level_options, identity=identity)
-            self._run_plans(plans, version, progress, executor)
+            jobs = jobs_of(plans) if executor is None else [plans]
+            self._run_jobs(jobs, version, progress, executor)
         self.backlog.judge()
 
-    def _run_plans(
+    def _run_jobs(
         self,
-        plans: Sequence[CompactionPlan],
+        jobs: Sequence[Sequence[CompactionPlan]],
         version: Version,
         progress: Progress | None,
         executor: PlanExecutor | None,
     ) -> None:
-        """Execute plans of one Version whose inputs are disjoint, some of them at once."""
+        """Execute plans of one Version whose inputs are disjoint, some jobs at once."""
         self._check_open()
-        if not plans:
+        if not any(jobs):
             return
-        # Elsewhere all of them are one job; here each is one, and some of them run at once.
-        jobs = [[plan] for plan in plans] if executor is None else [plans]
         with self._kept(version.number) as is_kept:
             run = partial(self._run_job, facts=version.facts, progress=progress, executor=executor)
             tasks = [partial(run, job) for job in jobs] if is_kept else []
@@ -302,18 +301,13 @@ class LiveWriter:
         )
         context, change = self._current.view.context, HeadChange(writer_epoch=self._epoch)
         with self._fenced_ends():
-            for plan, committed in self._rewrite.run(
-                plans, context, facts, execution, change_of=lambda _plan: change
-            ):
-                if committed is None:
-                    self.refresh()
-                else:
-                    self._note_compacted(plan, committed)
-
-    def _note_compacted(self, plan: CompactionPlan, committed: Committed) -> None:
-        self.install(committed)
-        self._files.forget(file.path for file in plan.inputs)
-        note_compacted(self._parts, plan, committed)
+            rewritten = self._rewrite.run(plans, context, facts, execution, change)
+            if rewritten is None:
+                self.refresh()
+                return
+            self.install(rewritten.committed)
+            self._files.forget(file.path for plan in rewritten.plans for file in plan.inputs)
+            note_compacted(self._parts, rewritten)
 
     # What others did
 

@@ -1,17 +1,16 @@
 """Rewrite: executes compaction plans and commits them, with what landed on their inputs meanwhile.
 
-    plans ──► tasks ──► executor ──► files ──► a commit for each plan
+    plans ──► tasks ──► executor ──► files ──► one commit
 
-Outputs hold the rows that were live in the plan's Version. Rows of the inputs that others marked
-since are found again in the outputs by key and marked there; the commit is void when an input was
-rewritten or came back meanwhile, and then its outputs are deleted.
+Outputs hold the rows that were live in the plans' Version. Rows of the inputs that others marked
+since are found again in the outputs by key and marked there. A plan is void when an input of it was
+rewritten or came back meanwhile: its outputs are deleted, and the other plans are committed.
 
 Where tasks are executed makes no difference: `neve.compaction.rewrite_job` says why.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -45,6 +44,8 @@ logger = logging.getLogger(__name__)
 
 Progress = Callable[[int], None]
 """Told the number of further rows that were rewritten."""
+PlanOutput = tuple[CompactionPlan, tuple[DataFile, ...]]
+"""A plan, and the files that its executor wrote."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +56,14 @@ class Execution:
     """None: here."""
     progress: Progress
     check_cancelled: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewritten:
+    """Plans that were executed, and the Version that they made together."""
+
+    plans: tuple[CompactionPlan, ...]
+    committed: Committed
 
 
 class TaskFiles:
@@ -182,30 +191,30 @@ class Rewrite:
         context: ReadContext,
         facts: VersionFacts,
         execution: Execution,
-        *,
-        change_of: Callable[[CompactionPlan], HeadChange],
-    ) -> Iterator[tuple[CompactionPlan, Committed | None]]:
-        """Execute plans of one Version, then commit each; None for one that is void by now.
+        change: HeadChange,
+    ) -> Rewritten | None:
+        """Execute plans of one Version and commit them as one; None when all are void by now.
 
         `facts` are those of the Version that the plans were made on. Files of plans that were not
-        committed are deleted, also when the caller stops early.
+        committed are deleted.
         """
         job = self.job(plans, context)
-        outputs = self.execute(job, context, execution)
-        left = dict(enumerate(outputs))
+        left = list(zip(plans, self.execute(job, context, execution), strict=True))
         try:
-            for number, plan in enumerate(plans):
+            while left:
                 try:
-                    with self._deleting_when_failed(left.pop(number)) as files:
-                        committed = self.commit(plan, files, facts, change_of(plan))
+                    committed = self._commit(left, facts, change)
                 except Conflict:
-                    # Others changed the inputs: what is current then is planned anew.
-                    yield plan, None
+                    # Others changed inputs: what is current then is planned anew.
+                    left = self._without_void(left)
                 else:
-                    yield plan, committed
-        finally:
-            for files in left.values():
-                self._making.discard_files(files)
+                    return Rewritten(plans=tuple(plan for plan, _ in left), committed=committed)
+        except OutcomeUnknown:
+            raise
+        except NeveError:
+            self._discard(left)
+            raise
+        return None
 
     def job(self, plans: Sequence[CompactionPlan], context: ReadContext) -> RewriteJob:
         """Cut plans into tasks that others can execute."""
@@ -244,44 +253,45 @@ class Rewrite:
             raise
         return [tuple(output) for output in outputs]
 
-    def commit(
-        self,
-        plan: CompactionPlan,
-        written: tuple[DataFile, ...],
-        facts: VersionFacts,
-        head_change: HeadChange,
+    def _commit(
+        self, outputs: Sequence[PlanOutput], facts: VersionFacts, change: HeadChange
     ) -> Committed:
-        """Commit what a plan's executor wrote; raises Conflict when the plan is void by now."""
+        """Commit what executors wrote; raises Conflict when a plan is void by now."""
+        written = tuple(file for _, files in outputs for file in files)
+        removed = tuple(file.path for plan, _ in outputs for file in plan.inputs)
         proposal = Proposal(
-            base=plan.base,
+            base=outputs[0][0].base,
             facts=replace(
                 facts,
                 operation=Operation.REPLACE,
                 summary={
-                    "reason": plan.reason.value,
+                    "reason": reasons_of(plan for plan, _ in outputs),
                     "added-data-files": str(len(written)),
-                    "deleted-data-files": str(len(plan.inputs)),
+                    "deleted-data-files": str(len(removed)),
                 },
                 wal_segments=(),
                 unread=b"",
             ),
             added=written,
-            removed=tuple(file.path for file in plan.inputs),
+            removed=removed,
         )
         return self._committer.commit(
-            proposal, head_change, lookup=self._files, write_vectors=self._making.vectors
+            proposal, change, lookup=self._files, write_vectors=self._making.vectors
         )
 
-    @contextmanager
-    def _deleting_when_failed(self, files: tuple[DataFile, ...]) -> Iterator[tuple[DataFile, ...]]:
-        """Delete files when their commit certainly failed."""
-        try:
-            yield files
-        except OutcomeUnknown:
-            raise
-        except NeveError:
+    def _without_void(self, outputs: Sequence[PlanOutput]) -> list[PlanOutput]:
+        """Delete the files of plans whose inputs are gone, or else of all; gives the others."""
+        live = self._parts.versions.snapshot_latest().version.files.keys()
+        kept = [output for output in outputs if output[0].paths <= live]
+        if len(kept) == len(outputs):
+            # Rows came back in an input: nothing here tells in which.
+            kept = []
+        self._discard(output for output in outputs if output not in kept)
+        return kept
+
+    def _discard(self, outputs: Iterable[PlanOutput]) -> None:
+        for _, files in outputs:
             self._making.discard_files(files)
-            raise
 
     def _keys_of(self, file: DataFile, positions: Sequence[int]) -> list[bytes]:
         keys = self._files.reader(file).keys_at(np.array(positions, np.int64))
@@ -308,23 +318,19 @@ def table_definition(
     )
 
 
-def note_compacted(parts: TableParts, plan: CompactionPlan, committed: Committed) -> None:
-    """Count and tell that a plan was executed and committed."""
-    number = committed.snapshot.version.number
-    parts.recorder.add(COMPACTIONS, 1)
-    parts.recorder.add(COMPACTED_ROWS, plan.live_count)
-    parts.recorder.add(COMPACTED_BYTES, plan.input_bytes)
-    parts.tell(
-        EventKind.COMPACTED,
-        version=number,
-        reason=plan.reason.value,
-        files=len(plan.inputs),
-        rows=plan.live_count,
-    )
-    logger.info(
-        "compacted version=%d reason=%s files=%d rows=%d",
-        number,
-        plan.reason,
-        len(plan.inputs),
-        plan.live_count,
-    )
+def reasons_of(plans: Iterable[CompactionPlan]) -> str:
+    """Say why plans were made, each reason once."""
+    return ",".join(sorted({plan.reason.value for plan in plans}))
+
+
+def note_compacted(parts: TableParts, rewritten: Rewritten) -> None:
+    """Count and tell that plans were executed and committed."""
+    plans = rewritten.plans
+    number = rewritten.committed.snapshot.version.number
+    files, rows = sum(len(plan.inputs) for plan in plans), sum(plan.live_count for plan in plans)
+    reason = reasons_of(plans)
+    parts.recorder.add(COMPACTIONS, len(plans))
+    parts.recorder.add(COMPACTED_ROWS, rows)
+    parts.recorder.add(COMPACTED_BYTES, sum(plan.input_bytes for plan in plans))
+    parts.tell(EventKind.COMPACTED, version=number, reason=reason, files=files, rows=rows)
+    logger.info("compacted version=%d reason=%s files=%d rows=%d", number, reason, files, rows)

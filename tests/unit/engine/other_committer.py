@@ -50,8 +50,8 @@ class OtherCommitter:
         encoded = context.encoder.encode_arrays(key_batch(keys, context).columns)
         return self._commit((), encoded.take(pc.sort_indices(encoded)))
 
-    def compact(self) -> int:
-        """Rewrite every file; gives the Version's number."""
+    def compact(self, *, plan_count: int | None = None) -> int:
+        """Rewrite every file, or those of a few plans; gives the Version's number."""
         context = self._context()
         version = self._versions.snapshot_latest().version
         rewrite = Rewrite(
@@ -61,12 +61,9 @@ class OtherCommitter:
             self._engine.definitions,
             self._committer,
         )
-        plans = full_plan(version, self._engine.options.level_options)
+        plans = full_plan(version, self._engine.options.level_options)[:plan_count]
         here = Execution(progress=lambda _rows: None, check_cancelled=lambda: None)
-        for _ in rewrite.run(
-            plans, context, version.facts, here, change_of=lambda _plan: HeadChange()
-        ):
-            pass
+        rewrite.run(plans, context, version.facts, here, HeadChange())
         return self._versions.snapshot_latest().version.number
 
     def _context(self) -> ReadContext:

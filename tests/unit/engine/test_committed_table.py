@@ -16,6 +16,7 @@ from neve.testing.clean_reader import CleanReader
 from neve.testing.executor_contract import local_executor
 from neve.testing.model_table import Rows
 from neve.testing.simulated_clock import SimulatedClock
+from tests.unit.engine.other_committer import OtherCommitter
 from tests.unit.engine.tables import a_catalog, a_table, level_counts, rows
 
 OPTIONS = TableOptions(background=False)
@@ -25,11 +26,11 @@ DAY_SECONDS = 24 * 60 * 60.0
 class Bench:
     """A table with its live writer, and a job beside it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, partition_by: Sequence[str] = ()) -> None:
         self.clock = SimulatedClock()
         self.objects = MemoryStore()
         self.lake = a_catalog(self.objects, self.clock)
-        self.table: neve.Table = a_table(self.lake, options=OPTIONS)
+        self.table: neve.Table = a_table(self.lake, options=OPTIONS, partition_by=partition_by)
         self.job = CommittedTable(self.table.engine.parts, OPTIONS)
 
     def write(self, *starts: int) -> None:
@@ -106,6 +107,34 @@ def test_inputs_that_the_writer_compacts_meanwhile_are_planned_again(bench: Benc
     bench.table.expire(keep_last=1)
     bench.table.collect_garbage(dry_run=False)
     assert len(bench.files()) == bench.table.files().num_rows
+
+
+@pytest.mark.parametrize("is_writer", [True, False], ids=["writer", "job"])
+def test_a_compaction_of_many_partitions_is_one_version(*, is_writer: bool) -> None:
+    bench = Bench(partition_by=["truncate(10, id)"])
+    bench.write(0, 20)
+    expected, before = bench.clean_rows(), bench.table.version
+
+    compact = bench.table.compact if is_writer else bench.job.compact
+    after = compact(full=True)
+
+    assert after == before + 1
+    assert bench.clean_rows() == expected
+    assert level_counts(bench.table.refresh()) == {2: 7}
+
+
+def test_of_the_plans_of_a_job_those_are_committed_whose_inputs_nobody_changed() -> None:
+    bench = Bench(partition_by=["truncate(50, id)"])
+    bench.write(0, 50, 100, 0, 50, 100)
+    expected = bench.clean_rows()
+    other = OtherCommitter(bench.table)
+
+    before = bench.table.version
+    bench.job.compact(full=True, executor=Executing(bench, lambda: other.compact(plan_count=1)))
+
+    assert bench.clean_rows() == expected
+    assert bench.table.refresh().version == before + 2
+    assert set(level_counts(bench.table)) == {2}
 
 
 def test_the_writer_keeps_its_turn_and_its_unflushed_rows(bench: Bench) -> None:

@@ -14,7 +14,7 @@ SECONDS_EACH ?= 8
 export UV_LINK_MODE ?= copy
 export UV_SYSTEM_CERTS ?= 1
 
-.PHONY: help setup check lint types layers tidy format test demo bench torture interop docs lock clean
+.PHONY: help setup check lint types layers tidy format test demo bench torture interop docs package lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*## "} {printf "  make %-9s %s\n", $$1, $$2}'
@@ -71,6 +71,7 @@ demo: setup ## run the main job that exists, end to end, on embedded defaults
 
 bench: setup ## benchmarks beside peers; writes dated JSON and a page into benchmarks/results
 	$(BIN)/python -m benchmarks.run
+	$(BIN)/python -m benchmarks.pages
 
 torture: setup ## the reliability scoreboard at full counts (about an hour on two cores)
 	NEVE_TORTURE=1 HYPOTHESIS_PROFILE=nightly $(BIN)/pytest -n $(WORKERS) --timeout=7200 -s tests/crash tests/interop tests/property tests/integration
@@ -90,6 +91,9 @@ docs: setup ## build the site into site/, warnings are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "site/index.html is ready"
 
+package: setup ## sdist and wheel into dist/, each extra tried in an empty environment
+	$(BIN)/python -m tests.integration.packaging.try_extras
+
 lock: setup ## resolve the lock files anew
 	$(BIN)/uv pip compile pyproject.toml --all-extras --group quality --group test --group docs \
 	  --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet -o requirements.lock
@@ -101,4 +105,4 @@ lock: setup ## resolve the lock files anew
 	  --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet -o requirements-interop.lock
 
 clean: ## remove the environment and everything built
-	rm -rf $(VENV) .venv-peers .venv-pypaimon $(INTEROP) site dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-peers .venv-pypaimon $(INTEROP) .scratch site dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

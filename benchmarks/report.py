@@ -15,12 +15,21 @@ from matplotlib.figure import Figure
 from benchmarks.harness import Kind, Shows
 from benchmarks.result_file import (
     CandidateRecord,
-    Pace,
     RatioRecord,
     RunRecord,
     Spread,
     WorkloadRecord,
     read_run,
+)
+from benchmarks.result_text import (
+    NOTHING,
+    RATIO_TITLES,
+    count_text,
+    duration_text,
+    ratio_cells,
+    ratio_name,
+    spread_text,
+    table_text,
 )
 
 _COLORS: Final = {Kind.NEVE: "#1f6feb", Kind.PEER: "#c4822e", Kind.LIMIT: "#9aa4af"}
@@ -32,8 +41,6 @@ _TITLES: Final = {
     "spark": "Data pipeline on Spark",
 }
 _AXES: Final = {Shows.SECONDS: "less is better", Shows.MEGABYTES: "megabytes, less is better"}
-_NONE: Final = "–"
-_RATIO_TITLES: Final = ("ratio", "median", "rounds", "by CPU", "target", "")
 _LINEAR_REACH: Final = 60
 _BAR_INCHES: Final = 0.34
 _TITLE_INCHES: Final = 0.75
@@ -73,7 +80,7 @@ def terminal_table(workload: WorkloadRecord) -> str:
             for candidate in workload["candidates"]
             if candidate["facts"]
         ]
-    lines += [f"  {_ratio_name(ratio)}: {_ratio_text(ratio)}" for ratio in workload["ratios"]]
+    lines += [f"  {ratio_name(ratio)}: {_ratio_text(ratio)}" for ratio in workload["ratios"]]
     return "\n".join(lines)
 
 
@@ -88,10 +95,10 @@ def _page(run: RunRecord, *, json_name: str, plot_name: str) -> str:
         "## How it was measured",
         _METHOD,
         "## Ratios with a target",
-        _table(
-            ("workload", *_RATIO_TITLES),
+        table_text(
+            ("workload", *RATIO_TITLES),
             [
-                (f"`{workload['name']}`", *_ratio_cells(ratio))
+                (f"`{workload['name']}`", *ratio_cells(ratio))
                 for workload in run["workloads"]
                 for ratio in workload["ratios"]
                 if ratio["target"] is not None
@@ -107,7 +114,7 @@ def _environment(run: RunRecord) -> str:
     memory = there["memory_bytes"] / 2**30
     changed = "" if there["commit_is_clean"] else ", with changes that were not committed"
     libraries = ", ".join(f"{name} {version}" for name, version in there["libraries"].items())
-    return _table(
+    return table_text(
         ("", ""),
         [
             ("commit", f"`{there['commit'][:12]}`{changed}"),
@@ -130,7 +137,7 @@ def _section(workload: WorkloadRecord) -> str:
     shown = [
         (title, cell)
         for title, cell in columns
-        if any(cell(candidate) != _NONE for candidate in candidates)
+        if any(cell(candidate) != NOTHING for candidate in candidates)
     ]
     rows = [tuple(cell(candidate) for _, cell in shown) for candidate in candidates]
     parameters = ", ".join(
@@ -141,11 +148,11 @@ def _section(workload: WorkloadRecord) -> str:
         f"## `{workload['name']}`",
         workload["sentence"],
         f"Parameters: {parameters}; {len(candidates[0]['rounds'])} rounds.",
-        _table(tuple(title for title, _ in shown), rows),
+        table_text(tuple(title for title, _ in shown), rows),
     ]
     if workload["ratios"]:
-        cells = [_ratio_cells(ratio) for ratio in workload["ratios"]]
-        parts.append(_table(_RATIO_TITLES, cells))
+        cells = [ratio_cells(ratio) for ratio in workload["ratios"]]
+        parts.append(table_text(RATIO_TITLES, cells))
     parts.append("\n".join(f"- {note}" for note in workload["notes"]))
     return "\n\n".join(part for part in parts if part)
 
@@ -153,12 +160,12 @@ def _section(workload: WorkloadRecord) -> str:
 def _time_columns(units: str) -> list[tuple[str, Callable[[CandidateRecord], str]]]:
     unit = units.removesuffix("s")
     return [
-        ("sync", lambda one: one["sync"] or _NONE),
-        (f"{units}/s", lambda one: _spread(one["rate"], _count)),
+        ("sync", lambda one: one["sync"] or NOTHING),
+        (f"{units}/s", lambda one: spread_text(one["rate"], count_text)),
         ("calls/s", _calls),
         ("MB/s", _megabytes),
-        (f"time per {unit}", lambda one: _duration(1 / one["rate"]["median"])),
-        (f"CPU per {unit}", lambda one: _duration(one["cpu_us_per_row"]["median"] / 1e6)),
+        (f"time per {unit}", lambda one: duration_text(1 / one["rate"]["median"])),
+        (f"CPU per {unit}", lambda one: duration_text(one["cpu_us_per_row"]["median"] / 1e6)),
         ("CPU ÷ wall", lambda one: f"{one['cpu_per_wall']['median']:.2f}"),
         ("written", _written),
     ]
@@ -173,13 +180,15 @@ def _optional_columns(
 
     def latency(name: str) -> Callable[[CandidateRecord], str]:
         return lambda one: (
-            _duration(one["latency_us"][name]["median"] / 1e6)
+            duration_text(one["latency_us"][name]["median"] / 1e6)
             if name in one["latency_us"]
-            else _NONE
+            else NOTHING
         )
 
     def fact(name: str) -> Callable[[CandidateRecord], str]:
-        return lambda one: f"{one['facts'][name]['median']:.1f}" if name in one["facts"] else _NONE
+        return lambda one: (
+            f"{one['facts'][name]['median']:.1f}" if name in one["facts"] else NOTHING
+        )
 
     yield from ((name, latency(name)) for name in percentiles)
     yield from ((name.replace("_", " "), fact(name)) for name in facts)
@@ -187,87 +196,42 @@ def _optional_columns(
 
 def _calls(candidate: CandidateRecord) -> str:
     is_one = all(one["calls"] == 1 for one in candidate["rounds"])
-    return _NONE if is_one else _count(candidate["calls_per_second"]["median"])
+    return NOTHING if is_one else count_text(candidate["calls_per_second"]["median"])
 
 
 def _megabytes(candidate: CandidateRecord) -> str:
     rate = candidate["megabytes_per_second"]["median"]
-    return _count(rate) if rate else _NONE
+    return count_text(rate) if rate else NOTHING
 
 
 def _written(candidate: CandidateRecord) -> str:
     spread = candidate["written_per_logical_byte"]
-    return f"{spread['median']:.2f}" if spread and spread["median"] >= 0.01 else _NONE
-
-
-def _ratio_name(ratio: RatioRecord) -> str:
-    measure = "" if ratio["by"] == Pace.RATE else f", {ratio['by']}"
-    return f"{ratio['of']} ÷ {ratio['to']}{measure}"
-
-
-def _ratio_cells(ratio: RatioRecord) -> tuple[str, ...]:
-    spread = ratio["ratio"]
-    target, verdict = _NONE, ""
-    if ratio["target"] is not None:
-        target = f"≥ {ratio['target']:.3g}"
-        missed = 1 - spread["median"] / ratio["target"]
-        verdict = "met" if ratio["is_met"] else f"**missed** by {missed:.0%}"
-    return (
-        _ratio_name(ratio),
-        f"{spread['median']:.2f}",
-        f"{spread['minimum']:.2f} to {spread['maximum']:.2f}",
-        f"{ratio['cpu_ratio']['median']:.2f}",
-        target,
-        verdict,
-    )
+    return f"{spread['median']:.2f}" if spread and spread["median"] >= 0.01 else NOTHING
 
 
 def _ratio_text(ratio: RatioRecord) -> str:
-    _, middle, around, by_cpu, target, verdict = _ratio_cells(ratio)
+    _, middle, around, by_cpu, target, verdict = ratio_cells(ratio)
     aim = f", target {target}: {verdict.replace('*', '')}" if verdict else ""
     return f"{middle} ({around}), by CPU {by_cpu}{aim}"
 
 
 def _facts_text(candidate: CandidateRecord) -> str:
     return ", ".join(
-        f"{name.replace('_', ' ')} {_count(spread['median'])}"
+        f"{name.replace('_', ' ')} {count_text(spread['median'])}"
         for name, spread in candidate["facts"].items()
     )
 
 
 def _headline(workload: WorkloadRecord, candidate: CandidateRecord) -> str:
     if workload["shows"] == Shows.SECONDS:
-        return f"{_duration(1 / candidate['rate']['median'])} each"
+        return f"{duration_text(1 / candidate['rate']['median'])} each"
     if workload["shows"] == Shows.MEGABYTES:
-        return f"{_count(candidate['facts']['megabytes']['median'])} MB"
-    return f"{_spread(candidate['rate'], _count)} {workload['unit']}/s"
-
-
-def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [titles, ["---"] * len(titles), *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-
-
-def _spread(spread: Spread, show: Callable[[float], str]) -> str:
-    return f"{show(spread['median'])} ({show(spread['minimum'])} to {show(spread['maximum'])})"
-
-
-def _count(number: float) -> str:
-    """Three significant digits."""
-    if number >= 1e6:
-        return f"{number / 1e6:.3g} M" if number < 1e9 else f"{number / 1e6:,.0f} M"
-    return f"{float(f'{number:.3g}'):,.0f}" if number >= 100 else f"{number:.3g}"
+        return f"{count_text(candidate['facts']['megabytes']['median'])} MB"
+    return f"{spread_text(candidate['rate'], count_text)} {workload['unit']}/s"
 
 
 def _plain(number: float) -> str:
     return f"{number:,}"
-
-
-def _duration(seconds: float) -> str:
-    for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "µs")):
-        if seconds * factor >= 1:
-            return f"{seconds * factor:.3g} {unit}"
-    return f"{seconds * 1e9:.3g} ns"
 
 
 def _load(averages: Sequence[float]) -> str:
@@ -303,7 +267,7 @@ def _draw_workload(axes: Axes, workload: WorkloadRecord) -> None:
         ),
         error_kw={"ecolor": "#30363d", "elinewidth": 1, "capsize": 2},
     )
-    show = _duration if workload["shows"] == Shows.SECONDS else _count
+    show = duration_text if workload["shows"] == Shows.SECONDS else count_text
     reach = max(spread["maximum"] for spread in spreads)
     for place, spread in zip(places, spreads, strict=True):
         axes.annotate(

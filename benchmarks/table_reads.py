@@ -25,6 +25,7 @@ from benchmarks.table_session import (
     ALL_PEERS,
     DELTA,
     DUCKDB,
+    DUCKLAKE,
     LMDB,
     NEVE,
     PAIMON,
@@ -44,7 +45,7 @@ _KEY_SLICES: Final = 5
 _UNCACHED: Final = "uncached"
 _OLD: Final = "old files, no cache"
 _BARE: Final = "bare Parquet read"
-_COLUMNAR: Final = (DUCKDB, DELTA, PYICEBERG, PAIMON)
+_COLUMNAR: Final = (DUCKDB, DELTA, PYICEBERG, PAIMON, DUCKLAKE)
 
 _AGE_NOTE: Final = (
     "`neve` is the table as loading leaves it: young files, whose rows are also kept ready to read "
@@ -278,8 +279,8 @@ def build_sum_updated(session: TableSession) -> Workload:
 
 
 _UPDATED_NOTE: Final = (
-    "Updates are flushed; delta-rs has merged them in one call, PyIceberg has written them anew, "
-    "pypaimon merges them as it reads."
+    "Updates are flushed; delta-rs and DuckLake have merged them in one call, PyIceberg has "
+    "written them anew, pypaimon merges them as it reads."
 )
 
 

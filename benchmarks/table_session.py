@@ -81,7 +81,16 @@ PAIMON: Final = TablePeer(
     first_gets=10,
     sync="data files only",
 )
-ALL_PEERS: Final = (ROCKSDB, LMDB, SQLITE, DUCKDB, SLATEDB, DELTA, PYICEBERG, PAIMON)
+DUCKLAKE: Final = TablePeer(
+    name="DuckLake",
+    module="table_ducklake",
+    lives_in=PEERS,
+    load_share=5,
+    gets=100,
+    first_gets=10,
+    sync="catalog only",
+)
+ALL_PEERS: Final = (ROCKSDB, LMDB, SQLITE, DUCKDB, SLATEDB, DELTA, PYICEBERG, PAIMON, DUCKLAKE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,6 +29,7 @@ from benchmarks.table_session import (
     BATCH_ROWS,
     DELTA,
     DUCKDB,
+    DUCKLAKE,
     LMDB,
     NEVE,
     PAIMON,
@@ -52,8 +53,8 @@ _NEVER: Final = "never"
 _EACH_ROW: Final = "each row"
 
 _SMALLER_LOADS: Final = (
-    "Slow stores are loaded with fewer rows, which is easier for them: SQLite with a fifth, "
-    "SlateDB with a fiftieth."
+    "Slow stores are loaded with fewer rows, which is easier for them: SQLite and DuckLake with a "
+    "fifth, SlateDB with a fiftieth."
 )
 _SLATEDB_SYNC: Final = "SlateDB syncs nothing when its object store is the local disk."
 _PAIMON_SYNC: Final = (
@@ -63,6 +64,10 @@ _PAIMON_SYNC: Final = (
 _PAIMON_FILES: Final = (
     "pypaimon has nothing left to do after its commits: it cannot compact, and reads merge its "
     "sorted files."
+)
+_DUCKLAKE_SYNC: Final = (
+    "DuckLake syncs its catalog, a DuckDB file, but not the Parquet files. It knows no keys: an "
+    "upsert is a `merge`."
 )
 _ENCODING: Final = "Key-value stores encode each row within the time; Arrow goes in elsewhere."
 
@@ -168,7 +173,7 @@ def _upserts(
     target: float,
     notes: Sequence[str],
 ) -> Workload:
-    peers = session.peers(ROCKSDB, LMDB, SQLITE, DUCKDB, SLATEDB, PAIMON)
+    peers = session.peers(ROCKSDB, LMDB, SQLITE, DUCKDB, SLATEDB, PAIMON, DUCKLAKE)
     run = functools.partial(_upsert, session, settle=settle)
     return Workload(
         name=name,
@@ -179,14 +184,21 @@ def _upserts(
         ],
         ratios=[Ratio(of="neve", to=BEST_PEER, target=target)] if peers else [],
         parameters={"rows": session.scale.rows, "batch_rows": BATCH_ROWS, "seed": SEED},
-        notes=(_SMALLER_LOADS, _ENCODING, _SLATEDB_SYNC, *notes, *left_out(session)),
+        notes=(
+            _SMALLER_LOADS,
+            _ENCODING,
+            _SLATEDB_SYNC,
+            _DUCKLAKE_SYNC,
+            *notes,
+            *left_out(session),
+        ),
         rounds_max=3,
     )
 
 
 def build_delete(session: TableSession) -> Workload:
     """A tenth of the keys, in batches, each durable before the next."""
-    peers = session.peers(ROCKSDB, LMDB, SQLITE, DUCKDB, DELTA, PAIMON)
+    peers = session.peers(ROCKSDB, LMDB, SQLITE, DUCKDB, DELTA, PAIMON, DUCKLAKE)
     return Workload(
         name="table_delete",
         sentence=f"A tenth of the rows deleted by key, {BATCH_ROWS:,} keys in a call, durable when "
@@ -202,6 +214,7 @@ def build_delete(session: TableSession) -> Workload:
             "delta-rs deletes all keys in one call: each rewrites its files. It syncs nothing.",
             "PyIceberg is left out: it would rewrite its files for each call.",
             _PAIMON_SYNC,
+            _DUCKLAKE_SYNC,
             *left_out(session),
         ),
         rounds_max=3,
@@ -231,7 +244,7 @@ def build_reopen(session: TableSession) -> Workload:
 
 def build_disk(session: TableSession) -> Workload:
     """Bytes on disk after everything was done to make them few."""
-    peers = session.peers(ROCKSDB, LMDB, SQLITE, DUCKDB, DELTA, PYICEBERG, PAIMON)
+    peers = session.peers(ROCKSDB, LMDB, SQLITE, DUCKDB, DELTA, PYICEBERG, PAIMON, DUCKLAKE)
     ratios = [Ratio(of="neve", to="PyIceberg", target=1 / 1.3, by=Pace.MEGABYTES)]
     return Workload(
         name="table_disk",
@@ -247,6 +260,7 @@ def build_disk(session: TableSession) -> Workload:
         notes=(
             "neve: `compact(full=True)`, `expire(keep_last=1)`, `collect_garbage`.",
             "RocksDB: a full compaction; SQLite: `vacuum`; DuckDB: a checkpoint; others: nothing.",
+            "DuckLake: files merged, snapshots expired, old files removed.",
             *left_out(session),
         ),
         rounds_max=1,

@@ -97,7 +97,8 @@ class TableCalls:
         store = self._kinds[kind](Path(directory))
         for batch in _batches(read_rows(Path(sample, BASE)).slice(0, rows), batch_rows):
             store.upsert(batch)
-        shutil.copytree(directory, image)
+        # Half-written files come and go meanwhile, and nothing names them.
+        shutil.copytree(directory, image, ignore=shutil.ignore_patterns(".tmp-*"))
         store.close()
 
     def release(self) -> None:

@@ -15,11 +15,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from heapq import heappop, heappush
-from typing import Final
 
 from neve.model.data_file import DataFile, FileFormat, PartitionValue
-
-JOB_BYTES_MAX: Final = 64 << 20
 
 
 class CompactionReason(StrEnum):
@@ -93,14 +90,14 @@ class CompactionPlan:
 def jobs_of(plans: Iterable[CompactionPlan]) -> list[list[CompactionPlan]]:
     """Put plans together that are one commit: a table of many small partitions is few of them.
 
-    They stay in their order; a job is of one plan, or reads no more than `JOB_BYTES_MAX`.
+    They stay in their order; a job is of one plan, or reads no more than a file is to have.
     """
     jobs: list[list[CompactionPlan]] = []
     room = 0
     for plan in plans:
         if not jobs or plan.input_bytes > room:
             jobs.append([])
-            room = JOB_BYTES_MAX
+            room = plan.file_bytes
         jobs[-1].append(plan)
         room -= plan.input_bytes
     return jobs

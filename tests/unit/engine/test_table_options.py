@@ -309,6 +309,7 @@ def test_compaction_threads_decides_how_many_plans_one_step_takes() -> None:
         """Give the files of four partitions after one step."""
         options = neve.TableOptions(
             compaction_threads=compaction_threads,
+            file_bytes=1_000,  # so small that plans are not put together
             level0_files=2,
             level0_files_slow=90,
             level0_files_max=99,

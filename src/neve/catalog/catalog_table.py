@@ -9,7 +9,7 @@ C2  A commit that lost a race is repeated as long as it depends on nothing that 
     changes files depends on its base, others only on what they require.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
@@ -18,9 +18,10 @@ import pyarrow as pa
 
 from neve.catalog.definition_change import DefinitionChange, PlannedChange, plan_change
 from neve.catalog.evolution import Evolution
+from neve.catalog.history_listing import list_history
 from neve.catalog.known_properties import changed_properties, check_removed, retention_of
-from neve.catalog.listing_column import optional, required
-from neve.catalog.moment import Moment, moment_ms, shown_moment
+from neve.catalog.moment import Moment, moment_ms
+from neve.catalog.notebook import ShownTable, table_page
 from neve.catalog.partition_words import PartitionWords
 from neve.catalog.settlement import Settlement, up_to_date
 from neve.catalog.sort_order import SortOrder
@@ -43,19 +44,11 @@ from neve.manifest.table_head import HeadChange, Requirements, Retention, TableH
 from neve.manifest.table_versions import Committed
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
-from neve.model.shown_value import counted
+from neve.model.shown_html import shown_page
+from neve.model.shown_value import counted, shown_moment
 from neve.model.version import Version, VersionEdit, VersionFacts
+from neve.storage.own_process import KeptInProcess
 
-HISTORY_SCHEMA: Final = pa.schema(
-    [
-        required("version", pa.int64()),
-        optional("parent", pa.int64()),
-        required("timestamp", pa.timestamp("ms", tz="UTC")),
-        required("operation", pa.string()),
-        required("summary", pa.map_(pa.string(), pa.string())),
-        required("tags", pa.list_(pa.string())),
-    ]
-)
 _COMMIT_SECONDS: Final = 60.0
 
 
@@ -67,7 +60,7 @@ class _Seen:
     state: TableState
 
 
-class CatalogTable:
+class CatalogTable(KeptInProcess):
     """A table of a catalog; safe for many threads."""
 
     def __init__(
@@ -82,6 +75,9 @@ class CatalogTable:
 
     def __repr__(self) -> str:
         return f"CatalogTable({self.name!r}, version={self.version})"
+
+    def _repr_html_(self) -> str:
+        return shown_page(f"Table {self.name}", self._page)
 
     # What it is
 
@@ -179,22 +175,8 @@ class CatalogTable:
 
     def history(self) -> pa.Table:
         """Give the retained Versions, oldest first."""
-        stored = self.stored
-        names: dict[int, list[str]] = {}
-        for tag, number in sorted(self._tags().items()):
-            names.setdefault(number, []).append(tag)
-        rows: list[dict[str, object]] = [
-            {
-                "version": commit.number,
-                "parent": commit.parent,
-                "timestamp": commit.facts.timestamp_ms,
-                "operation": commit.facts.operation.value,
-                "summary": list(commit.facts.summary.items()),
-                "tags": names.get(commit.number, []),
-            }
-            for commit in stored.versions.commits_in(self._seen.state.session)
-        ]
-        return pa.Table.from_pylist(rows, schema=HISTORY_SCHEMA)
+        commits = self.stored.versions.commits_in(self._seen.state.session)
+        return list_history(commits, self._tags())
 
     def at(
         self,
@@ -221,7 +203,7 @@ class CatalogTable:
                 )
             version = self._tagged(tag)
         elif timestamp is not None:
-            version = self._current_at(moment_ms(timestamp))
+            version = self._current_at(moment_ms(timestamp, self._warehouse.clock))
         elif isinstance(version, bool) or not isinstance(version, int):
             raise InvalidArgument(
                 f"a version is a number, not {type(version).__name__}",
@@ -424,6 +406,32 @@ class CatalogTable:
             return meta.properties
 
         return self.stored.publisher(properties)
+
+    def _page(self) -> str:
+        seen, problems = self._seen, [*self._problems()]
+        state, location = seen.state, ""
+        try:
+            location = self.location
+            state = self.stored.load()
+        except NeveError as error:
+            problems.append(str(error))
+        return table_page(
+            ShownTable(
+                location=location,
+                meta=up_to_date(seen.meta, state),
+                state=state,
+                unflushed=self._unflushed(),
+                problems=tuple(problems),
+            )
+        )
+
+    def _unflushed(self) -> int | None:
+        """Count changes that are not in files, if that is known."""
+        return None
+
+    def _problems(self) -> Iterator[str]:
+        """Say what keeps the handle from working."""
+        yield from ()
 
     def _patience(self) -> Patience:
         return Patience(self._warehouse.clock, self._warehouse.ids, _COMMIT_SECONDS)

@@ -20,6 +20,7 @@ import pyarrow as pa
 from neve.catalog.catalog_state import is_table_id
 from neve.catalog.catalog_table import CatalogTable
 from neve.catalog.known_properties import check_texts
+from neve.catalog.notebook import TABLES_SHOWN, TableLine, lake_page
 from neve.catalog.settlement import RecoveryReport, Settled, Settlement, refuse_stranger, up_to_date
 from neve.catalog.stored_table import TableState
 from neve.catalog.system_tables import SYSTEM_TABLES, ListedTable
@@ -34,17 +35,20 @@ from neve.errors import (
     CatalogConflict,
     Conflict,
     InvalidArgument,
+    NeveError,
     NotFound,
     OutcomeUnknown,
     Unavailable,
 )
 from neve.model.schema import TableSchema
+from neve.model.shown_html import shown_page
 from neve.observability.events import Listener
 from neve.observability.metrics import Recorder
 from neve.storage.clock import Clock, IdSource, SystemClock, SystemIds
 from neve.storage.conditional_probe import probe_conditional_writes, probe_listing
 from neve.storage.object_store import ObjectStore
 from neve.storage.open_store import open_store
+from neve.storage.own_process import KeptInProcess
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +56,7 @@ logger = logging.getLogger(__name__)
 _OWN_STORES: Final = ("file:", "memory:")
 
 
-class KVCatalog:
+class KVCatalog(KeptInProcess):
     """The catalog of one warehouse; safe for many threads."""
 
     def __init__(
@@ -86,7 +90,10 @@ class KVCatalog:
         self._settlement.settle_announced()
 
     def __repr__(self) -> str:
-        return f"KVCatalog({self.location!r})"
+        return f"KVCatalog({self.location!r}{', closed' * self._warehouse.is_closed})"
+
+    def _repr_html_(self) -> str:
+        return shown_page(f"Lake {self.location}", self._page)
 
     def __enter__(self) -> Self:
         return self
@@ -326,6 +333,20 @@ class KVCatalog:
         self._entries.is_begun()
         return self._settlement.recover()
 
+    def _page(self) -> str:
+        self._warehouse.check_open()
+        state = self._entries.state()
+        names = sorted(state.tables)[:TABLES_SHOWN]
+        lines = (self._line(name, state.tables[name]) for name in names)
+        return lake_page(self.location, state, lines)
+
+    def _line(self, name: str, table_id: str) -> TableLine:
+        try:
+            # Without settling what is unsettled: to show something writes nothing.
+            return TableLine(name=name, found=self._warehouse.stored_table(table_id).load())
+        except NeveError as error:
+            return TableLine(name=name, found=error)
+
     def _begin(self, *, create: bool) -> None:
         objects, ids = self._warehouse.objects, self._warehouse.ids
         if not create:
@@ -336,6 +357,7 @@ class KVCatalog:
             probe_conditional_writes(objects, ids)
             probe_listing(objects, ids)
         self._entries.begin()
+        logger.info("made a lake location=%s", objects.location)
 
     def _live(
         self, meta: TableMeta, state: TableState, *, read_only: bool, options: TableOptions | None

@@ -1,17 +1,34 @@
-"""A moment in time as people give it: milliseconds since 1970, a datetime, or ISO 8601 text."""
+"""A moment in time as people give it: a datetime, ISO 8601 text, an age, milliseconds since 1970.
 
+    datetime(2024, 1, 31, 12, tzinfo=UTC)
+    "2024-01-31T12:00:00+00:00"
+    "2h ago", "7d"                          seconds, minutes, hours or days before now
+    1706702400000, "1706702400000"
+
+A text or a datetime without a time zone is refused: it may mean any of many moments.
+"""
+
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from neve.errors import InvalidArgument
+from neve.model.shown_value import shown
+from neve.storage.clock import Clock
 
 Moment = int | datetime | str
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_HINT: Final = "Give milliseconds since 1970, an aware datetime, or '2024-01-31T12:00:00+00:00'"
+_AGE: Final = re.compile(r"([0-9]{1,9}) ?([smhd])(?: ago)?")
+_MILLISECONDS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_NUMBER: Final = re.compile(r"-?[0-9]{1,18}")
+_HINT: Final = (
+    "Give '2024-01-31T12:00:00+00:00', an aware datetime, an age such as '2h ago', or milliseconds "
+    "since 1970"
+)
 
 
-def moment_ms(moment: Moment) -> int:
+def moment_ms(moment: Moment, clock: Clock) -> int:
     """Give milliseconds since 1970, rounded down; raises InvalidArgument."""
     match moment:
         case bool():
@@ -21,19 +38,20 @@ def moment_ms(moment: Moment) -> int:
         case datetime():
             return _since_epoch(moment)
         case str():
-            try:
-                return _since_epoch(datetime.fromisoformat(moment))
-            except ValueError as error:
-                raise InvalidArgument(f"{moment[:40]!a} is no time", hint=_HINT) from error
+            return _text_ms(moment.strip(), clock)
     raise InvalidArgument(f"a time cannot be {type(moment).__name__}", hint=_HINT)
 
 
-def shown_moment(milliseconds: int) -> str:
-    """Spell a time as ISO 8601 in UTC; a number too large for that stays one."""
+def _text_ms(text: str, clock: Clock) -> int:
+    # Eight digits are a day in ISO 8601, and as milliseconds a moment on the first one of 1970.
+    if _NUMBER.fullmatch(text) and len(text) != len("20240131"):
+        return int(text)
+    if age := _AGE.fullmatch(text):
+        return clock.now_ms() - int(age[1]) * _MILLISECONDS[age[2]]
     try:
-        return (_EPOCH + timedelta(milliseconds=milliseconds)).isoformat(timespec="milliseconds")
-    except OverflowError:
-        return f"{milliseconds} ms"
+        return _since_epoch(datetime.fromisoformat(text))
+    except ValueError as error:
+        raise InvalidArgument(f"{shown(text)} is no time", hint=_HINT) from error
 
 
 def _since_epoch(moment: datetime) -> int:

@@ -67,7 +67,8 @@ class Table(CatalogTable):
         self._is_closed = False
 
     def __repr__(self) -> str:
-        return f"Table({self.name!r}, version={self.version})"
+        notes = ", read_only" * self._read_only + ", closed" * self._is_closed
+        return f"Table({self.name!r}, key={list(self.primary_key)}, version={self.version}{notes})"
 
     def __enter__(self) -> Self:
         return self
@@ -152,7 +153,10 @@ class Table(CatalogTable):
     # Reading
 
     def get(self, key: object) -> dict[str, object] | None:
-        """Give the row of a key, None when there is none; a composite key is a tuple."""
+        """Give the row of a key, None when there is none.
+
+        A composite key is a tuple in key order; any key may be a dict of the key columns.
+        """
         engine = self._engine
         if engine is None:
             engine = self.engine
@@ -188,7 +192,7 @@ class Table(CatalogTable):
 
     def snapshot(self) -> Snapshot:
         """Freeze the table as it is now, unflushed rows included; close it when done."""
-        return self.engine.snapshot(check=self._check_open)
+        return self.engine.snapshot(check=self._check_open).named(table=self.name)
 
     def at(  # type: ignore[override]  # rows too, not only what is known of them
         self,
@@ -199,11 +203,13 @@ class Table(CatalogTable):
     ) -> Snapshot:
         """Give a retained Version to read: by number, by the time it was current, or by a tag.
 
-        Raises NotFound that says which there are.
+        A time is an aware datetime, ISO 8601 text, an age such as "2h ago", or milliseconds since
+        1970. Raises NotFound that says which there are.
         """
         self.refresh()
         found = super().at(version, timestamp=timestamp, tag=tag)
-        return self.engine.snapshot_of(found.version, check=self._check_open)
+        snapshot = self.engine.snapshot_of(found.version, check=self._check_open)
+        return snapshot.named(table=self.name, tag=tag)
 
     # Changes
 
@@ -261,9 +267,21 @@ class Table(CatalogTable):
         self.stored.work.remove_tag(name)
         self._see_committed()
 
-    def rollback(self, version: int) -> int:
-        """Make an old Version the current one again, after flushing; gives the new number."""
-        number = self._maintenance.rollback(version)
+    def rollback(
+        self,
+        version: int | None = None,
+        *,
+        timestamp: Moment | None = None,
+        tag: str | None = None,
+    ) -> int:
+        """Make an old Version the current one again, after flushing; gives the new number.
+
+        It is said which as in `at`. What came after it stays in the history until it expires.
+        """
+        self._check_may_write()
+        self.refresh()
+        wanted = super().at(version, timestamp=timestamp, tag=tag)
+        number = self._maintenance.rollback(wanted.number)
         self._see_committed()
         return number
 
@@ -339,7 +357,8 @@ class Table(CatalogTable):
         self, *, keep_last: int | None = None, older_than: Moment | None = None
     ) -> ExpireReport:
         """Let old Versions go, as retention or the arguments say; tagged ones stay."""
-        older_than_ms = None if older_than is None else moment_ms(older_than)
+        clock = self._warehouse.clock
+        older_than_ms = None if older_than is None else moment_ms(older_than, clock)
         report = self._maintenance.expire(keep_last=keep_last, older_than_ms=older_than_ms)
         self._see_committed()
         return report
@@ -427,6 +446,16 @@ class Table(CatalogTable):
         engine = self._opened()
         if engine is not None:
             engine.publish_committed()
+
+    def _unflushed(self) -> int | None:
+        engine = self._engine
+        if engine is None or engine.is_closed:
+            return None
+        return sum(memtable.row_count for memtable in engine.current.view.memtables)
+
+    def _problems(self) -> Iterator[str]:
+        if self._is_closed:
+            yield "the handle was closed: open the table again"
 
     def _opened(self) -> TableEngine | None:
         """Give the engine if any handle, in any thread, has opened it or is about to."""

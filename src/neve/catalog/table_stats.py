@@ -1,8 +1,6 @@
 """TableStats: the size and health of an open table at one moment, to print or to show in a page."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from html import escape
 
 from neve.catalog.version_view import VersionStats
 from neve.engine.table_engine import TableEngine
@@ -29,14 +27,6 @@ class TableStats(VersionStats):
     """Why background work does not get on; empty while it does."""
     is_read_only: bool
 
-    def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><th style='text-align:left'>{escape(field.name)}</th>"
-            f"<td>{escape(_shown(getattr(self, field.name)))}</td></tr>"
-            for field in fields(self)
-        )
-        return f"<table>{rows}</table>"
-
 
 def table_stats(version: VersionStats, engine: TableEngine) -> TableStats:
     """Add what an open table holds to the sums of its current Version; waits for nothing."""
@@ -56,9 +46,3 @@ def table_stats(version: VersionStats, engine: TableEngine) -> TableStats:
         failure="" if failure is None else str(failure),
         is_read_only=engine.is_read_only,
     )
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key}: {each}" for key, each in value.items())
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

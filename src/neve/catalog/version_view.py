@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
 import pyarrow as pa
@@ -11,7 +11,10 @@ from neve.catalog.listing_column import optional, required
 from neve.catalog.partition_words import PartitionWords
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
+from neve.model.shown_html import Cell, facts, page, shown_page
+from neve.model.shown_value import shown_bytes
 from neve.model.version import Operation, Version
+from neve.model.version_page import size_words, version_page
 
 FILES_SCHEMA: Final = pa.schema(
     [
@@ -47,6 +50,20 @@ class VersionStats:
     vector_count: int
     level_file_counts: Mapping[int, int]
 
+    def _repr_html_(self) -> str:
+        return shown_page("Stats", self._page)
+
+    def _page(self) -> str:
+        members: dict[str, Cell] = {}
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if isinstance(value, Mapping):
+                value = ", ".join(f"{name}: {number:,}" for name, number in value.items())
+            elif each.name.endswith("_bytes"):
+                value = shown_bytes(value)
+            members[each.name.replace("_", " ")] = value
+        return page("Stats", facts(members))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionView:
@@ -56,6 +73,13 @@ class VersionView:
     schema: TableSchema
     spec: PartitionSpec
     words: PartitionWords
+
+    def __repr__(self) -> str:
+        return f"VersionView({size_words(self.version)!r})"
+
+    def _repr_html_(self) -> str:
+        title = f"Version {self.number}"
+        return shown_page(title, lambda: version_page(title, self.version, {}))
 
     @property
     def number(self) -> int:

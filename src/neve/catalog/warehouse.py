@@ -70,6 +70,11 @@ class Warehouse:
                 hint="Open it again with neve.open",
             )
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._is_closed
+
     def close(self) -> None:
         """Close every open table, and take no more calls; twice is no error."""
         if self._is_forked:

@@ -2,19 +2,31 @@
 
 import click
 
+from neve.cli.completed_words import complete_tag
+from neve.cli.documented_command import DocumentedCommand
 from neve.cli.lake_options import on_a_lake, open_lake
+from neve.cli.number_type import WholeNumber
 from neve.cli.output import Page, write_json
 from neve.cli.shown_text import shown_text
-from neve.cli.version_options import moment_of
+from neve.cli.table_arguments import table_argument
 from neve.engine.table_options import TableOptions
 from neve.errors import InvalidArgument
 from neve.model.shown_value import counted
 
 
-@click.command()
-@click.argument("name", metavar="TABLE")
-@click.argument("tag_name", metavar="NAME")
-@click.option("--version", type=int, metavar="N", help="The version [default: the current one].")
+@click.command(
+    cls=DocumentedCommand,
+    examples=["neve tag shop.orders monthly", "neve tag shop.orders first --version 2"],
+)
+@table_argument
+@click.argument("tag_name", metavar="TAG", help="The tag, a name such as monthly or 2024-01.")
+@click.option(
+    "--version",
+    type=WholeNumber(),
+    metavar="N",
+    show_default="the current one",
+    help="The version to name.",
+)
 @click.option("--remove", is_flag=True, help="Take the name away instead.")
 @on_a_lake
 def tag(
@@ -31,6 +43,11 @@ def tag(
 
     Works beside a writer. Rows that are not flushed yet are in no version.
     """
+    if tag_name.isdigit() and not remove:
+        raise InvalidArgument(
+            f"the tag {tag_name} would look like the number of a version",
+            hint=f"Name it first: neve tag {shown_text(name)} v{tag_name} --version {tag_name}",
+        )
     if remove and version is not None:
         raise InvalidArgument("a version is given to --remove", hint="Give the name alone")
     with (
@@ -58,10 +75,27 @@ def tag(
         page.line(f"{counted(unflushed, 'change')} not in it: they are not flushed yet")
 
 
-@click.command()
-@click.argument("name", metavar="TABLE")
-@click.argument("version", type=int, required=False, metavar="[VERSION]")
-@click.option("--tag", metavar="NAME", help="Back to the version with this tag.")
+@click.command(
+    cls=DocumentedCommand,
+    examples=["neve rollback shop.orders 2", "neve rollback shop.orders --tag monthly"],
+)
+@table_argument
+@click.argument(
+    "version",
+    type=WholeNumber(),
+    required=False,
+    metavar="[VERSION]",
+    help="The number of the version.",
+)
+@click.option(
+    "--version", "version_option", type=WholeNumber(), metavar="N", help="The same, as an option."
+)
+@click.option(
+    "--tag",
+    metavar="TAG",
+    help="Back to the version with this tag.",
+    shell_complete=complete_tag,
+)
 @click.option(
     "--timestamp",
     metavar="TIME",
@@ -72,6 +106,7 @@ def rollback(
     *,
     name: str,
     version: int | None,
+    version_option: int | None,
     tag: str | None,
     timestamp: str | None,
     lake: str,
@@ -82,12 +117,14 @@ def rollback(
 
     It becomes a new version: what came after it stays in the history until it expires.
     """
+    if version is not None and version_option is not None:
+        raise InvalidArgument("the version is said twice", hint="Give VERSION or --version")
+    asked = version if version_option is None else version_option
     with (
         open_lake(lake, storage_options) as catalog,
         catalog.table(name, options=TableOptions(background=False)) as table,
     ):
-        moment = None if timestamp is None else moment_of(timestamp)
-        wanted = catalog.load_table(name).at(version, tag=tag, timestamp=moment).number
+        wanted = catalog.load_table(name).at(asked, tag=tag, timestamp=timestamp).number
         number = table.rollback(wanted)
     if as_json:
         write_json({"table": name, "restored": wanted, "version": number})

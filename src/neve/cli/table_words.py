@@ -5,11 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from rich.text import Text
 
 from neve.catalog.catalog_table import CatalogTable
+from neve.catalog.column_facts import column_facts
 from neve.cli.definition_history import column_json, definition_json, definition_lines
 from neve.cli.shown_text import Json, shown_text
-from neve.model.arrow_types import NESTED_KINDS, kind_of, type_name
-from neve.model.schema import Column, TableSchema
-from neve.model.schema_json import default_to_json
+from neve.model.schema import TableSchema
 from neve.model.shown_value import counted
 
 
@@ -125,31 +124,18 @@ def partition_texts(table: CatalogTable) -> list[str]:
 
 
 def _column_lines(schema: TableSchema) -> Iterator[Text]:
-    names = [shown_text(column.name) for column in schema.columns]
-    types = [_type_text(column) for column in schema.columns]
+    columns = column_facts(schema)
+    names = [shown_text(column.name) for column in columns]
+    types = [shown_text(column.type) for column in columns]
     name_width, type_width = _width(names), _width(types)
-    key = {field_id: place for place, field_id in enumerate(schema.primary_key, start=1)}
-    for column, name, type_text in zip(schema.columns, names, types, strict=True):
-        notes = [] if column.nullable else ["required"]
-        if column.field_id in key:
-            notes.append(f"key {key[column.field_id]}" if len(key) > 1 else "key")
-        if column.write_default is not None:
-            default = default_to_json(column.type, column.write_default)
-            notes.append(f"default {shown_text(str(default))}")
-        if column.doc:
-            notes.append(shown_text(column.doc))
+    for column, name, type_text in zip(columns, names, types, strict=True):
         line = Text.assemble(
             (f"  {column.field_id:>4}  ", "dim"),
             f"{name:<{name_width}}  {type_text:<{type_width}}  ",
-            (", ".join(notes), "dim"),
+            (shown_text(", ".join(column.notes)), "dim"),
         )
         line.rstrip()
         yield line
-
-
-def _type_text(column: Column) -> str:
-    is_nested = kind_of(column.type) in NESTED_KINDS
-    return shown_text(str(column.type)) if is_nested else type_name(column.type)
 
 
 def _aligned(facts: Mapping[str, str]) -> Iterator[Text]:

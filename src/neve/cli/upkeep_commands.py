@@ -14,12 +14,14 @@ from rich.text import Text
 from neve.catalog.kv_catalog import KVCatalog
 from neve.catalog.settlement import RecoveryReport, Settled
 from neve.catalog.table import Table
+from neve.cli.documented_command import DocumentedCommand
 from neve.cli.lake_options import on_a_lake, open_lake
+from neve.cli.number_type import WholeNumber
 from neve.cli.output import JsonDocument, Page, write_json
 from neve.cli.progress_bar import progress_bar
 from neve.cli.shown_text import Json, shown_text
+from neve.cli.table_arguments import table_argument
 from neve.cli.table_words import unflushed_words
-from neve.cli.version_options import moment_of
 from neve.engine.table_options import TableOptions
 from neve.engine.upkeep import GarbageReport
 from neve.engine.verification import VerifyReport
@@ -36,8 +38,8 @@ _OUTCOMES: Final = {
 }
 
 
-@click.command()
-@click.argument("name", metavar="TABLE")
+@click.command(cls=DocumentedCommand, examples=["neve flush shop.orders"])
+@table_argument
 @on_a_lake
 def flush(*, name: str, lake: str, storage_options: tuple[str, ...], as_json: bool) -> None:
     """Commit the rows that are only in the log as a version."""
@@ -50,8 +52,10 @@ def flush(*, name: str, lake: str, storage_options: tuple[str, ...], as_json: bo
         Page().line(f"the current version of {shown_text(name)} {words} {number:,}")
 
 
-@click.command()
-@click.argument("name", metavar="TABLE")
+@click.command(
+    cls=DocumentedCommand, examples=["neve compact shop.orders", "neve compact shop.orders --full"]
+)
+@table_argument
 @click.option("--full", is_flag=True, help="Rewrite everything, also what is in order.")
 @on_a_lake
 def compact(
@@ -82,9 +86,11 @@ def compact(
         )
 
 
-@click.command()
-@click.argument("name", metavar="TABLE")
-@click.option("--keep-last", type=int, metavar="N", help="Keep the newest N versions.")
+@click.command(
+    cls=DocumentedCommand, examples=["neve expire shop.orders --keep-last 10 --older-than 7d"]
+)
+@table_argument
+@click.option("--keep-last", type=WholeNumber(), metavar="N", help="Keep the newest N versions.")
 @click.option(
     "--older-than",
     metavar="TIME",
@@ -105,8 +111,7 @@ def expire(
     With both options, what either of them keeps stays. Their files are deleted by `neve gc --run`.
     """
     with _written(lake, storage_options, name) as table:
-        moment = None if older_than is None else moment_of(older_than)
-        report = table.expire(keep_last=keep_last, older_than=moment)
+        report = table.expire(keep_last=keep_last, older_than=older_than)
     if as_json:
         write_json(
             {
@@ -130,8 +135,8 @@ def expire(
         page.line(f"`neve gc` can delete {counted(report.unreachable_files, 'file')}")
 
 
-@click.command()
-@click.argument("name", metavar="TABLE")
+@click.command(cls=DocumentedCommand, examples=["neve gc shop.orders", "neve gc shop.orders --run"])
+@table_argument
 @click.option("--run", "is_run", is_flag=True, help="Delete them.")
 @on_a_lake
 def gc(
@@ -152,8 +157,8 @@ def gc(
         Page().lines(_garbage_lines(report))
 
 
-@click.command()
-@click.argument("name", metavar="TABLE")
+@click.command(cls=DocumentedCommand, examples=["neve verify shop.orders"])
+@table_argument
 @on_a_lake
 def verify(*, name: str, lake: str, storage_options: tuple[str, ...], as_json: bool) -> None:
     """Read all files of a table and check them; what is wrong ends with exit code 5.
@@ -187,7 +192,7 @@ def verify(*, name: str, lake: str, storage_options: tuple[str, ...], as_json: b
         raise failure
 
 
-@click.command()
+@click.command(cls=DocumentedCommand, examples=["neve recover"])
 @on_a_lake
 def recover(*, lake: str, storage_options: tuple[str, ...], as_json: bool) -> None:
     """Bring the catalog and all tables together, and finish what was cut off.

@@ -1,34 +1,31 @@
-"""Which state of a table a command reads: the newest, or a Version by number, tag or time.
+"""Which state of a table a command reads: the newest, or a Version by number, tag or time."""
 
-A time is ISO 8601 text with a zone, milliseconds since 1970, or an age: 90s, 30m, 12h, 7d ago.
-"""
-
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import click
 
 from neve.catalog.kv_catalog import KVCatalog
-from neve.catalog.moment import Moment
 from neve.catalog.table import Table
+from neve.cli.completed_words import complete_tag
+from neve.cli.number_type import WholeNumber
 from neve.engine.snapshot import Snapshot
 from neve.errors import InvalidArgument
-from neve.storage.clock import Clock, SystemClock
 
 Command = TypeVar("Command", bound=Callable[..., None])
 Rows: TypeAlias = Table | Snapshot
 """What has rows: a table as it is now, or one of its Versions."""
 
-_AGE: Final = re.compile(r"([0-9]{1,9})([smhd])")
-_MILLISECONDS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_NUMBER: Final = re.compile(r"-?[0-9]{1,18}")
-
 _version_option = click.option(
-    "--version", "version", type=int, metavar="N", help="Read this version."
+    "--version", "version", type=WholeNumber(), metavar="N", help="Read this version."
 )
-_tag_option = click.option("--tag", metavar="NAME", help="Read the version with this tag.")
+_tag_option = click.option(
+    "--tag",
+    metavar="TAG",
+    help="Read the version with this tag.",
+    shell_complete=complete_tag,
+)
 _timestamp_option = click.option(
     "--timestamp",
     metavar="TIME",
@@ -39,14 +36,6 @@ _timestamp_option = click.option(
 def at_a_version(command: Command) -> Command:
     """Give a command the options `--version`, `--tag` and `--timestamp`."""
     return _version_option(_tag_option(_timestamp_option(command)))
-
-
-def moment_of(text: str, clock: Clock | None = None) -> Moment:
-    """Read a time as people write it on a command line; what is none of them fails later on."""
-    if age := _AGE.fullmatch(text.strip().removesuffix(" ago")):
-        now_ms = (clock or SystemClock()).now_ms()
-        return now_ms - int(age[1]) * _MILLISECONDS[age[2]]
-    return int(text) if _NUMBER.fullmatch(text) else text
 
 
 @contextmanager
@@ -68,6 +57,5 @@ def rows_at(
         if version is None and tag is None and timestamp is None:
             yield table
             return
-        moment = None if timestamp is None else moment_of(timestamp)
-        with table.at(version, tag=tag, timestamp=moment) as snapshot:
+        with table.at(version, tag=tag, timestamp=timestamp) as snapshot:
             yield snapshot

@@ -6,6 +6,8 @@ hand. The thread does not keep its owner alive: when the owner is gone, the thre
 Y1  A wake-up is never lost: the event is cleared before the steps look for work.
 Y2  A step that fails is tried again after a pause, which grows; until then `failure` says why.
 Y3  `close` waits for the step that is running, and no other begins.
+Y4  Work that can never get on again is not tried again: of a writer that was fenced, of a table
+    that was closed or dropped.
 """
 
 import logging
@@ -16,7 +18,7 @@ from types import MethodType
 from typing import Final, cast
 
 from neve.engine.forgotten import end_forgotten
-from neve.errors import Closed, Fenced, NeveError, Unavailable
+from neve.errors import Closed, Fenced, NeveError, NotFound, Unavailable
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +29,9 @@ Step = Callable[[], bool]
 
 OnFailure = Callable[[str, NeveError], None]
 """Told the name of the work and why it failed, once until it gets on again."""
+
+HasEnded = Callable[[], bool]
+"""A bound method that says whether the work of its object is over for good."""
 
 _PAUSE_SECONDS: Final = 0.05
 _PAUSE_SECONDS_MAX: Final = 5.0
@@ -46,9 +51,14 @@ class BackgroundWork:
         *,
         idle_seconds: float | None = None,
         on_failure: OnFailure = _unheard,
+        has_ended: HasEnded | None = None,
     ) -> None:
-        """Take the steps, methods of objects; they run when woken, and every `idle_seconds`."""
+        """Take the steps, methods of objects; they run when woken, and every `idle_seconds`.
+
+        `has_ended` is asked when something is not found.
+        """
         self._steps = [weakref.WeakMethod(step) for step in steps]
+        self._has_ended = None if has_ended is None else weakref.WeakMethod(has_ended)
         self._wake = Event()
         self._is_closing = Event()
         self._idle_seconds = idle_seconds
@@ -86,27 +96,37 @@ class BackgroundWork:
             try:
                 while not self._is_closing.is_set() and self._step_once():
                     pass
-            except (Closed, Fenced) as error:
-                self._on_failure(self._thread.name, error)
-                self.failure = error
-                return
-            except Exception as error:  # noqa: BLE001 - see _note
-                self._note(error)
-                timeout = pause
-                pause = min(pause * 2, _PAUSE_SECONDS_MAX)
+            except NeveError as error:
+                if self._is_over(error):
+                    self._tell(error)
+                    return
+                logger.warning("background work failed name=%s cause=%s", self._thread.name, error)
+                self._tell(error)
+                timeout, pause = pause, min(pause * 2, _PAUSE_SECONDS_MAX)
+            except Exception as error:  # noqa: BLE001 - see _tell_unforeseen
+                self._tell_unforeseen(error)
+                timeout, pause = pause, min(pause * 2, _PAUSE_SECONDS_MAX)
             else:
                 self.failure = None
                 timeout, pause = self._idle_seconds, _PAUSE_SECONDS
 
-    def _note(self, error: Exception) -> None:
-        """Keep why a step failed; what nobody foresaw must not end the thread in silence."""
-        if isinstance(error, NeveError):
-            failure = error
-            logger.warning("background work failed name=%s cause=%s", self._thread.name, error)
-        else:
-            failure = Unavailable(f"unforeseen {type(error).__name__}: {error}")
-            failure.__cause__ = error
-            logger.error("background work failed name=%s", self._thread.name, exc_info=error)
+    def _is_over(self, error: NeveError) -> bool:
+        """Tell whether a failure is the last one (Y4)."""
+        if isinstance(error, Closed | Fenced):
+            return True
+        has_ended = None if self._has_ended is None else self._has_ended()
+        # What is missing may be a file, or the table.
+        return isinstance(error, NotFound) and has_ended is not None and has_ended()
+
+    def _tell_unforeseen(self, error: Exception) -> None:
+        """Tell of what nobody foresaw: it must not end the thread in silence."""
+        failure = Unavailable(f"unforeseen {type(error).__name__}: {error}")
+        failure.__cause__ = error
+        logger.error("background work failed name=%s", self._thread.name, exc_info=error)
+        self._tell(failure)
+
+    def _tell(self, failure: NeveError) -> None:
+        """Keep why a step failed, and tell who listens, once until it gets on again."""
         if self.failure is None:
             self._on_failure(self._thread.name, failure)
         self.failure = failure

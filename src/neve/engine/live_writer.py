@@ -15,7 +15,7 @@ T3  What could not be flushed stays in memory and in the log, and is tried again
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from threading import Lock
 from typing import Final
@@ -102,6 +102,7 @@ class LiveWriter:
         self._flushing = Lock()
         self._compacting = Lock()
         self._showing = Lock()
+        self._ending = Lock()
         # Safe on their own: each is replaced whole.
         self._path = WritePath(context, definitions.spec(spec_id))
         self._is_roll_due = False  # a full memtable could not be rolled: writes wait for that
@@ -339,21 +340,17 @@ class LiveWriter:
     def start_background(self, upkeep: tuple[Callable[[], bool], ...]) -> None:
         """Begin to flush and compact in threads, and to run other steps every now and then."""
         name = self._parts.paths.table_id
-        told = self._parts
-        flushing = BackgroundWork(f"neve-flush-{name}", [self.flush_once], on_failure=told.failed)
-        compacting = BackgroundWork(
-            f"neve-compact-{name}", [self.compact_once], on_failure=told.failed
+        work = partial(
+            BackgroundWork, on_failure=self._parts.failed, has_ended=self._find_out_whether_ended
         )
-        tending = BackgroundWork(
-            f"neve-upkeep-{name}",
-            [self.refresh_once, *upkeep],
-            idle_seconds=_UPKEEP_SECONDS,
-            on_failure=told.failed,
+        flushing = work(f"neve-flush-{name}", [self.flush_once])
+        compacting = work(f"neve-compact-{name}", [self.compact_once])
+        tending = work(
+            f"neve-upkeep-{name}", [self.refresh_once, *upkeep], idle_seconds=_UPKEEP_SECONDS
         )
         beside = [tending]
         if self.publishing is not None:
-            step = self.publishing.publish_once
-            beside.append(BackgroundWork(f"neve-publish-{name}", [step], on_failure=told.failed))
+            beside.append(work(f"neve-publish-{name}", [self.publishing.publish_once]))
         self.backlog.start(flushing, compacting, beside=beside)
 
     def close(self, *, flush: bool) -> None:
@@ -413,15 +410,39 @@ class LiveWriter:
     def _check_head(self, snapshot: TableSnapshot) -> None:
         head = snapshot.head
         if head.dropped:
-            self._ended = NotFound("the table was dropped", path=self._parts.paths.manifest)
+            self._end(
+                NotFound(
+                    "the table was dropped",
+                    path=self._parts.paths.manifest,
+                    hint="Close the handle; what was written since the last flush is gone with it",
+                )
+            )
         elif head.writer_epoch != self._epoch:
-            self._ended = Fenced(
-                f"writer {head.writer_epoch} has taken the table over from writer {self._epoch}",
-                path=self._parts.paths.manifest,
-                hint="Reopen the table",
+            self._end(
+                Fenced(
+                    f"writer {head.writer_epoch} has taken the table over from writer "
+                    f"{self._epoch}",
+                    path=self._parts.paths.manifest,
+                    hint="Reopen the table",
+                )
             )
         if self._ended is not None:
             raise self._ended
+
+    def _end(self, error: NeveError) -> None:
+        """Take no more writes, for good (T2); says so once."""
+        with self._ending:
+            if self._ended is None:
+                table_id = self._parts.paths.table_id
+                logger.warning("stopped writing table=%s cause=%s", table_id, error.message)
+                self._ended = error
+        self.backlog.let_go()
+
+    def _find_out_whether_ended(self) -> bool:
+        """Tell whether no work can ever get on again; looks whether the table was dropped."""
+        with suppress(NeveError):
+            self.refresh()
+        return self._ended is not None
 
     @contextmanager
     def _fenced_ends(self) -> Iterator[None]:
@@ -429,8 +450,7 @@ class LiveWriter:
         try:
             yield
         except Fenced as error:
-            self._ended = error
-            self.backlog.let_go()
+            self._end(error)
             raise
         except NotFound:
             # Of the table, which ends it, or of a file of it: the newest head tells.

@@ -22,15 +22,18 @@ from neve.memtable.memtable_view import taken_rows
 from neve.model.array_fit import nulls
 from neve.model.key_column import KeyArray
 from neve.model.schema import TableSchema
+from neve.model.shown_html import shown_page, warning
+from neve.model.version_page import first_words, version_page
 from neve.read.partial_merge import Places
 from neve.read.scan import Scan
 from neve.read.table_view import Row, TableView
+from neve.storage.own_process import KeptInProcess
 
 GetRows = Callable[[KeyArray], tuple[pa.Table, Places]]
 """Gives the rows of keys in any order, and for each the place of its key."""
 
 
-class Snapshot:
+class Snapshot(KeptInProcess):
     """A table as it was at one moment; safe for many threads. A context manager."""
 
     def __init__(
@@ -51,9 +54,38 @@ class Snapshot:
         self._told = told
         self._release = release
         self._end = weakref.finalize(self, end_forgotten, release)
+        # Set by who knows them, for people to read.
+        self._table_name = ""
+        self._tag = ""
+
+    def named(self, *, table: str, tag: str | None = None) -> Self:
+        """Say what it is of, so that it can be shown; gives itself."""
+        self._table_name = table
+        self._tag = tag or ""
+        return self
 
     def __repr__(self) -> str:
-        return f"Snapshot(version={self.version}, sequence={self.sequence})"
+        table = f"{self._table_name!r}, " if self._table_name else ""
+        tag = f", tag={self._tag!r}" if self._tag else ""
+        closed = "" if self._end.alive else ", closed"
+        return f"Snapshot({table}version={self.version}, sequence={self.sequence}{tag}{closed})"
+
+    def _repr_html_(self) -> str:
+        return shown_page("Snapshot", self._page)
+
+    def _page(self) -> str:
+        names = [column.name for column in self.schema.columns]
+        in_memory = any(not memtable.is_empty for memtable in self._view.memtables)
+        return version_page(
+            f"Snapshot of {self._table_name}" if self._table_name else "Snapshot",
+            self._view.files.version,
+            {
+                "tag": self._tag,
+                "in memory": f"what was written up to {self._sequence:,}" if in_memory else "",
+                "columns": first_words(names),
+            },
+            warning("" if self._end.alive else "closed: take a new one"),
+        )
 
     def __enter__(self) -> Self:
         return self

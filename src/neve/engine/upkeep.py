@@ -27,6 +27,7 @@ from neve.engine.publishing import CommitPublishing
 from neve.engine.table_parts import TableParts
 from neve.errors import Conflict, InvalidArgument, NotFound
 from neve.manifest.table_garbage import GcPlan, TableGarbage, paths_of
+from neve.model.shown_value import counted, shown_bytes
 from neve.observability.events import EventKind
 from neve.observability.metrics import GARBAGE_FILES
 from neve.storage.table_paths import split_path
@@ -64,6 +65,11 @@ class GarbageReport:
     """Relative to the table."""
     byte_count: int
     is_dry_run: bool
+
+    def __repr__(self) -> str:
+        done = "would be deleted" if self.is_dry_run else "deleted"
+        size = shown_bytes(self.byte_count)
+        return f"GarbageReport({counted(self.file_count, 'file')} {done}, {size})"
 
     @property
     def file_count(self) -> int:

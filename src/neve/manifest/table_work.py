@@ -172,15 +172,20 @@ class TableWork:
 
         self._store.transact(run)
 
-    def release_intent(self, job_id: str) -> None:
-        """Withdraw an intent; its files are garbage then. One that is gone is no error."""
+    def release_intent(self, job_id: str) -> bool:
+        """Withdraw an intent; its files are garbage then.
 
-        def run(session: WriteSession) -> None:
+        False when it is gone: its job has committed, or somebody else withdrew it.
+        """
+
+        def run(session: WriteSession) -> bool:
             payload = session.get(intent_key(job_id))
-            if payload is not None:
-                self._abandon(session, _decode_intent(intent_key(job_id), payload))
+            if payload is None:
+                return False
+            self._abandon(session, _decode_intent(intent_key(job_id), payload))
+            return True
 
-        self._store.transact(run)
+        return self._store.transact(run)
 
     def cancel_expired_intents(self) -> tuple[str, ...]:
         """End intents past their deadline by a commit, so that their jobs can commit no more."""

@@ -1,4 +1,4 @@
-"""What a name in a filter stands for: a column, or with dots a field inside of a struct.
+"""What a name in a filter or a scan stands for: a column, or with dots a field inside of a struct.
 
 N1  A column is found by its whole name, dots and all, before any struct is looked into.
 N2  Dots lead into structs only: which element of a list or map is meant, a name cannot say.
@@ -47,7 +47,7 @@ def _next_field(name: str, at: str, type_: pa.DataType) -> tuple[int, str, pa.Da
                 name[len(at) + 1 :], [each.name for each in fields], where=shown(at)
             )
             if fields
-            else f"A filter reaches into structs, and {shown(at)} is of type {type_name(type_)}",
+            else f"Dots lead into structs, and {shown(at)} is of type {type_name(type_)}",
         )
     _, place = max(on_the_way)
     return place, paths[place], fields[place].type

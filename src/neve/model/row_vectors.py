@@ -266,7 +266,8 @@ def _fixed_array(stored: pa.DataType, entries: _Bytes, nulls: _Flags) -> ArrowAr
             raise _damage(entries > 1, "has a boolean other than 0 or 1")
         memory = np.packbits(entries.ravel(), bitorder="little")
     else:
-        memory = np.ascontiguousarray(entries).ravel()
+        # Always a copy: what lies in the values themselves begins at any byte.
+        memory = entries.copy().ravel()
     buffers = [_validity(nulls), _buffer(memory)]
     if kind_of(stored) is TypeKind.UUID:
         storage = pa.Array.from_buffers(storage_type(stored), len(nulls), buffers)

@@ -6,6 +6,7 @@ print, a type of thousands of fields. Facts stay whole in the attributes of an e
 
 import reprlib
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 _TEXT_MAX: Final = 80
@@ -13,6 +14,9 @@ _TYPE_MAX: Final = 200
 _NAMES_MAX: Final = 5
 # Python refuses to print an int of thousands of digits; long before that nobody can read one.
 _INT_BITS_MAX: Final = 256
+_UNITS: Final = ("kB", "MB", "GB", "TB", "PB")
+_UNIT_STEP: Final = 1_000
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 _reader: Final = reprlib.Repr()
 _reader.maxother = _TEXT_MAX
@@ -43,6 +47,25 @@ def listed(names: Sequence[str]) -> str:
 def counted(number: int, noun: str) -> str:
     """Give a number with its noun, which takes an s in the plural."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def shown_bytes(count: int) -> str:
+    """Give a size in the largest unit that it fills: 812 bytes, 1.2 kB, 3.4 MB."""
+    size, unit = float(count), ""
+    for larger in _UNITS:
+        # What would be shown as 1000.0 is one of the next unit.
+        if size < _UNIT_STEP - 0.05:
+            break
+        size, unit = size / _UNIT_STEP, larger
+    return f"{size:,.1f} {unit}" if unit else counted(count, "byte")
+
+
+def shown_moment(milliseconds: int) -> str:
+    """Spell a time as ISO 8601 in UTC; a number too large for that stays one."""
+    try:
+        return (_EPOCH + timedelta(milliseconds=milliseconds)).isoformat(timespec="milliseconds")
+    except OverflowError:
+        return f"{milliseconds} ms"
 
 
 def shown_type(arrow_type: object) -> str:

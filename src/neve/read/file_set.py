@@ -14,6 +14,7 @@ a search goes to one of them; all other files share one.
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from heapq import heappush, heapreplace
 from itertools import count
 from typing import Final, Protocol, TypeAlias, cast
 
@@ -183,7 +184,7 @@ class FileSet:
             self.by_path[path] = probe
             by_run[file.level, probe.partition].append(probe)
         self._level0_count = max(
-            (len(each) for (level, _), each in by_run.items() if level == 0), default=0
+            (_young_count(each) for (level, _), each in by_run.items() if level == 0), default=0
         )
         self._shared, self._shelves = _shelves(by_run, partitions)
         self.find_row: Callable[[bytes, int], Hit | None] = (
@@ -193,7 +194,7 @@ class FileSet:
 
     @property
     def level0_count(self) -> int:
-        """Files of level 0 in the partition that has most of them."""
+        """Files of level 0 in the partition that has most; those of jobs count by overlaps."""
         return self._level0_count
 
     def _number_of(self, file: DataFile) -> int:
@@ -272,6 +273,22 @@ def _shelves(
     for (spec_id, place), runs in by_place.items():
         shelves.setdefault(spec_id, {})[place] = _Shelf(runs)
     return _Shelf(shared), shelves
+
+
+def _young_count(probes: Sequence[FileProbe]) -> int:
+    """Count files of level 0: each flush, and how many files of jobs overlap where most do.
+
+    A job writes as many files as it has tasks, each with keys of its own: to whoever looks for a
+    key, they are one.
+    """
+    jobs = [probe for probe in probes if not probe.file.sequence_max]
+    last_keys: list[bytes] = []
+    for probe in sorted(jobs, key=lambda each: each.key_min):
+        if last_keys and last_keys[0] < probe.key_min:
+            heapreplace(last_keys, probe.key_max)
+        else:
+            heappush(last_keys, probe.key_max)
+    return len(probes) - len(jobs) + len(last_keys)
 
 
 def _overlaps(file: DataFile, wanted: KeyRange) -> bool:

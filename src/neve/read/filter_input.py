@@ -21,6 +21,7 @@ from neve.errors import InvalidArgument, NeveError, NotFound
 from neve.model.bound_predicate import Always, BoundPredicate
 from neve.model.predicate import Predicate
 from neve.model.schema import TableSchema, known_names_hint
+from neve.model.schema_view import ArrowArray
 from neve.model.shown_value import shown
 from neve.read.filter_text import parse_filter
 
@@ -29,6 +30,7 @@ Flags = npt.NDArray[np.bool_]
 ALL_ROWS: Final = Always(answer=True)
 _TEXT_MAX: Final = 500
 _FIELD_PATH: Final = "FieldPath("
+_WORD_BYTES: Final = 8
 _ARROW_ERRORS: Final = (pa.ArrowException, TypeError, ValueError)
 
 
@@ -134,7 +136,7 @@ def _expression_mask(expression: pc.Expression, rows: pa.Table, schema: TableSch
     while place in rows.column_names:
         place += "_"
     # At the end: an expression may name columns by their place.
-    numbered = rows.append_column(place, pa.array(np.arange(rows.num_rows)))
+    numbered = _aligned(rows).append_column(place, pa.array(np.arange(rows.num_rows)))
     try:
         chosen = numbered.filter(expression).column(place).to_numpy()
     except _ARROW_ERRORS as error:
@@ -142,3 +144,18 @@ def _expression_mask(expression: pc.Expression, rows: pa.Table, schema: TableSch
     mask = np.zeros(rows.num_rows, np.bool_)
     mask[chosen] = True
     return mask
+
+
+def _aligned(rows: pa.Table) -> pa.Table:
+    """Copy columns that begin anywhere in memory, as imported ones may: Arrow complains of them."""
+    for place, column in enumerate(rows.columns):
+        if any(not _is_aligned(chunk) for chunk in column.chunks):
+            copied = pa.chunked_array([pa.concat_arrays(column.chunks)])
+            rows = rows.set_column(place, rows.schema.field(place), copied)
+    return rows
+
+
+def _is_aligned(array: ArrowArray) -> bool:
+    return not any(
+        buffer is not None and buffer.address % _WORD_BYTES for buffer in array.buffers()
+    )

@@ -1,13 +1,15 @@
 """ReadContext: how rows of a table are understood under one of its schemas."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+from neve.errors import InvalidArgument, SchemaMismatch
 from neve.model.key_column import KEY_BYTES_MAX, KeyColumn
 from neve.model.key_encoding import KeyEncoder
 from neve.model.key_values import value_codec
 from neve.model.partition_spec import PartitionSpec
 from neve.model.row_codec import RowCodec
 from neve.model.schema import TableSchema
+from neve.model.shown_value import listed, shown
 from neve.read.key_partitions import KeyPartitions
 from neve.read.schema_mapping import SchemaMapping
 from neve.sstable.search_words import SearchWords
@@ -70,9 +72,29 @@ class ReadContext:
         return encoded if len(encoded) <= KEY_BYTES_MAX else self.encoder.encode((value,))
 
     def encode_key(self, key: object) -> bytes:
-        """Give the bytes of a key: a value, or a tuple in key order."""
+        """Give the bytes of a key: a value, a tuple in key order, or a dict of the key columns."""
         if type(key) is tuple:
             return self.encoder.encode(key)
-        if self.is_single_key:
-            return self.encode_value(key)
-        return self.encoder.encode(key)  # type: ignore[arg-type]  # it says what is wrong
+        try:
+            if self.is_single_key:
+                return self.encode_value(key)
+            return self.encoder.encode(key)  # type: ignore[arg-type]  # it says what is wrong
+        except (SchemaMismatch, InvalidArgument):
+            # No value of a key column is one, so only what is wrong already is looked at again.
+            if not isinstance(key, Mapping):
+                raise
+        return self.encoder.encode(self._values_of(key))
+
+    def _values_of(self, key: Mapping[object, object]) -> tuple[object, ...]:
+        names = self.encoder.names
+        wrong = [name for name in names if name not in key]
+        wrong += [str(name) for name in key if name not in names]
+        if wrong:
+            raise SchemaMismatch(
+                f"a dict of {listed([*map(str, key)]) or 'nothing'} is no key of the table",
+                column=wrong[0],
+                hint=f"Give the value of {shown(names[0])}, or a dict of it alone"
+                if self.is_single_key
+                else f"Give a tuple of {shown(tuple(names))}, or a dict of these alone",
+            )
+        return tuple(key[name] for name in names)

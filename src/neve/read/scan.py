@@ -26,6 +26,9 @@ import pyarrow as pa
 from neve.errors import InvalidArgument
 from neve.model.data_file import DataFile
 from neve.model.key_column import KeyArray
+from neve.model.shown_html import shown_page
+from neve.model.shown_value import listed, shown
+from neve.read.chosen_columns import chosen_columns
 from neve.read.file_rows import FilePieces, FileRows, Piece
 from neve.read.filter_input import row_filter
 from neve.read.key_conditions import asked_range
@@ -33,9 +36,10 @@ from neve.read.memory_rows import MemoryRows, keys_of
 from neve.read.ordered_rows import Block, LoadBlock, Source, ordered_rows
 from neve.read.row_keys import SortKey
 from neve.read.scan_explanation import ScanExplanation
-from neve.read.scan_plan import PlannedFile, ScanPlan, chosen_names, plan_scan
+from neve.read.scan_plan import PlannedFile, ScanPlan, plan_scan
 from neve.read.table_view import TableView
 from neve.sstable.key_arrays import key_at
+from neve.storage.own_process import KeptInProcess
 
 # Rows in memory are handed on in batches of this many.
 _BATCH_ROWS: Final = 65_536
@@ -85,7 +89,7 @@ def _no_check() -> None:
     return
 
 
-class Scan:
+class Scan(KeptInProcess):
     """Rows of a view; run as often as wanted. An Arrow C stream, and iterable by batches."""
 
     def __init__(
@@ -112,7 +116,8 @@ class Scan:
             )
         context = view.context
         self._view = view
-        self._names = chosen_names(columns, context.schema)
+        self._columns = chosen_columns(columns, context.schema)
+        self._names = self._columns.names
         self._filter = row_filter(filter, context.schema)
         self._key_range = asked_range(key_range, context.encoder)
         self._limit = limit
@@ -126,15 +131,18 @@ class Scan:
     @property
     def schema(self) -> pa.Schema:
         """Columns that are given."""
-        table_schema = self._view.context.schema.arrow_schema
-        return pa.schema([table_schema.field(name) for name in self._names])
+        return self._columns.schema
 
     def __repr__(self) -> str:
-        asked = f", filter={self._filter.text!r}" if self._filter.text else ""
-        return f"Scan(version={self._view.version}, columns={list(self._names)}{asked})"
+        asked = f", filter={shown(self._filter.text)}" if self._filter.text else ""
+        limit = "" if self._limit is None else f", limit={self._limit}"
+        columns = listed(self._columns.asked)
+        return f"Scan(version={self._view.version}, columns=[{columns}]{asked}{limit})"
 
     def _repr_html_(self) -> str:
-        return self.explain()._repr_html_()
+        # What is read, and no rows: to find the first may mean reading every file.
+        hint = "not read yet: to_arrow(), to_pandas(), to_polars(), to_batches() and count() read"
+        return shown_page("Scan", lambda: self.explain().to_html(hint))
 
     # Running it
 
@@ -202,7 +210,7 @@ class Scan:
             order = "descending" if self._is_descending else "ascending"
         return ScanExplanation(
             version=self._view.version,
-            columns=self._names,
+            columns=self._columns.asked,
             filter=self._filter.text,
             order=order,
             limit=self._limit,
@@ -237,7 +245,7 @@ class Scan:
             run = self._ordered if self._is_ordered else self._unordered
             # Closed before the pin ends: threads may still read.
             with closing(run(counts, lease)) as tables:
-                for table in tables:
+                for table in map(self._columns.given, tables):
                     if left is not None and table.num_rows >= left:
                         self._last_counts = counts
                         yield table.slice(0, left)

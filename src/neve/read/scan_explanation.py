@@ -12,7 +12,8 @@ scan of version 7, by key descending, at most 10 rows
 """
 
 from dataclasses import dataclass
-from html import escape
+
+from neve.model.shown_html import facts, note, page, shown_page
 
 _SHOWN_KEY_BYTES = 24
 
@@ -46,16 +47,23 @@ class ScanExplanation:
     groups_pruned: int | None
 
     def __str__(self) -> str:
-        order = "" if self.order == "none" else f", by key {self.order}"
-        limit = "" if self.limit is None else f", at most {self.limit:,} rows"
-        lines = [f"scan of version {self.version}{order}{limit}"]
+        lines = [self._title()]
         for title, text in self._parts():
             if text:
                 lines.append(f"  {title:<11}{text}")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        return f"<pre>{escape(str(self))}</pre>"
+        return shown_page("Scan", self.to_html)
+
+    def to_html(self, hint: str = "") -> str:
+        """Give the facts as a page, with a line below them."""
+        return page(self._title().capitalize(), facts(dict(self._parts())), note(hint))
+
+    def _title(self) -> str:
+        order = "" if self.order == "none" else f", by key {self.order}"
+        limit = "" if self.limit is None else f", at most {self.limit:,} rows"
+        return f"scan of version {self.version}{order}{limit}"
 
     def _parts(self) -> list[tuple[str, str]]:
         reasons = [

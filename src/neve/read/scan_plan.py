@@ -109,6 +109,11 @@ def chosen_names(columns: Sequence[str] | None, schema: TableSchema) -> tuple[st
     """Check the columns that were asked for; raises InvalidArgument, NotFound."""
     if columns is None:
         return tuple(schema.arrow_schema.names)
+    return tuple(schema.column(name).name for name in asked_names(columns))
+
+
+def asked_names(columns: Sequence[str]) -> tuple[str, ...]:
+    """Check that columns are a list of names, none of them twice; raises InvalidArgument."""
     if isinstance(columns, str) or not isinstance(columns, Sequence):
         raise InvalidArgument(
             f"columns are given as {type(columns).__name__}", hint="Pass a list of names"
@@ -121,10 +126,9 @@ def chosen_names(columns: Sequence[str] | None, schema: TableSchema) -> tuple[st
             raise InvalidArgument(
                 f"a column is given as {type(name).__name__}", hint="Pass a list of names"
             )
-        found = schema.column(name).name
-        if found in names:
+        if name in names:
             raise InvalidArgument(
                 f"column {shown(name)} is asked for twice", hint="Name each column once"
             )
-        names.append(found)
+        names.append(name)
     return tuple(names)

@@ -5,10 +5,10 @@ stayed with it. Being told costs nothing; asking the kernel at each call who we 
 """
 
 import os
-from typing import Final, Protocol
+from typing import Final, NoReturn, Protocol
 from weakref import WeakSet
 
-from neve.errors import Closed
+from neve.errors import Closed, InvalidArgument
 
 
 class OwnedByProcess(Protocol):
@@ -17,6 +17,17 @@ class OwnedByProcess(Protocol):
     def end_in_child(self) -> None:
         """Refuse from now on; without waiting for any lock."""
         ...
+
+
+class KeptInProcess:
+    """Something that cannot be pickled or copied: what it holds stays in its process."""
+
+    def __reduce__(self) -> NoReturn:
+        raise InvalidArgument(
+            f"a {type(self).__name__} cannot be copied, nor sent to another process",
+            hint="Send the location and the name: open them there with neve.open and "
+            "`table(name, read_only=True)`; rows are sent as Arrow",
+        )
 
 
 _owned: Final[WeakSet[OwnedByProcess]] = WeakSet()

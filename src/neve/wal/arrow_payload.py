@@ -15,6 +15,7 @@ import pyarrow as pa
 from neve.errors import Corruption, InvalidArgument
 
 _RECORD_BATCH_SLOTS: Final = {"header": 2, "compression": 3}
+_WORD_BYTES: Final = 8
 _I32: Final = struct.Struct("<i")
 _U16: Final = struct.Struct("<H")
 
@@ -31,7 +32,7 @@ def schema_message(schema: pa.Schema) -> bytes:
 
 def read_rows(stream: memoryview, *, row_count: int) -> pa.RecordBatch:
     """Read the one batch of a stream; raises Corruption when it is not exactly that."""
-    source = pa.BufferReader(pa.py_buffer(stream))
+    source = pa.BufferReader(_aligned(pa.py_buffer(stream)))
     try:
         schema = pa.ipc.read_schema(_typed(pa.ipc.read_message(source), "schema"))
         _ = schema.names  # raises for names that are no text
@@ -49,6 +50,18 @@ def read_rows(stream: memoryview, *, row_count: int) -> pa.RecordBatch:
             f"an Arrow batch of {rows.num_rows:,} rows is announced as {row_count:,} rows"
         )
     return rows
+
+
+def _aligned(stream: pa.Buffer) -> pa.Buffer:
+    """Give a stream that begins at a word: what is in it is aligned from there on.
+
+    A record begins anywhere in a log, and rows that stay in memory are computed with.
+    """
+    if stream.address % _WORD_BYTES == 0:
+        return stream
+    copied = pa.allocate_buffer(stream.size)
+    memoryview(copied)[:] = memoryview(stream)
+    return copied
 
 
 def _typed(message: pa.Message, kind: str) -> pa.Message:

@@ -40,7 +40,8 @@ def outcome_unknown(
         first_sequence=first_sequence,
         last_sequence=last_sequence,
         path=path,
-        hint="reopen the table and read the rows back before writing them again",
+        hint="close every handle of the table, reopen it, and read the rows back before writing "
+        "them again",
     )
     unknown.__cause__ = error
     return unknown

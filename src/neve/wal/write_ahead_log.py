@@ -491,7 +491,7 @@ class WriteAheadLog:
         self._unusable = Closed(
             f"the log failed ({cause_of(error)})",
             path=path,
-            hint="reopen the table: it recovers what is durable",
+            hint="close every handle of the table, then reopen it: it recovers what is durable",
         )
         logger.error("poisoned log=%s cause=%r", path, error)
 

@@ -1,5 +1,6 @@
 """`neve.open`: locations, options, and what it loads."""
 
+import logging
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -148,3 +149,15 @@ def test_importing_neve_loads_no_arrow() -> None:
     )
 
     assert loaded.stdout.strip() == "[]"
+
+
+def test_a_lake_that_is_made_is_told_of_and_one_that_is_there_is_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="neve")
+
+    for _ in range(2):
+        neve.open(tmp_path / "lkae").close()
+
+    told = [each.getMessage() for each in caplog.records if "made a lake" in each.getMessage()]
+    assert told == [f"made a lake location={(tmp_path / 'lkae').as_uri()}"]

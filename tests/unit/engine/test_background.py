@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from neve.engine.background import BackgroundWork
-from neve.errors import Closed, Fenced, NeveError, Unavailable
+from neve.errors import Closed, Fenced, NeveError, NotFound, Unavailable
 
 WAIT_SECONDS = 30
 
@@ -88,6 +88,39 @@ def test_a_writer_that_may_not_go_on_does_not_try_again(error: NeveError) -> Non
 
     assert work.failure is error
     assert owner.calls == 1
+
+
+class EndedOwner(Owner):
+    """Says that its work is over for good, or not."""
+
+    is_over = False
+
+    def has_ended(self) -> bool:
+        return self.is_over
+
+
+def test_what_is_missing_is_looked_for_again_until_the_work_is_over(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    gone = NotFound("gone")
+
+    def fails_for_good() -> bool:
+        owner.is_over = True
+        raise gone
+
+    owner = EndedOwner(fails(NotFound("one file")), fails_for_good, lambda: True)
+    work = BackgroundWork("bg-gone", [owner.step], has_ended=owner.has_ended)
+    work.start()
+    thread = thread_named("bg-gone")
+    work.wake()
+    assert thread is not None
+    thread.join(WAIT_SECONDS)
+
+    assert work.failure is gone
+    assert owner.calls == 2
+    assert [record.getMessage() for record in caplog.records] == [
+        "background work failed name=bg-gone cause=one file"
+    ]
 
 
 def test_closing_at_once_after_starting_never_hangs() -> None:

@@ -521,3 +521,18 @@ def test_a_refused_value_comes_with_what_to_give_instead(
         codec.encode({"id": 1, "x": value})
 
     assert hint in str(refused.value.hint)
+
+
+@pytest.mark.parametrize("count", [1, 2, 100])
+def test_decoded_numbers_lie_where_other_readers_of_arrow_want_them(count: int) -> None:
+    rows = codec(("amount", pa.float64()), ("small", pa.int16()), ("at", pa.timestamp("us")))
+    values = [
+        rows.encode({"id": number, "amount": 0.5, "small": 1, "at": NAIVE})
+        for number in range(count)
+    ]
+
+    batch = rows.decode_many(values)
+
+    buffers = [each for array in batch.columns for each in array.buffers() if each is not None]
+    assert len(buffers) == batch.num_columns
+    assert [each.address % 8 for each in buffers] == [0] * len(buffers)

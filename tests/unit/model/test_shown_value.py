@@ -7,7 +7,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from neve.model.shown_value import listed, shown, shown_type
+from neve.model.shown_value import (
+    listed,
+    shown,
+    shown_bytes,
+    shown_moment,
+    shown_type,
+)
 
 HOSTILE: dict[str, object] = {
     "long text": "x" * 2_000_000,
@@ -61,3 +67,26 @@ def test_many_names_are_counted() -> None:
     assert (
         listed([f"c{number}" for number in range(8)]) == "'c0', 'c1', 'c2', 'c3', 'c4' and 3 more"
     )
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [
+        (0, "0 bytes"),
+        (1, "1 byte"),
+        (999, "999 bytes"),
+        (1_000, "1.0 kB"),
+        (999_940, "999.9 kB"),
+        (999_960, "1.0 MB"),
+        (3_400_000_000, "3.4 GB"),
+        (2 * 10**18, "2,000.0 PB"),
+    ],
+)
+def test_a_size_is_shown_in_the_largest_unit_that_it_fills(count: int, words: str) -> None:
+    assert shown_bytes(count) == words
+
+
+def test_a_moment_is_shown_in_utc_and_one_beyond_the_calendar_as_a_number() -> None:
+    assert shown_moment(1_706_702_400_123) == "2024-01-31T12:00:00.123+00:00"
+    assert shown_moment(-1) == "1969-12-31T23:59:59.999+00:00"
+    assert shown_moment(1 << 62) == f"{1 << 62} ms"

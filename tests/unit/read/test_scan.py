@@ -563,6 +563,6 @@ def test_an_explanation_is_a_text_and_its_facts(two_levels: TableBench) -> None:
     assert "filter     id >= 100 and amount > 5" in str(explained)
     assert "at most 7 rows" in str(explained)
     assert "3 of 3" in str(explained)
-    assert "<pre>" in scan._repr_html_()
+    assert "at most 7 rows" in scan._repr_html_()
     assert "id &gt;= 100" in scan._repr_html_()
     assert "version=3" in repr(scan)

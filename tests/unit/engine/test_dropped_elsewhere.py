@@ -1,0 +1,50 @@
+"""A table that is dropped by another process while its writer lives."""
+
+import threading
+
+import pytest
+
+import neve
+from neve.errors import NotFound
+from neve.storage.memory_store import MemoryStore
+from tests.unit.engine.tables import a_catalog, a_table, rows
+
+WAIT_SECONDS = 30
+
+
+def test_a_writer_finds_out_at_its_next_flush_and_takes_no_more_writes() -> None:
+    objects = MemoryStore()
+    table = a_table(a_catalog(objects))
+    table.upsert(rows(0, 10))
+    a_catalog(objects).drop_table("a.b")
+
+    table.put({"id": 11, "v": 0, "text": ""})  # logged: nobody has asked the manifest yet
+    with pytest.raises(NotFound, match="dropped"):
+        table.flush()
+
+    with pytest.raises(NotFound, match="dropped"):
+        table.put({"id": 12, "v": 0, "text": ""})
+    with pytest.raises(NotFound, match="dropped"):
+        table.upsert(rows(0, 1))
+    with pytest.raises(NotFound, match="dropped"):
+        table.delete(1)
+
+
+def test_a_writer_finds_out_by_itself_and_its_threads_end_with_one_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    objects = MemoryStore()
+    table = a_table(a_catalog(objects), options=neve.TableOptions(sync="none"))
+    table.put({"id": 1, "v": 0, "text": ""})
+    name = f"neve-upkeep-{table.table_id}"
+    upkeep = next(each for each in threading.enumerate() if each.name == name)
+
+    a_catalog(objects).drop_table("a.b")
+    upkeep.join(WAIT_SECONDS)
+
+    assert not upkeep.is_alive()
+    with pytest.raises(NotFound, match="Close the handle"):
+        table.put({"id": 2, "v": 0, "text": ""})
+    warnings = [each.getMessage() for each in caplog.records if each.levelname != "INFO"]
+    assert warnings == [f"stopped writing table={table.table_id} cause=the table was dropped"]
+    table.close()

@@ -18,6 +18,7 @@ and applying ends.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Final
@@ -64,12 +65,17 @@ def pick_all(
 
 
 def full_plan(
-    version: Version, options: LevelOptions, *, identity: PartitionIdentity | None = None
+    version: Version,
+    options: LevelOptions,
+    *,
+    identity: PartitionIdentity | None = None,
+    wanted: AbstractSet[str] | None = None,
 ) -> list[CompactionPlan]:
     """Give plans that rewrite every file, Columnar, into one level per partition.
 
-    Files whose keys overlap are in one plan however large; plans of one partition are apart.
-    While they run, nothing else may be picked for this table.
+    With `wanted`, only plans that rewrite one of these paths. Files whose keys overlap are in one
+    plan however large; plans of one partition are apart. While they run, nothing else may be picked
+    for this table.
     """
     plans: list[CompactionPlan] = []
     for partition in partitions_of(version, identity):
@@ -85,6 +91,7 @@ def full_plan(
                 file_bytes=options.file_bytes,
             )
             for inputs in _groups_apart(files, options.job_bytes_max)
+            if wanted is None or any(file.path in wanted for file in inputs)
         )
     return plans
 

@@ -93,11 +93,14 @@ class CommittedTable:
                 progress(done, max(done, known))
 
         if full:
-            self._run_some(
-                lambda base: full_plan(base.version, levels, identity=base.identity),
+            wanted = self._parts.versions.snapshot_latest().version.files.keys()
+            # Again for plans that others made void: each time fewer of these files are left.
+            while self._run_some(
+                lambda base: full_plan(base.version, levels, identity=base.identity, wanted=wanted),
                 executor,
                 count,
-            )
+            ):
+                pass
         while self._run_some(
             lambda base: pick_all(base.version, levels, identity=base.identity), executor, count
         ):

@@ -248,12 +248,15 @@ class LiveWriter:
         self, progress: Progress | None = None, *, executor: PlanExecutor | None = None
     ) -> None:
         """Rewrite everything that was there when it began."""
+        levels, identity = self._options.level_options, self._definitions.partition_identity()
         with self._compacting:
             version = self._current.view.files.version
-            identity = self._definitions.partition_identity()
-            plans = full_plan(version, self._options.level_options, identity=identity)
-            jobs = jobs_of(plans) if executor is None else [plans]
-            self._run_jobs(jobs, version, progress, executor)
+            wanted = version.files.keys()
+            # Again for plans that others made void: each time fewer of these files are left.
+            while plans := full_plan(version, levels, identity=identity, wanted=wanted):
+                jobs = jobs_of(plans) if executor is None else [plans]
+                self._run_jobs(jobs, version, progress, executor)
+                version = self._current.view.files.version
         self.backlog.judge()
 
     def _run_jobs(

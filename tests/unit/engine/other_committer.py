@@ -1,6 +1,7 @@
 """A committer that is not the live writer: it commits files through the manifest, as a job does."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -50,8 +51,8 @@ class OtherCommitter:
         encoded = context.encoder.encode_arrays(key_batch(keys, context).columns)
         return self._commit((), encoded.take(pc.sort_indices(encoded)))
 
-    def compact(self, *, plan_count: int | None = None) -> int:
-        """Rewrite every file, or those of a few plans; gives the Version's number."""
+    def compact(self, *, plan_count: int | None = None, input_count: int | None = None) -> int:
+        """Rewrite every file, or the first few of the first plans; gives the Version's number."""
         context = self._context()
         version = self._versions.snapshot_latest().version
         rewrite = Rewrite(
@@ -61,7 +62,14 @@ class OtherCommitter:
             self._engine.definitions,
             self._committer,
         )
-        plans = full_plan(version, self._engine.options.level_options)[:plan_count]
+        plans = [
+            replace(
+                plan,
+                inputs=plan.inputs[:input_count],
+                target_level=0 if input_count else plan.target_level,
+            )
+            for plan in full_plan(version, self._engine.options.level_options)[:plan_count]
+        ]
         here = Execution(progress=lambda _rows: None, check_cancelled=lambda: None)
         rewrite.run(plans, context, version.facts, here, HeadChange())
         return self._versions.snapshot_latest().version.number

@@ -1,6 +1,8 @@
 """Maintenance by somebody who is not the live writer: beside it, announced, without its lock."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -121,6 +123,28 @@ def test_a_compaction_of_many_partitions_is_one_version(*, is_writer: bool) -> N
     assert after == before + 1
     assert bench.clean_rows() == expected
     assert level_counts(bench.table.refresh()) == {2: 7}
+
+
+@pytest.mark.parametrize("is_writer", [True, False], ids=["writer", "job"])
+def test_everything_is_rewritten_though_others_made_plans_void_meanwhile(
+    *, is_writer: bool
+) -> None:
+    bench = Bench(partition_by=["bucket(2, id)"])
+    bench.write(0, 0, 0)
+    expected = bench.clean_rows()
+    compact = bench.table.compact if is_writer else bench.job.compact
+    # Two of the files of a partition are merged by others, so that the plan for all three is void.
+    others = [partial(OtherCommitter(bench.table).compact, plan_count=1, input_count=2)]
+
+    def meanwhile(_done: int, _total: int) -> None:
+        for other in others:
+            other()
+        others.clear()
+
+    compact(full=True, progress=meanwhile)
+
+    assert bench.clean_rows() == expected
+    assert level_counts(bench.table.refresh()) == {2: 2}
 
 
 def test_of_the_plans_of_a_job_those_are_committed_whose_inputs_nobody_changed() -> None:
@@ -249,9 +273,11 @@ def test_others_that_are_always_first_are_told_of(bench: Bench) -> None:
             progress: Callable[[int], None],
             check_cancelled: Callable[[], None],
         ) -> Sequence[tuple[DataFile, ...]]:
-            self._then.append(lambda: bench.table.compact(full=True))
+            self._then += [lambda: bench.table.compact(full=True), lambda: bench.write(0, 20, 40)]
             bench.clock.advance(60.0)
             return super().execute(job, progress=progress, check_cancelled=check_cancelled)
 
+    job = CommittedTable(bench.table.engine.parts, replace(OPTIONS, level0_files=2))
+
     with pytest.raises(Unavailable, match="kept changing the files"):
-        bench.job.compact(full=True, executor=AlwaysLate(bench, lambda: None))
+        job.compact(executor=AlwaysLate(bench, lambda: None))

@@ -24,6 +24,14 @@ TAG = "before"
 _DAY = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 _BY_HAND = neve.TableOptions(background=False, iceberg_publish="demand")
 
+_ORDER: dict[str, pa.DataType] = {
+    "id": pa.int64(),
+    "amount": pa.decimal128(9, 2),
+    "ts": pa.timestamp("us", "UTC"),
+    "tags": pa.list_(pa.string()),
+}
+_WORD: dict[str, pa.DataType] = {"word": pa.string(), "raw": pa.binary()}
+
 Row = dict[str, object]
 
 
@@ -52,14 +60,7 @@ def write(lake_directory: Path) -> None:
     with neve.open(lake_directory) as lake:
         orders = lake.create_table(
             ORDERS,
-            pa.schema(
-                [
-                    ("id", pa.int64()),
-                    ("amount", pa.decimal128(9, 2)),
-                    ("ts", pa.timestamp("us", "UTC")),
-                    ("tags", pa.list_(pa.string())),
-                ]
-            ),
+            pa.schema(_ORDER),
             ["id"],
             partition_by=["day(ts)"],
             options=_BY_HAND,
@@ -75,7 +76,7 @@ def write(lake_directory: Path) -> None:
         orders.upsert([CURRENT[5], CURRENT[200]])
         words = lake.create_table(
             WORDS,
-            pa.schema([("word", pa.string()), ("raw", pa.binary())]),
+            pa.schema(_WORD),
             ["word"],
             options=_BY_HAND,
         )

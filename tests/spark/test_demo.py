@@ -23,3 +23,5 @@ def test_the_demo_runs_its_pipeline_on_spark_beside_a_live_writer(tmp_path: Path
     acts = {act["name"]: act["findings"] for act in json.loads(finished.stdout)["acts"]}
     assert acts["spark"]["spark_is_installed"]
     assert acts["spark"]["live_rows"] > 0
+    for step in ("load", "upsert", "merge", "stream", "compact"):
+        assert acts["spark"][f"spark_{step}_seconds"] > 0

@@ -4,7 +4,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
 
 import click
 from rich.text import Text
@@ -12,15 +11,15 @@ from rich.text import Text
 import neve
 from neve.catalog.kv_catalog import KVCatalog
 from neve.cli.demo_acts import ACTS, Act
-from neve.cli.demo_stage import Finding, Narrator, Stage, namespace_of
-from neve.cli.demo_table import ARROW_SCHEMA, KEY, DemoTable
+from neve.cli.demo_closing import Played, sum_up, write_json, write_svg
+from neve.cli.demo_narrator import Narrator
+from neve.cli.demo_stage import Stage, namespace_of
+from neve.cli.demo_table import ARROW_SCHEMA, KEY, PARTITIONS, DemoTable
 from neve.cli.fitted_text import wrapped
-from neve.cli.output import JsonDocument, Page
+from neve.cli.output import Page
 from neve.errors import InvalidArgument, NotFound
 from neve.observability.metrics import Counters
 from neve.storage.clock import SystemClock, SystemIds
-
-_NUMBER_COLUMNS: Final = 12
 
 
 @click.command()
@@ -40,23 +39,33 @@ def demo(*, lake: str | None, as_json: bool) -> None:
     clock = SystemClock()
     began_at = clock.monotonic()
     counters, run_id = Counters(), SystemIds().uuid().hex[:8]
+    narrator = Narrator(page)
+    narrator.open(f"{len(ACTS)} acts on real files; numbers are measured, every ✔ is checked")
     with _lake(lake) as root, _opened(root, counters) as catalog:
         stage = Stage(
             root=root,
             lake=catalog,
-            orders=catalog.create_table(f"{namespace_of(run_id)}.orders", ARROW_SCHEMA, KEY),
+            orders=catalog.create_table(
+                f"{namespace_of(run_id)}.orders", ARROW_SCHEMA, KEY, partition_by=PARTITIONS
+            ),
             counters=counters,
             clock=clock,
             table=DemoTable(),
             run_id=run_id,
-            narrator=Narrator(page),
+            narrator=narrator,
         )
-        found = [(act, *_played(stage, number, act)) for number, act in enumerate(ACTS, start=1)]
+        played = [_played(stage, number, act) for number, act in enumerate(ACTS, start=1)]
+        picture = root / f"levels-{run_id}.svg"
+        write_svg(played, picture)
     seconds = clock.monotonic() - began_at
     if page is None:
-        _write_json(found, seconds)
+        write_json(played, seconds)
+        return
+    sum_up(page, played, seconds)
+    if lake is None:
+        _say_how_to_keep(page)
     else:
-        _sum_up(page, found, seconds, lake)
+        _say_what_is_kept(page, lake, picture)
 
 
 @contextmanager
@@ -82,46 +91,20 @@ def _opened(root: Path, counters: Counters) -> KVCatalog:
         ) from error
 
 
-def _played(stage: Stage, number: int, act: Act) -> tuple[float, tuple[Finding, ...]]:
-    stage.narrator.act(number, act.title)
+def _played(stage: Stage, number: int, act: Act) -> Played:
+    stage.narrator.act(number, act.title, act.code)
     began_at = stage.clock.monotonic()
-    findings = act.play(stage)
-    return stage.clock.monotonic() - began_at, findings
+    found = act.play(stage)
+    return Played(act=act, seconds=stage.clock.monotonic() - began_at, found=found)
 
 
-def _write_json(found: list[tuple[Act, float, tuple[Finding, ...]]], seconds: float) -> None:
-    document = JsonDocument()
-    document.members({"seconds": round(seconds, 3)})
-    document.array(
-        "acts",
-        (
-            {
-                "name": act.name,
-                "seconds": round(act_seconds, 3),
-                "findings": {finding.name: finding.value for finding in findings},
-            }
-            for act, act_seconds, findings in found
-        ),
-    )
-    document.end()
-
-
-def _sum_up(
-    page: Page,
-    found: list[tuple[Act, float, tuple[Finding, ...]]],
-    seconds: float,
-    lake: str | None,
-) -> None:
+def _say_what_is_kept(page: Page, lake: str, picture: Path) -> None:
     page.line()
-    page.line(Text("Measured in this run", "bold"))
-    for finding in (each for _, _, findings in found for each in findings if each.words):
-        _tell(page, f"{finding.value:,}", finding.words)
-    _tell(page, f"{seconds:.1f}", "seconds in all")
-    if lake is not None:
-        ending = Text(f"The tables are kept: try `neve tables --lake {lake}`, `neve history`")
-        page.lines(wrapped(ending, page.columns, indent=0))
+    words = f"Kept in {lake}, the picture as {picture.name}. Try: neve tables --lake {lake}"
+    page.lines(wrapped(Text(words), page.columns, indent=0))
 
 
-def _tell(page: Page, number: str, words: str) -> None:
-    line = Text.assemble((f"{number:>{_NUMBER_COLUMNS}}", "bold cyan"), f"  {words}")
-    page.lines(wrapped(line, page.columns, indent=_NUMBER_COLUMNS + 2))
+def _say_how_to_keep(page: Page) -> None:
+    page.line()
+    words = "To keep the tables and look around: neve demo --lake ./lake, then neve tables --help"
+    page.lines(wrapped(Text(words), page.columns, indent=0))

@@ -1,6 +1,7 @@
 """The change events of the demo's pipeline, as files of JSON lines, and the table they lead to.
 
 orders/     the first rows, one file
+updates/    rows that come later, new and old ones; one of each key
 changes/    raw events: new amounts, new orders, cancellations; several of one key, some lines torn
 stream/     rows that arrive later, a file for each few hundred
 
@@ -23,6 +24,7 @@ _COLUMNS: Final[dict[str, pa.DataType]] = {
 }
 SCHEMA: Final = pa.schema(_COLUMNS)
 ORDERS: Final = 20_000
+UPDATES: Final = 2_000
 EVENTS: Final = 8_000
 BROKEN: Final = 40
 STREAMED: Final = 2_000
@@ -72,10 +74,15 @@ class EventFiles:
         first = [order(number, number) for number in range(ORDERS)]
         self._put(first)
         self._write("orders/orders.json", first)
-        self._write_changes(range(ORDERS, ORDERS + EVENTS))
+        # Half of them are new.
+        updates = [order(ORDERS - UPDATES // 2 + place, ORDERS + place) for place in range(UPDATES)]
+        self._put(updates)
+        self._write("updates/updates.json", updates)
+        first_change = ORDERS + UPDATES
+        self._write_changes(range(first_change, first_change + EVENTS))
         share = STREAMED // STREAM_FILES
         for file in range(STREAM_FILES):
-            begin = ORDERS + EVENTS + file * share
+            begin = first_change + EVENTS + file * share
             rows = [order(seq * _STRIDE % (2 * ORDERS), seq) for seq in range(begin, begin + share)]
             self._put(rows)
             self._write(f"stream/{file:04}.json", rows)

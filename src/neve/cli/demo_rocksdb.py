@@ -10,7 +10,8 @@ import importlib.util
 from pathlib import Path
 from typing import Final
 
-from neve.cli.demo_stage import Finding, Stage
+from neve.cli.demo_findings import Finding, Found
+from neve.cli.demo_stage import Stage
 from neve.errors import Corruption
 from neve.storage.local_store import LocalStore
 from neve.wal.log_options import LogOptions, SyncPolicy
@@ -22,11 +23,11 @@ _ROWS: Final = 5_000
 _LOG_NUMBER: Final = 1_000
 
 
-def rocksdb(stage: Stage) -> tuple[Finding, ...]:
+def rocksdb(stage: Stage) -> tuple[Found, ...]:
     """Let RocksDB recover neve's rows, or say that it is not there."""
     narrator = stage.narrator
     if importlib.util.find_spec("rocksdict") is None:
-        narrator.say("RocksDB is not installed here (`pip install rocksdict`), so this is left out")
+        narrator.left_out("RocksDB is not installed here: pip install rocksdict")
         return (Finding("rocksdb_is_installed", value=False),)
     directory = stage.root / f"rocksdb-{stage.run_id}"
     store = LocalStore(str(directory / "neve"))

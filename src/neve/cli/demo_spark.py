@@ -1,16 +1,14 @@
 """The act in which Spark works on a table that this process writes at the same time.
 
 1. Write raw change events as JSON files, and make a table that is divided by day.
-2. Start the pipeline in a process of its own: load, clean and merge, stream, compact, SQL.
+2. Start the pipeline in a process of its own: load, upsert, merge, stream, compact, SQL.
 3. While it streams, put rows live here, by key and durable.
 4. Compare the table with what the events lead to, read here, by Spark SQL and by DuckDB.
 """
 
-import importlib
 import importlib.util
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -21,23 +19,45 @@ from typing import Final
 import pyarrow.compute as pc
 
 from neve.catalog.table import Table
-from neve.cli.demo_events import BROKEN, LIVE_FROM, ORDERS, SCHEMA, STREAMED, EventFiles, Order
+from neve.cli.demo_child import child_process
+from neve.cli.demo_events import (
+    BROKEN,
+    LIVE_FROM,
+    ORDERS,
+    SCHEMA,
+    STREAMED,
+    UPDATES,
+    EventFiles,
+    Order,
+)
 from neve.cli.demo_events import order as order_of
-from neve.cli.demo_stage import Finding, Stage, check
+from neve.cli.demo_findings import Finding, Found, shown_seconds
+from neve.cli.demo_readers import Missing, read_by_duckdb
+from neve.cli.demo_stage import Stage, check
 from neve.errors import NeveError, Unavailable
 
-_STEPS: Final = 7
+# What Spark does next, after each step that it tells of.
+_NEXT: Final = {
+    "started": "Spark loads",
+    "load": "Spark upserts",
+    "upsert": "Spark merges",
+    "merge": "Spark streams",
+    "streaming": "Spark streams",
+    "stream": "Spark compacts",
+    "compact": "Spark SQL",
+    "sum_up": "Spark stops",
+}
 _LIVE_ROWS_MAX: Final = 2_000
 _PAUSE_SECONDS: Final = 0.01
 
 Told = dict[str, float]
 
 
-def spark(stage: Stage) -> tuple[Finding, ...]:
+def spark(stage: Stage) -> tuple[Found, ...]:
     """Run the pipeline beside a live writer, or say that Spark is not there."""
     narrator = stage.narrator
     if importlib.util.find_spec("pyspark") is None:
-        narrator.say("Spark is not installed here (`pip install neve[spark]`): this is left out")
+        narrator.left_out("Spark is not installed here: pip install 'neve[spark]'")
         return (Finding("spark_is_installed", value=False),)
     files = EventFiles(stage.root / f"events-{stage.run_id}")
     files.write()
@@ -45,41 +65,30 @@ def spark(stage: Stage) -> tuple[Finding, ...]:
     with stage.lake.create_table(name, SCHEMA, ["id"], partition_by=["day(ts)"]) as table:
         with stage.timed() as seconds, _pipeline(stage, name, files) as pipeline:
             told, live_rows = _listen(stage, pipeline, table)
+        check(told.keys() == _NEXT.keys(), "the pipeline on Spark did not come to its end")
         files.add_live(live_rows)
-        _tell(stage, told, len(live_rows))
         _compare(stage, table, files, told)
     return (
         Finding("spark_is_installed", value=True),
-        Finding("spark_seconds", round(seconds(), 2), "seconds for the pipeline on Spark"),
-        Finding("spark_load_seconds", round(told["load"]["seconds"], 2)),
-        Finding("spark_merge_seconds", round(told["merge"]["seconds"], 2)),
-        Finding("spark_compact_seconds", round(told["compact"]["seconds"], 2)),
+        Finding("spark_seconds", round(seconds(), 2), "seconds for the whole pipeline on Spark"),
+        *(
+            Finding(f"spark_{step}_seconds", round(told[step]["seconds"], 2))
+            for step in ("load", "upsert", "merge", "stream", "compact")
+        ),
         Finding("live_rows", len(live_rows), "rows put live while Spark wrote the same table"),
     )
 
 
 @contextmanager
 def _pipeline(stage: Stage, name: str, files: EventFiles) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-m", "neve.spark.demo_pipeline"]
-    command += [str(stage.root), name, str(files.root)]
     log = stage.root / f"spark-{stage.run_id}.log"
+    args = (str(stage.root), name, str(files.root))
     with (
         log.open("wb") as errors,
-        # In a session of its own, so that an interrupt from the keyboard reaches only the demo.
-        subprocess.Popen(  # noqa: S603 - our own interpreter and module
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            start_new_session=True,
-        ) as process,
+        child_process("neve.spark.demo_pipeline", *args, errors=errors) as process,
     ):
-        try:
-            yield process
-            ended = process.wait()
-        except BaseException:
-            process.terminate()
-            raise
+        yield process
+        ended = process.wait()
     if ended:
         last = log.read_text(errors="replace").strip().splitlines()[-3:]
         raise Unavailable(f"the pipeline on Spark ended with {ended}: {' / '.join(last)}")
@@ -94,12 +103,14 @@ def _listen(
     is_over = Event()
     writer = Thread(target=_write_live, args=(table, written, is_over), daemon=True)
     assert pipeline.stdout is not None
-    with stage.narrator.progress("Spark", total=_STEPS) as progress:
+    with stage.narrator.progress("Spark starts", total=len(_NEXT)) as progress:
         try:
             for line in pipeline.stdout:
                 found = json.loads(line)
-                told[found.pop("step")] = found
-                progress(len(told))
+                step = found.pop("step")
+                told[step] = found
+                _tell(stage, step, found, len(written))
+                progress(len(told), _NEXT[step])
                 if "streaming" in told and not writer.ident:
                     writer.start()
         finally:
@@ -121,27 +132,36 @@ def _write_live(table: Table, written: list[Order], is_over: Event) -> None:
         written.append(row)
 
 
-def _tell(stage: Stage, told: dict[str, Told], live_rows: int) -> None:
-    check("sum_up" in told, "the pipeline on Spark did not come to its end")
-    narrator = stage.narrator
-    load, merge, stream = told["load"], told["merge"], told["stream"]
-    check(load["rows"] == ORDERS, "Spark loaded other rows than it was given")
-    check(merge["broken"] == BROKEN, "Spark took broken events for whole ones")
-    check(stream["rows"] == STREAMED, "not every row of the stream arrived")
-    narrator.say(f"a session of Spark in {told['started']['seconds']:.1f} s, with its own Java VM")
-    narrator.say(
-        f"loaded {load['rows']:,} orders into {load['files']:.0f} files by day, one commit: "
-        f"{load['seconds']:.1f} s"
-    )
-    narrator.say(
-        f"{merge['events']:,} raw events, {merge['broken']:,} of them broken: cleaned, the last of "
-        f"each order kept, merged (update, insert, delete): {merge['seconds']:.1f} s"
-    )
-    narrator.found(
-        f"{stream['rows']:,} rows streamed in, {stream['batches']:.0f} batches exactly once, while "
-        f"this process put {live_rows:,} rows into the same table"
-    )
-    narrator.say(f"compacted on Spark: {told['compact']['seconds']:.1f} s")
+def _tell(stage: Stage, step: str, found: Told, live_rows: int) -> None:
+    """Check what Spark says of a step, and tell it."""
+    narrator, took = stage.narrator, shown_seconds(found.get("seconds", 0.0))
+    match step:
+        case "started":
+            narrator.say(f"a Spark session with a Java VM of its own: {took}")
+        case "load":
+            check(found["rows"] == ORDERS, "Spark loaded other rows than it was given")
+            narrator.say(f"load: {ORDERS:,} orders into {found['files']:.0f} files by day: {took}")
+        case "upsert":
+            check(found["rows"] == UPDATES, "Spark upserted other rows than it was given")
+            narrator.say(
+                f"upsert: {UPDATES:,} rows, {found['superseded']:,} of them replace others: {took}"
+            )
+        case "merge":
+            check(found["broken"] == BROKEN, "Spark took broken events for whole ones")
+            narrator.say(
+                f"merge (update, insert, delete): {found['events'] - BROKEN:,} events, {BROKEN} "
+                f"broken left out: {took}"
+            )
+        case "stream":
+            check(found["rows"] == STREAMED, "not every row of the stream arrived")
+            narrator.found(
+                f"stream: {STREAMED:,} rows exactly once, beside {live_rows:,} live puts from "
+                f"here: {took}"
+            )
+        case "compact":
+            narrator.say(f"compact, on Spark's executors: {took}")
+        case _:
+            pass  # it begins to stream, or ends
 
 
 def _compare(stage: Stage, table: Table, files: EventFiles, told: dict[str, Told]) -> None:
@@ -153,27 +173,14 @@ def _compare(stage: Stage, table: Table, files: EventFiles, told: dict[str, Told
     check((rows.num_rows, amount) == due, "the table is not what the events lead to")
     committed = told["sum_up"]
     check(committed["rows"] <= due[0], "Spark SQL sees more orders than there are")
-    narrator.found(
-        f"{due[0]:,} orders that amount to {due[1]:,.2f}: here exactly what the events lead to; "
-        f"Spark SQL had {committed['rows']:,} of them committed"
+    narrator.found(f"{due[0]:,} orders, {due[1]:,.2f} in all: just what events and puts lead to")
+    narrator.say(f"Spark SQL counted {committed['rows']:,}, those committed when it asked")
+    read = read_by_duckdb(
+        "select count(*) as orders, sum(amount) as amount from iceberg_scan(?)",
+        table.iceberg_metadata(),
     )
-    found = _read_by_duckdb(table)
-    if found is not None:
-        check(found == due, "DuckDB does not see what the table has")
-        narrator.found("DuckDB, through the table's Iceberg metadata: the same")
-
-
-def _read_by_duckdb(table: Table) -> tuple[int, float] | None:
-    """Give rows and amount as DuckDB reads them; None where its extension is not installed."""
-    if not all(importlib.util.find_spec(name) for name in ("duckdb", "duckdb_extensions")):
-        return None
-    duckdb = importlib.import_module("duckdb")
-    load = importlib.import_module("duckdb_extensions").import_extension
-    with duckdb.connect(config={"autoinstall_known_extensions": "false"}) as connection:
-        for extension in ("avro", "httpfs", "iceberg"):
-            load(extension, con=connection)
-        connection.execute("LOAD iceberg")
-        row = connection.execute(
-            "select count(*), sum(amount) from iceberg_scan(?)", [table.iceberg_metadata()]
-        ).fetchone()
-    return int(row[0]), float(row[1])
+    if isinstance(read, Missing):
+        narrator.left_out(read.hint)
+        return
+    check(tuple(read.to_pylist()[0].values()) == due, "DuckDB does not see what the table has")
+    narrator.found("DuckDB counts and sums the same")

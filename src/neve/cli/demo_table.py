@@ -1,6 +1,6 @@
 """The demo's table of orders: every row follows from its number, so anyone can check any row.
 
-rows             numbers 0 to 199,999
+rows             numbers 0 to 199,999, a second apart, from the first to the third of January
 changed          every tenth of them: another amount, another note
 deleted          every hundredth, from number 7 on, and the last thousand
 """
@@ -25,6 +25,10 @@ DELETED_FROM: Final = ROWS - 1_000
 """Rows from this number on are deleted by a filter."""
 
 KEY: Final = ("customer", "id")
+PARTITIONS: Final = ("day(ordered_at)",)
+LAST_DAY: Final = dt.datetime(2026, 1, 3, tzinfo=dt.UTC)
+FIRST_LOAD: Final = 2
+"""Version of the first flush; creating the table is Version 1."""
 _CUSTOMERS: Final = ("Ada", "Böhm", "Chandra", "Dijkstra", "Erdős", "Floyd", "Grace", "Hopper")
 _FIRST_ORDER_AT: Final = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 _COLUMNS: Final[dict[str, pa.DataType]] = {
@@ -98,11 +102,14 @@ class DemoTable:
     @cached_property
     def rows_after(self) -> pa.Table:
         """All rows after some were changed and some deleted, by key."""
-        deleted = {*DELETED, *range(DELETED_FROM, ROWS)}
-        left = (number for number in range(ROWS) if number not in deleted)
-        changed = set(CHANGED)
-        rows = (self.changed_row(each) if each in changed else self.row(each) for each in left)
-        return by_key(pa.Table.from_batches([self._batch(rows)]))
+        return by_key(pa.Table.from_batches([self.rows_as_after(range(ROWS))]))
+
+    def rows_as_after(self, numbers: Iterable[int]) -> pa.RecordBatch:
+        """Give those of some rows that are left after the changes, as they are then."""
+        left = (each for each in numbers if each not in DELETED and each < DELETED_FROM)
+        return self._batch(
+            self.changed_row(each) if each in CHANGED else self.row(each) for each in left
+        )
 
     def _batch(self, rows: Iterable[Row]) -> pa.RecordBatch:
         # Through Python: the demo compares what is stored with what `row` says.

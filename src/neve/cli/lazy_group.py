@@ -4,6 +4,7 @@ Help, completion and `--version` answer from the table of summaries alone, so th
 fraction of the time that the engine takes to load.
 """
 
+import gc
 import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ from typing import Final, cast
 
 import click
 from click.shell_completion import CompletionItem
+
+from neve.cli.interrupts import raise_when_interrupted
 
 # Commands below a group take over what the group answers to.
 _SETTINGS: Final = {"help_option_names": ["-h", "--help"]}
@@ -23,6 +26,14 @@ class LazyCommand:
     module: str
     attribute: str
     summary: str
+
+
+def _begin() -> None:
+    """Leave what holds only while modules are loaded, see `neve.cli.entry`."""
+    raise_when_interrupted()
+    if not gc.isenabled():
+        gc.freeze()
+        gc.enable()
 
 
 class LazyGroup(click.Group):
@@ -50,7 +61,10 @@ class LazyGroup(click.Group):
         lazy = self._lazy_commands.get(cmd_name)
         if lazy is None:
             return None
-        return cast("click.Command", getattr(importlib.import_module(lazy.module), lazy.attribute))
+        command = getattr(importlib.import_module(lazy.module), lazy.attribute)
+        if not isinstance(command, LazyGroup):
+            _begin()
+        return cast("click.Command", command)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

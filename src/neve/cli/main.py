@@ -12,12 +12,14 @@ when they are asked for; a new command is a line in the table below.
 
 import sys
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any, Final, NoReturn
 
 import click
 
 from neve.cli.completion import install_completion_option
 from neve.cli.exit_codes import report_failure
+from neve.cli.interrupts import end_at_once_when_interrupted
 from neve.cli.lazy_group import LazyCommand, LazyGroup
 from neve.cli.standard_output import OutputFailed, finish_standard_output, watch_standard_output
 from neve.cli.verbose import keep_log_lines_quiet, verbose_option
@@ -68,6 +70,10 @@ _COMMANDS: Final = {
 }
 
 
+_JSON: Final = "--json"
+_END_OF_OPTIONS: Final = "--"
+
+
 class _Neve(LazyGroup):
     """The root command; it turns whatever went wrong into one line and an exit code."""
 
@@ -82,9 +88,10 @@ class _Neve(LazyGroup):
     ) -> NoReturn:
         """Run one command line and exit; click's own endings are never used."""
         del standalone_mode
+        given = [*(sys.argv[1:] if args is None else args)]
         try:
             code = super().main(
-                args,
+                given,
                 prog_name or self.name,
                 complete_var,
                 standalone_mode=False,
@@ -95,9 +102,15 @@ class _Neve(LazyGroup):
         except SystemExit:
             raise
         except BaseException as error:  # noqa: BLE001 - the last place where anything is caught
-            code = report_failure(error)
+            code = report_failure(error, as_json=_is_json_asked(given))
             finish_standard_output()
         sys.exit(code)
+
+
+def _is_json_asked(args: Sequence[str]) -> bool:
+    """Whether errors are for programs; also where the command line could not be read to its end."""
+    words = [*takewhile(lambda word: word != _END_OF_OPTIONS, args)]
+    return _JSON in words
 
 
 cli: Final = _Neve(
@@ -110,10 +123,13 @@ click.version_option(package_name="neve", prog_name="neve", message="%(prog)s %(
 
 
 def main() -> NoReturn:
-    """Entry point of the `neve` script."""
+    """Run the command line of this process, and exit."""
     keep_log_lines_quiet()
     try:
         watch_standard_output()
     except OutputFailed as error:
         sys.exit(report_failure(error))
-    cli.main(prog_name="neve")
+    try:
+        cli.main(prog_name="neve")
+    finally:
+        end_at_once_when_interrupted()

@@ -2,14 +2,16 @@
 
     python -m neve.spark.demo_pipeline LAKE TABLE EVENTS
 
-EVENTS is a directory with `orders/` (the first rows), `changes/` (raw change events, some of them
-broken, several of one key) and `stream/` (files that arrive later), all JSON lines. The steps:
+EVENTS is a directory with `orders/` (the first rows), `updates/` (new and changed rows), `changes/`
+(raw change events, some of them broken, several of one key) and `stream/` (files that arrive
+later), all JSON lines. The steps:
 
 1. load the orders: sorted, divided by partition, one commit
-2. clean the changes, keep the last of each key, and merge them: update, insert, cancel
-3. stream the later files in, each batch exactly once, while another process writes rows live
-4. compact on Spark
-5. sum up by SQL
+2. upsert the updates
+3. clean the changes, keep the last of each key, and merge them: update, insert, cancel
+4. stream the later files in, each batch exactly once, while another process writes rows live
+5. compact on Spark
+6. sum up by SQL
 
 What each step did is told as one JSON line on standard output; `STREAMING` is told when rows begin
 to stream in, so that whoever listens can write at the same time.
@@ -45,7 +47,7 @@ def main() -> None:
     session = ns.session(app_name="neve demo", config=_SETTINGS)
     session.sparkContext.setLogLevel("ERROR")
     _tell("started", seconds=clock.monotonic() - began_at)
-    for step in (_load, _merge, _stream, _compact, _sum_up):
+    for step in (_load, _upsert, _merge, _stream, _compact, _sum_up):
         began_at = clock.monotonic()
         found = step(session, lake, table, events)
         _tell(step.__name__.removeprefix("_"), seconds=clock.monotonic() - began_at, **found)
@@ -56,6 +58,12 @@ def _load(session: SparkSession, lake: str, table: str, events: str) -> dict[str
     orders = session.read.schema(_COLUMNS).json(f"{events}/orders")
     loaded = ns.load(orders, lake, table)
     return {"rows": loaded.rows_written, "files": loaded.files}
+
+
+def _upsert(session: SparkSession, lake: str, table: str, events: str) -> dict[str, float]:
+    updates = session.read.schema(_COLUMNS).json(f"{events}/updates")
+    upserted = ns.upsert(updates, lake, table)
+    return {"rows": upserted.rows_written, "superseded": upserted.rows_superseded}
 
 
 def _merge(session: SparkSession, lake: str, table: str, events: str) -> dict[str, float]:

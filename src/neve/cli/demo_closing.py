@@ -1,0 +1,130 @@
+"""How the demo ends: what was measured, and a picture of the levels; or all of it as JSON."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rich.text import Text
+
+from neve.cli.demo_acts import Act
+from neve.cli.demo_findings import Finding, Found, LevelsFound, Timing, shown_seconds
+from neve.cli.fitted_text import clipped, wrapped
+from neve.cli.output import JsonDocument, Page
+from neve.cli.shown_text import Json
+from neve.model.levels_picture import LEGEND, MARKED, levels_svg, picture_lines
+
+_NUMBER_COLUMNS: Final = 12
+_TIME_COLUMNS: Final = 9
+_RATE_COLUMNS: Final = 16
+_BAR_COLUMNS_MIN: Final = 8
+_BAR_COLUMNS_MAX: Final = 48
+_MARGIN: Final = "  "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    """An act that was played, how long it took, and what it found."""
+
+    act: Act
+    seconds: float
+    found: tuple[Found, ...]
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Its numbers, one by one."""
+        return tuple(
+            finding
+            for each in self.found
+            for finding in (each.findings if isinstance(each, Timing) else (each,))
+            if isinstance(finding, Finding)
+        )
+
+
+def write_json(played: Sequence[Played], seconds: float) -> None:
+    """Write the numbers of a run as one document."""
+    document = JsonDocument()
+    document.members({"seconds": round(seconds, 3)})
+    document.array(
+        "acts",
+        (
+            {
+                "name": each.act.name,
+                "seconds": round(each.seconds, 3),
+                "findings": {finding.name: finding.value for finding in each.findings},
+            }
+            for each in played
+        ),
+    )
+    document.array("levels", (level for found in _levels(played) for level in _level_facts(found)))
+    document.end()
+
+
+def sum_up(page: Page, played: Sequence[Played], seconds: float) -> None:
+    """Tell what was measured, and draw the levels."""
+    page.line()
+    page.line(Text("Measured in this run", "bold"))
+    timings = [each for act in played for each in act.found if isinstance(each, Timing)]
+    width = max((len(each.what) for each in timings), default=0)
+    page.line(Text(_timing_line("", "p50", "p99", "rows/s", width), "dim"))
+    for each in timings:
+        times = (shown_seconds(each.latency.p50), shown_seconds(each.latency.p99))
+        line = Text(_timing_line(each.what, *times, f"{each.rows_per_second:,.0f}", width))
+        line.stylize("cyan", len(_MARGIN) + width)
+        page.line(clipped(line, page.columns))
+    page.line()
+    for finding in (each for act in played for each in act.findings if each.words):
+        _tell(page, f"{finding.value:,}", finding.words)
+    _tell(page, f"{seconds:.1f}", "seconds in all")
+    for found in _levels(played):
+        _draw(page, found)
+
+
+def write_svg(played: Sequence[Played], path: Path) -> None:
+    """Write the picture of the levels as a file of its own."""
+    for found in _levels(played):
+        path.write_text(levels_svg(found.levels, unflushed=found.unflushed) + "\n")
+
+
+def _levels(played: Sequence[Played]) -> list[LevelsFound]:
+    return [each for act in played for each in act.found if isinstance(each, LevelsFound)]
+
+
+def _level_facts(found: LevelsFound) -> list[dict[str, Json]]:
+    return [
+        {
+            "level": level.number,
+            "files": len(level.files),
+            "rows": level.whole.live_count,
+            "marked_rows": level.whole.marked_count,
+            "bytes": level.whole.byte_count,
+        }
+        for level in found.levels
+    ]
+
+
+def _draw(page: Page, found: LevelsFound) -> None:
+    page.line()
+    page.line(Text("The table of orders, level by level", "bold"))
+    # How wide bars are changes nothing about the words beside them.
+    narrow = picture_lines(found.levels, unflushed=found.unflushed, columns=1)
+    taken = max(len(line.title) + len(line.words) for line in narrow) + len(_MARGIN) * 3
+    columns = min(max(page.columns - taken - 1, _BAR_COLUMNS_MIN), _BAR_COLUMNS_MAX)
+    for title, bar, words in picture_lines(
+        found.levels, unflushed=found.unflushed, columns=columns
+    ):
+        drawn = Text(bar, "blue")
+        drawn.highlight_regex(f"{MARKED}+", "yellow")
+        line = Text.assemble(_MARGIN, (title, "bold"), _MARGIN, drawn, _MARGIN, words)
+        page.line(clipped(line, page.columns))
+    page.line(Text(f"{_MARGIN}{LEGEND}", "dim"))
+
+
+def _timing_line(what: str, p50: str, p99: str, rate: str, width: int) -> str:
+    times = f"{p50:>{_TIME_COLUMNS}}{p99:>{_TIME_COLUMNS}}"
+    return f"{_MARGIN}{what:<{width}}{times}{rate:>{_RATE_COLUMNS}}"
+
+
+def _tell(page: Page, number: str, words: str) -> None:
+    line = Text.assemble((f"{number:>{_NUMBER_COLUMNS}}", "bold cyan"), f"  {words}")
+    page.lines(wrapped(line, page.columns, indent=_NUMBER_COLUMNS + 2))

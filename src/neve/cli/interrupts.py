@@ -1,0 +1,37 @@
+"""What Ctrl-C does, from the first moment of the process to the last.
+
+    while modules are loaded     the process ends at once: nothing is begun that could be half done
+    while a command runs         KeyboardInterrupt: the command closes what it opened, and the root
+                                 says in one line how far it came
+    after a command              the process ends at once: everything is said and written
+
+In each case the exit code is 130 and there is no traceback. Where interrupts are ignored, as in a
+shell's background jobs, they stay ignored.
+"""
+
+import os
+import signal
+from types import FrameType
+from typing import Final
+
+INTERRUPTED: Final = 130
+"""Exit code of an interrupted command, as shells count it."""
+
+_STANDARD_ERROR: Final = 2
+
+
+def end_at_once_when_interrupted() -> None:
+    """Let Ctrl-C end the process with one line, while nothing is begun or everything is done."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _end)
+
+
+def raise_when_interrupted() -> None:
+    """Let Ctrl-C be a KeyboardInterrupt again: from here on there is something to close."""
+    if signal.getsignal(signal.SIGINT) is _end:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _end(_signal: int, _frame: FrameType | None) -> None:
+    os.write(_STANDARD_ERROR, b"neve: interrupted\n")
+    os._exit(INTERRUPTED)

@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from contextlib import suppress
 from importlib.util import module_from_spec, spec_from_file_location
 from itertools import chain
@@ -21,6 +20,7 @@ from google.protobuf.descriptor import Descriptor
 import neve
 from neve.catalog.known_properties import RETENTION_MILLISECONDS, RETENTION_VERSIONS
 from neve.catalog.system_tables import SYSTEM_TABLES
+from neve.cli.documented_command import leaf_commands
 from neve.cli.main import cli
 from neve.manifest import mrub_pb2
 from neve.observability.metrics import ALL_METRICS, Metric
@@ -30,6 +30,7 @@ DOCS = ROOT / "docs"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 DECISIONS = sorted((DOCS / "adr").glob("0*.md"))
+LEAVES = leaf_commands(cli, below="neve")
 SOURCES = sorted((ROOT / "src" / "neve").rglob("*.py"))
 
 EXAMPLE_LINES = 60
@@ -82,13 +83,24 @@ def anchor_of(heading: str) -> str:
     return re.sub(r"\s+", "-", words.strip())
 
 
-def read_docstring_lists() -> ModuleType:
-    spec = spec_from_file_location("docstring_lists", DOCS / "docstring_lists.py")
+def read_script(name: str) -> ModuleType:
+    """Load what the site is built with."""
+    spec = spec_from_file_location(name, DOCS / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def made_pages() -> dict[Path, str]:
+    """Give the pages that exist only on the site, by the paths they would have."""
+    script = read_script("command_pages")
+    pages = {"index": script.index_page(), **script.command_pages()}
+    return {DOCS / script.FOLDER / f"{name}.md": text for name, text in pages.items()}
+
+
+MADE_PAGES = made_pages()
 
 
 # What is shown runs
@@ -117,6 +129,21 @@ def test_an_example_is_short_and_prints_what_its_docstring_says(path: Path, tmp_
     assert len(path.read_text().splitlines()) < EXAMPLE_LINES
 
 
+@pytest.mark.parametrize("name", ["operations.md", "reference.md"])
+def test_each_block_of_a_page_to_look_things_up_in_runs_by_itself(
+    name: str, tmp_path: Path
+) -> None:
+    shown = blocks((DOCS / name).read_text(), "python")
+
+    assert shown
+    for number, block in enumerate(shown):
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        script = directory / "block.py"
+        script.write_text(block)
+        run(script, directory=directory)
+
+
 def test_examples_are_numbered_and_the_readme_links_each() -> None:
     readme = (ROOT / "README.md").read_text()
 
@@ -137,10 +164,13 @@ def test_links_lead_somewhere(page: Path) -> None:
             continue
         name, _, anchor = target.partition("#")
         place = (page.parent / name).resolve() if name else page
-        if not place.exists() or (
-            anchor and anchor not in map(anchor_of, HEADING.findall(place.read_text()))
-        ):
+        made = MADE_PAGES.get(place)
+        if made is None and not place.exists():
             lost.append(target)
+        elif anchor:
+            text = place.read_text() if made is None else made
+            if anchor not in map(anchor_of, HEADING.findall(text)):
+                lost.append(target)
 
     assert not lost
 
@@ -222,37 +252,27 @@ def test_every_log_line_is_explained_to_operators() -> None:
         assert f"| {level.upper()} | `{shown}` | " in operations, line
 
 
-def commands(group: click.Group, *, below: str) -> Iterator[tuple[str, click.Command]]:
-    context = click.Context(group)
-    for name in group.list_commands(context):
-        command = group.get_command(context, name)
-        assert command is not None
-        if isinstance(command, click.Group):
-            given = [
-                f" {each.metavar}" for each in command.params if isinstance(each, click.Argument)
-            ]
-            yield from commands(command, below=f"{below} {name}{''.join(given)}")
+@pytest.mark.parametrize(
+    ("words", "command", "context"),
+    LEAVES,
+    ids=[words for words, _, _ in LEAVES],
+)
+def test_every_command_has_a_page_with_its_arguments_options_and_examples(
+    words: str, command: click.Command, context: click.Context
+) -> None:
+    page = MADE_PAGES[DOCS / "commands" / f"{words.split()[1]}.md"]
+    index = MADE_PAGES[DOCS / "commands" / "index.md"]
+    below = page.partition(f"# {words}\n")[2]
+    assert below
+    assert f"| [`{words}" in index
+    for parameter in command.get_params(context):
+        if isinstance(parameter, click.Option):
+            assert f"| `{', '.join(parameter.opts)}" in below
         else:
-            yield f"{below} {name}", command
-
-
-def test_every_command_and_option_is_in_the_reference() -> None:
-    reference = (DOCS / "reference.md").read_text()
-    found = dict(commands(cli, below="neve"))
-
-    assert found
-    for name, command in found.items():
-        assert f"| `{name}" in reference
-        taken = {each.opts[0] for each in command.params if isinstance(each, click.Option)}
-        options = options_table(reference, f"`{name}`")
-        if "--storage-option" in taken:
-            options += options_table(reference, "every command on a warehouse")
-        assert not [option for option in sorted(taken) if f"| `{option}" not in options], name
-
-
-def options_table(reference: str, whose: str) -> str:
-    table = re.search(rf"Options of {whose}:\n\n(.*?)\n\n", reference, re.DOTALL)
-    return table[1] if table else ""
+            metavar = parameter.make_metavar(context).replace("|", "\\|")
+            assert f"| `{metavar}` | " in below
+    examples = getattr(command, "examples", ())
+    assert all(f"\n{example}\n" in below for example in examples)
 
 
 def test_every_module_that_owns_bytes_is_on_a_format_page() -> None:
@@ -355,7 +375,7 @@ def test_numbered_rules_and_inner_lists_become_markdown_lists() -> None:
         "    a drawing\n    K9  in it\n\nK1  A rule,\n    of two lines.\nK2  Another."
     )
 
-    shown = read_docstring_lists().to_markdown(docstring)
+    shown = read_script("docstring_lists").to_markdown(docstring)
 
     assert shown == (
         "Steps:\n\n1. Judge:\n    - one way\n    - the other\n\n"

@@ -1,11 +1,12 @@
 """The public surface: what `import neve` gives, how fast, and that the docs know it."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import neve
-from neve import errors
+from neve import errors, spark
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,6 +26,14 @@ def test_the_surface_is_sorted_and_documented() -> None:
 
     assert list(neve.__all__) == sorted(neve.__all__)
     assert not [name for name in neve.__all__ if f"`{name}`" not in reference]
+
+
+def test_every_name_for_spark_is_in_the_reference() -> None:
+    reference = (ROOT / "docs" / "reference.md").read_text()
+    rendered = re.findall(r"^::: neve\.spark\.\w+\.(\w+)$", reference, re.MULTILINE)
+
+    assert spark.__all__
+    assert not set(spark.__all__) ^ set(rendered)
 
 
 def test_the_error_tree_in_the_docstring_is_the_tree_in_the_code() -> None:

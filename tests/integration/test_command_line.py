@@ -1,5 +1,6 @@
 """The `neve` command as a process: start-up, pipes, interrupts, and the whole demo."""
 
+import fcntl
 import json
 import os
 import pty
@@ -9,6 +10,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import termios
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -19,18 +21,18 @@ import pytest
 from neve.cli.demo_acts import ACTS
 from tests.unit.wal.inspected_logs import neve_log, put
 
-NEVE: Final = (sys.executable, "-c", "from neve.cli.main import main; main()")
+NEVE: Final = (sys.executable, "-c", "from neve.cli.entry import main; main()")
 WITHOUT_SPARK: Final = (
     sys.executable,
     "-c",
-    "import sys; sys.modules['pyspark'] = None; from neve.cli.main import main; main()",
+    "import sys; sys.modules['pyspark'] = None; from neve.cli.entry import main; main()",
 )
 WITHOUT_GUESTS: Final = (
     sys.executable,
     "-c",
     (
-        "import sys; sys.modules |= {'pyspark': None, 'rocksdict': None}; "
-        "from neve.cli.main import main; main()"
+        "import sys; sys.modules |= {'pyspark': None, 'rocksdict': None, 'duckdb': None}; "
+        "from neve.cli.entry import main; main()"
     ),
 )
 SECONDS: Final = 120
@@ -129,6 +131,106 @@ def test_what_the_library_logs_is_shown_only_when_asked_for() -> None:
     assert asked.stderr == "ERROR neve.wal.write_ahead_log: poisoned log=x\n"
 
 
+INTERRUPTED_WHILE_LOADING: Final = """
+import importlib, os, signal, sys
+from neve.cli import entry
+load, wanted = importlib.import_module, sys.argv.pop(1)
+def interrupted(name):
+    if name == wanted:
+        os.kill(os.getpid(), signal.SIGINT)
+    return load(name)
+importlib.import_module = interrupted
+entry.main()
+"""
+
+
+@pytest.mark.parametrize("module", ["neve.cli.main", "neve.cli.catalog_commands"])
+def test_an_interrupt_while_modules_are_loaded_is_one_line(tmp_path: Path, module: str) -> None:
+    command = (sys.executable, "-c", INTERRUPTED_WHILE_LOADING, module)
+    asked = ["create", "a.b", "id:long", "--key", "id", "--lake", str(tmp_path / "lake")]
+
+    stopped = subprocess.run(
+        [*command, *asked],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+        preexec_fn=heed_interrupts,
+    )
+
+    assert stopped.returncode == 130
+    assert stopped.stderr == "neve: interrupted\n"
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_a_command_that_makes_no_data_frame_does_not_load_pandas(tmp_path: Path) -> None:
+    lake = str(tmp_path / "lake")
+    watched = (
+        sys.executable,
+        "-c",
+        (
+            "import atexit, sys; from neve.cli.entry import main; "
+            "atexit.register(lambda: print('pandas' in sys.modules, file=sys.stderr)); main()"
+        ),
+    )
+    assert neve("create", "a.b", "id:long", "--key", "id", "--lake", lake).returncode == 0
+
+    done = neve("put", "a.b", '{"id": 1}', "--lake", lake, command=watched)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == "False\n"
+
+
+# Questions
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "is_left"),
+    [(b"n\n", 130, True), (b"\n", 130, True), (b"y\n", 0, False), (b"\x03", 130, True)],
+    ids=["no", "nothing", "yes", "interrupt"],
+)
+def test_on_a_terminal_a_table_is_dropped_after_a_question(
+    tmp_path: Path, answer: bytes, code: int, *, is_left: bool
+) -> None:
+    lake = str(tmp_path / "lake")
+    assert neve("create", "a.b", "id:long", "--key", "id", "--lake", lake).returncode == 0
+    master, slave = pty.openpty()
+    with subprocess.Popen(
+        [*NEVE, "drop", "a.b", "--lake", lake],
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        env=ENVIRONMENT | {"TERM": "dumb"},
+        start_new_session=True,
+        preexec_fn=own_the_terminal,  # noqa: PLW1509 - one call, no thread holds a lock it needs
+    ) as process:
+        os.close(slave)
+        asked = read_until(master, b"[y/N]: ")
+        os.write(master, answer)
+        shown = read_to_end(master)
+
+    assert "Drop a.b, with 0 rows, for good?" in asked
+    assert process.returncode == code, shown
+    assert "Traceback" not in shown
+    listed = json.loads(neve("tables", "--json", "--lake", lake).stdout)["tables"]
+    assert bool(listed) == is_left
+
+
+def own_the_terminal() -> None:
+    """Make standard input the terminal whose keys interrupt the process."""
+    heed_interrupts()
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+def read_until(handle: int, end: bytes) -> str:
+    """Read a terminal until it shows something."""
+    shown = b""
+    while not shown.endswith(end):
+        assert select.select([handle], [], [], SECONDS)[0], shown
+        shown += os.read(handle, 1 << 16)
+    return shown.decode()
+
+
 # Pipes
 
 
@@ -174,10 +276,14 @@ def test_an_output_on_a_full_disk_is_one_line_and_exit_code_three(
             check=False,
         )
 
-    first, hint = finished.stderr.splitlines()
     assert finished.returncode == 3
-    assert first == "neve: could not write the output: No space left on device"
-    assert hint.startswith("      Make room where it goes")
+    said = "could not write the output: No space left on device"
+    if "--json" in args:
+        assert json.loads(finished.stderr)["error"]["message"] == said
+    else:
+        first, hint = finished.stderr.splitlines()
+        assert first == f"neve: {said}"
+        assert hint.startswith("      Make room where it goes")
     assert [each.name for each in tmp_path.iterdir()] == [path.name]
 
 
@@ -265,7 +371,7 @@ def test_the_demo_measures_and_keeps_its_lake(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
 
     first = neve("demo", "--json", "--lake", str(lake), command=WITHOUT_SPARK)
-    second = neve("demo", "--lake", str(lake), command=WITHOUT_SPARK)
+    second = neve("demo", "--lake", str(lake), command=WITHOUT_SPARK, COLUMNS="80")
 
     assert first.returncode == 0, first.stderr
     document = json.loads(first.stdout)
@@ -275,7 +381,21 @@ def test_the_demo_measures_and_keeps_its_lake(tmp_path: Path) -> None:
     assert found["torn"] == 0
     assert 0 < found["acknowledged"] <= found["recovered"]
     assert found["rows_per_sync"] > 1
-    assert found["batch_rows"] == found["duckdb_rows"] == 200_000
+    assert found["batch_rows"] == 200_000
+    assert found["pyiceberg_rows"] == found["duckdb_rows"] == 197_010
+    assert 0 < found["put_p50_microseconds"] <= found["put_p99_microseconds"]
+    assert 0 < found["upsert_p50_microseconds"] <= found["upsert_p99_microseconds"]
+    assert found["changes_told"] == 2 * 19_900 + 2_990
+    numbers = [level["level"] for level in document["levels"]]
+    assert numbers[0] == 0
+    assert numbers == sorted(set(numbers))
+    assert len(numbers) == found["levels"] >= 3
+    assert sum(level["rows"] for level in document["levels"]) == 197_010
+    assert all(level["files"] and level["bytes"] for level in document["levels"])
+    assert sum(level["marked_rows"] for level in document["levels"]) > 0
+    pictures = [*lake.glob("levels-*.svg")]
+    assert len(pictures) == 2
+    assert all(picture.read_text().startswith("<svg ") for picture in pictures)
     assert found["marked_rows"] > found["changed_rows"] > 0
     assert found["bytes_after"] < found["bytes_before"]
     assert found["reported"]
@@ -284,11 +404,17 @@ def test_the_demo_measures_and_keeps_its_lake(tmp_path: Path) -> None:
     assert "\x1b" not in second.stdout
     for act in ACTS:
         assert act.title in second.stdout
+        for line in act.code.splitlines():
+            assert f"    │ {line}\n" in second.stdout
     assert "lost 0, torn 0" in second.stdout
-    assert max(len(line) for line in second.stdout.splitlines()) <= 100
+    assert max(len(line) for line in second.stdout.splitlines()) <= 80
     assert "Corruption: column" in second.stdout
-    closing = second.stdout.partition("Measured in this run\n")[2].splitlines()
-    assert 3 < len(closing) <= 10
+    closing, _, drawn = second.stdout.partition("Measured in this run\n")[2].partition(
+        "The table of orders, level by level\n"
+    )
+    assert 8 < len(closing.splitlines()) <= 18
+    assert re.search(r"put, from 16 threads +\d.* [µm]s +\d.* [µm]?s +[\d,]+\n", closing)
+    assert re.search(r"  level [1-9]  █+· .* live rows .* marked ", drawn)
     assert not re.search(r"byte \d{4}", second.stdout), "numbers have commas"
     listed = json.loads(neve("tables", "--json", "--lake", str(lake)).stdout)
     orders = [each["name"] for each in listed["tables"] if each["name"].endswith(".orders")]
@@ -311,10 +437,12 @@ def test_the_demo_on_a_terminal_draws_progress_and_leaves_nothing_behind(tmp_pat
 
     assert process.returncode == 0, shown
     assert "\x1b[" in shown
-    assert "single rows" in shown
+    assert "live puts" in shown
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
     assert "RocksDB is not installed here" in plain
-    assert "Spark is not installed here" in plain
+    assert "Spark is not installed here: pip install 'neve[spark]'" in plain
+    assert "DuckDB is not installed here: pip install 'neve[sql]'" in plain
+    assert re.search(r"level 0 +█", plain)
     assert [*tmp_path.iterdir()] == []
 
 

@@ -13,9 +13,13 @@ from rich.text import Text
 from neve.catalog.catalog_state import is_table_id
 from neve.catalog.kv_catalog import KVCatalog
 from neve.cli.column_words import column_of
+from neve.cli.completed_words import complete_namespace, complete_new_column, complete_table
+from neve.cli.documented_command import DocumentedCommand
+from neve.cli.drop_checks import ask_before_dropping, without_writer
 from neve.cli.lake_options import on_a_lake, open_lake, pairs_of
 from neve.cli.output import JsonDocument, Page, write_json
 from neve.cli.shown_text import Json, shown_text
+from neve.cli.table_arguments import table_argument
 from neve.cli.table_words import (
     history_lines,
     history_rows,
@@ -28,9 +32,27 @@ from neve.model.arrow_types import ArrowField
 from neve.model.shown_value import counted
 
 
-@click.command()
-@click.argument("name")
-@click.argument("columns", nargs=-1, required=True, metavar="COLUMN:TYPE...")
+@click.command(
+    cls=DocumentedCommand,
+    examples=[
+        (
+            "neve create shop.orders id:long customer:string 'amount:decimal(9,2)' ts:timestamptz "
+            "--key id"
+        ),
+        (
+            "neve create shop.visits name:string day:date 'pages:int!' --key name --key day "
+            "--partition-by 'month(day)' --property owner=web"
+        ),
+    ],
+)
+@click.argument("name", metavar="TABLE", help="The new table, as namespace.table.")
+@click.argument(
+    "columns",
+    nargs=-1,
+    required=True,
+    metavar="COLUMN:TYPE...",
+    help="Its columns, such as id:long, 'amount:decimal(9,2)', ts:timestamptz, or 'day:date!'.",
+)
 @click.option(
     "--key",
     "primary_key",
@@ -38,6 +60,7 @@ from neve.model.shown_value import counted
     required=True,
     metavar="COLUMN",
     help="Column of the primary key; may be repeated, in key order.",
+    shell_complete=complete_new_column,
 )
 @click.option(
     "--partition-by",
@@ -73,8 +96,10 @@ def create(
 ) -> None:
     """Make a table, and its namespace and the warehouse when missing.
 
-    A column is name:type, such as id:long, 'amount:decimal(9,2)' or ts:timestamptz; with ! behind
-    the type it is never NULL.
+    A column is name:type, with Iceberg's names of types: boolean, int, long, float, double,
+    decimal(p,s), date, time, timestamp, timestamptz, string, uuid, binary, fixed(n), list<type>,
+    map<type, type>, struct<name: type, ...>. With ! behind the type it is never NULL; columns of
+    the key never are.
     """
     schema = pa.schema([_field_of(text) for text in columns])
     given = pairs_of(properties, what="property")
@@ -93,14 +118,35 @@ def create(
             Page().line(f"made {shown_text(table.name)}, {table.table_id}")
 
 
-@click.command()
-@click.argument("name", metavar="NAME|ID")
+@click.command(
+    cls=DocumentedCommand,
+    examples=["neve drop shop.orders", "neve drop shop.orders --purge --yes"],
+)
+@click.argument(
+    "name",
+    metavar="TABLE|ID",
+    help="A table, as namespace.table; or the id of a table that was dropped.",
+    shell_complete=complete_table,
+)
 @click.option("--purge", is_flag=True, help="Delete its files too.")
+@click.option("--yes", "is_sure", is_flag=True, help="Do not ask.")
+@click.option("--force", is_flag=True, help="Drop it also while a writer has it open.")
 @on_a_lake
 def drop(
-    *, name: str, purge: bool, lake: str, storage_options: tuple[str, ...], as_json: bool
+    *,
+    name: str,
+    purge: bool,
+    is_sure: bool,
+    force: bool,
+    lake: str,
+    storage_options: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Drop a table, for good. Its files stay, unless --purge is given.
+
+    On a terminal it asks first, unless --yes is given. A table that a writer has open is not
+    dropped, unless --force is given: whatever that writer has not flushed is lost, and its next
+    write fails.
 
     The files of a table that was dropped without --purge are deleted when it is dropped once more,
     with --purge and by its id.
@@ -113,7 +159,10 @@ def drop(
             table_id, is_done = name, catalog.purge_table(name)
         else:
             table_id = catalog.table_meta(name).table_id
-            is_done = catalog.drop_table(name, purge=purge)
+            if not is_sure:
+                ask_before_dropping(catalog, name, purge=purge)
+            with without_writer(catalog, name, force=force):
+                is_done = catalog.drop_table(name, purge=purge)
     if as_json:
         write_json({"dropped": name, "table_id": table_id, "purged": purge and is_done})
         return
@@ -128,24 +177,30 @@ def drop(
         page.line(f"`neve drop {table_id} --purge` deletes them")
 
 
-@click.command()
-@click.argument("old")
-@click.argument("new")
+@click.command(cls=DocumentedCommand, examples=["neve rename shop.orders shop.orders_2024"])
+@table_argument
+@click.argument("new", metavar="NEW", help="Its new name, as namespace.table.")
 @on_a_lake
 def rename(
-    *, old: str, new: str, lake: str, storage_options: tuple[str, ...], as_json: bool
+    *, name: str, new: str, lake: str, storage_options: tuple[str, ...], as_json: bool
 ) -> None:
     """Give a table another name; no file moves."""
     with open_lake(lake, storage_options) as catalog:
-        catalog.rename_table(old, new)
+        catalog.rename_table(name, new)
     if as_json:
-        write_json({"old": old, "new": new})
+        write_json({"old": name, "new": new})
     else:
-        Page().line(f"renamed {shown_text(old)} to {shown_text(new)}")
+        Page().line(f"renamed {shown_text(name)} to {shown_text(new)}")
 
 
-@click.command()
-@click.argument("namespace", required=False)
+@click.command(cls=DocumentedCommand, examples=["neve tables", "neve tables shop --json"])
+@click.argument(
+    "namespace",
+    required=False,
+    metavar="[NAMESPACE]",
+    help="Only the tables of this namespace and those below it.",
+    shell_complete=complete_namespace,
+)
 @on_a_lake
 def tables(
     *, namespace: str | None, lake: str, storage_options: tuple[str, ...], as_json: bool
@@ -170,8 +225,8 @@ def tables(
             page.line("no tables")
 
 
-@click.command()
-@click.argument("name")
+@click.command(cls=DocumentedCommand, examples=["neve describe shop.orders"])
+@table_argument
 @on_a_lake
 def describe(*, name: str, lake: str, storage_options: tuple[str, ...], as_json: bool) -> None:
     """Show what a table is: its files, columns, key, partitions, properties."""
@@ -184,8 +239,8 @@ def describe(*, name: str, lake: str, storage_options: tuple[str, ...], as_json:
             Page().lines(table_lines(table, unflushed))
 
 
-@click.command()
-@click.argument("name")
+@click.command(cls=DocumentedCommand, examples=["neve history shop.orders"])
+@table_argument
 @on_a_lake
 def history(*, name: str, lake: str, storage_options: tuple[str, ...], as_json: bool) -> None:
     """Show the versions of a table that are kept, the oldest first."""

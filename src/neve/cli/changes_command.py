@@ -1,44 +1,59 @@
 """`neve changes`: shows what happened to the rows of a table between versions, and what happens."""
 
+from datetime import datetime
+from typing import cast
+
 import click
 import pyarrow as pa
 from rich.text import Text
 
 from neve.catalog.table import Table
+from neve.cli.documented_command import DocumentedCommand
 from neve.cli.lake_options import on_a_lake, open_lake
 from neve.cli.number_type import WholeNumber
 from neve.cli.output import Page
 from neve.cli.row_output import STANDARD_OUTPUT, RowForm, asked_form, write_rows
 from neve.cli.row_table import RowTable
 from neve.cli.shown_text import Json, shown_text
+from neve.cli.table_arguments import table_argument, to_file_argument
 from neve.errors import InvalidArgument
 from neve.model.shown_value import counted
-from neve.read.changes import COMMIT_TIMESTAMP
+from neve.read.changes import CHANGE_TYPE, COMMIT_TIMESTAMP
 
 
-@click.command()
-@click.argument("name", metavar="TABLE")
-@click.argument("file", required=False, metavar="[FILE]")
+@click.command(
+    cls=DocumentedCommand,
+    examples=[
+        "neve changes shop.orders",
+        "neve changes shop.orders --since 2 --format jsonl",
+        "neve changes shop.orders changes.parquet",
+    ],
+)
+@table_argument
+@to_file_argument
 @click.option(
     "--since",
     type=WholeNumber(),
     default=0,
+    show_default="0, from the beginning",
     metavar="N",
-    help="Begin behind this version [default: 0, from the beginning].",
+    help="Begin behind this version.",
 )
 @click.option(
     "--until",
     type=WholeNumber(),
+    show_default="the current one",
     metavar="M",
-    help="End with this version [default: the current one].",
+    help="End with this version.",
 )
 @click.option("--follow", is_flag=True, help="Wait for new versions, until interrupted.")
 @click.option(
+    "--format",
     "--output",
     "output",
     type=click.Choice([form.value for form in RowForm]),
-    help="How to give the changes [default: as FILE is named, otherwise table]; parquet needs "
-    "FILE, and --follow takes table or jsonl.",
+    show_default="as FILE is named, otherwise table",
+    help="How to give the changes; parquet needs FILE, and --follow takes table or jsonl.",
 )
 @on_a_lake
 def changes(
@@ -85,7 +100,7 @@ def _check_endless(form: RowForm, *, until: int | None, file: str | None) -> Non
     if form not in {RowForm.TABLE, RowForm.JSONL}:
         raise InvalidArgument(
             f"{form.value} is one document, and with --follow it never ends",
-            hint="Say --output jsonl",
+            hint="Say --format jsonl",
         )
 
 
@@ -95,8 +110,8 @@ def _tell(table: Table, since: int, until: int | None, form: RowForm, path: str)
     schema, batches = _shown_schema(reader.schema), map(_shown, reader)
     if form is RowForm.TABLE:
         page = Page()
-        drawing = RowTable(schema, columns=page.columns)
-        page.lines(drawing.lines(batches))
+        drawing = _drawing(schema, page)
+        page.lines(drawing.lines(map(_drawn, batches)))
         words = f"{counted(drawing.row_count, 'row')} · after version {since:,} to {last:,}"
         page.line(Text(words, "dim"))
         return
@@ -117,7 +132,21 @@ def _follow(table: Table, since: int, form: RowForm) -> None:
 
 
 def _draw(page: Page, batch: pa.RecordBatch) -> None:
-    page.lines(RowTable(batch.schema, columns=page.columns).lines([batch]))
+    page.lines(_drawing(batch.schema, page).lines([_drawn(batch)]))
+
+
+def _drawing(schema: pa.Schema, page: Page) -> RowTable:
+    place = schema.get_field_index(COMMIT_TIMESTAMP)
+    drawn = schema.set(place, pa.field(COMMIT_TIMESTAMP, pa.string()))
+    return RowTable(drawn, columns=page.columns, whole={CHANGE_TYPE})
+
+
+def _drawn(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Give times of commits as short as they can be told: to the millisecond, in UTC."""
+    place = batch.schema.get_field_index(COMMIT_TIMESTAMP)
+    times = cast("list[datetime]", batch.column(place).to_pylist())
+    texts = [f"{each:%Y-%m-%dT%H:%M:%S}.{each.microsecond // 1_000:03}Z" for each in times]
+    return batch.set_column(place, COMMIT_TIMESTAMP, pa.array(texts, pa.string()))
 
 
 def _shown_schema(schema: pa.Schema) -> pa.Schema:

@@ -15,9 +15,10 @@ as a pipe, is taken to have a line for each row.
 import csv
 import io
 import re
+from bisect import insort
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import BinaryIO, Final, TypeAlias, cast
+from typing import BinaryIO, Final, Literal, TypeAlias, cast
 from uuid import UUID
 
 import pyarrow as pa
@@ -25,6 +26,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 
 from neve.cli.json_rows import codec_of
+from neve.cli.refused_rows import RefusedRows, nth_left
 from neve.cli.value_forms import text_reader
 from neve.errors import InvalidArgument, SchemaMismatch
 from neve.model.arrow_types import NESTED_KINDS, TypeKind, kind_of
@@ -33,6 +35,7 @@ from neve.model.schema import TableSchema, similar_name_hint
 from neve.model.schema_view import ArrowArray
 from neve.model.shown_value import shown
 
+_HINT: Final = "Check the delimiter, and that the file is UTF-8 and has a head"
 _BLOCK_BYTES: Final = 16 << 20
 _CELL_BY_CELL: Final = NESTED_KINDS | {TypeKind.TIME}
 _FLOATS: Final = frozenset({TypeKind.FLOAT, TypeKind.DOUBLE})
@@ -55,10 +58,12 @@ class CsvRows:
         delimiter: str,
         columns: Sequence[str] | None = None,
         open_again: OpenAgain | None = None,
+        refused: RefusedRows | None = None,
     ) -> None:
         """Take a schema, and how messages name the file.
 
-        `columns` reads these and the key only.
+        `columns` reads these and the key only. With `refused`, rows that are wrong go there, and
+        the others are read.
         """
         self._schema = schema
         self._source = source
@@ -67,42 +72,103 @@ class CsvRows:
         self._readers = {column.name: text_reader(column.type) for column in schema.columns}
         self._needed = None if columns is None else self._codec.schema.arrow_schema.names
         self._open_again = open_again
+        self._refused = refused
+        # Places of rows that are not given: those that have other numbers of cells, and all.
+        self._cut_off: list[int] = []
+        self._gone: list[int] = []
+        self._unsaid: list[tuple[int, str, str]] = []
+        # Of the rows that were given last: how many came before them, and their cells.
+        self._given_before = 0
+        self._given: pa.RecordBatch | None = None
 
     def batches(self, stream: BinaryIO) -> Iterator[pa.RecordBatch]:
         """Give the rows of a stream in batches of some megabytes; raises typed errors."""
         try:
             reader = self._open(stream)
             self._check_names(reader.schema.names)
+            if self._refused is not None:
+                self._refused.head = self._line(reader.schema.names)
             before = 0
             for batch in reader:
-                cells = batch if self._needed is None else batch.select(self._needed)
-                yield self._converted(cells, before)
+                self._refuse_cut_off()
+                converted = self._converted(batch, before)
+                yield converted
+                self._given_before += converted.num_rows
                 before += batch.num_rows
+            self._refuse_cut_off()
         except pa.ArrowInvalid as error:
             raise self._unreadable(str(error)) from error
 
     def place_of(self, row: int) -> str:
-        """Name the line on which a row begins; rows are counted from 0, below the head."""
-        line = row + 2
+        """Name the line on which a row begins; rows are counted from 0 as they were given."""
+        return self.places_of([self.stands_at(row)])[0]
+
+    def stands_at(self, row: int) -> int:
+        """Give where a row stands in the file, counted from 0 below the head, with all others."""
+        return nth_left(row, self._gone)
+
+    def places_of(self, rows: Sequence[int]) -> list[str]:
+        """Name the lines on which rows begin, counted as they stand in the file."""
+        lines = {row: row + 2 for row in rows}
         if self._open_again is not None:
-            line = _line_of_row(self._open_again(), self._delimiter, row) or line
-        return f"{self._source}:{line}"
+            lines |= _lines_of_rows(self._open_again(), self._delimiter, frozenset(rows))
+        return [f"{self._source}:{lines[row]}" for row in rows]
+
+    def text_of(self, row: int) -> bytes:
+        """Give one of the rows that were given last as a line of CSV."""
+        assert self._given is not None, "rows were given"
+        (cells,) = self._given.slice(row - self._given_before, 1).to_pylist()
+        return self._line([*cells.values()])
+
+    def _line(self, cells: Sequence[str | None]) -> bytes:
+        return f"{self._delimiter.join(map(self._cell, cells))}\n".encode()
+
+    def _cell(self, text: str | None) -> str:
+        if text is None:
+            return ""
+        if text and text == text.strip() and not {'"', "\r", "\n", self._delimiter} & set(text):
+            return text
+        doubled = text.replace('"', '""')
+        return f'"{doubled}"'
+
+    def _cut_off_row(self, row: pcsv.InvalidRow) -> Literal["skip", "error"]:
+        """Decide about a row that has another number of cells than the head."""
+        if self._refused is None or row.number is None:
+            return "error"
+        self._cut_off.append(row.number - 2)
+        self._gone.append(row.number - 2)
+        words = f"Expected {row.expected_columns} columns, got {row.actual_columns}"
+        self._unsaid.append((row.number - 2, words, row.text))
+        return "skip"
+
+    def _refuse_cut_off(self) -> None:
+        """Hand over the rows that were cut off while a block was read, before the head is known."""
+        for place, words, text in self._unsaid:
+            assert self._refused is not None, "without it nothing is cut off"
+            error = SchemaMismatch(words, hint=_HINT)
+            self._refused.add(error, place=place, text=text.encode())
+        self._unsaid = []
 
     def _unreadable(self, reason: str) -> InvalidArgument:
-        hint = "Check the delimiter, and that the file is UTF-8 and has a head"
         wrong = _WRONG_ROW.fullmatch(reason)
         if wrong is None:
             first_line = reason.partition("\n")[0]
-            return InvalidArgument(f"{self._source} cannot be read as CSV: {first_line}", hint=hint)
-        place, reason = self.place_of(int(wrong[1]) - 2), wrong[2].partition("\n")[0]
-        return InvalidArgument(f"{place}: {reason}", hint=hint)
+            return InvalidArgument(
+                f"{self._source} cannot be read as CSV: {first_line}", hint=_HINT
+            )
+        (place,), reason = self.places_of([int(wrong[1]) - 2]), wrong[2].partition("\n")[0]
+        return InvalidArgument(f"{place}: {reason}", hint=_HINT)
 
     def _open(self, stream: BinaryIO) -> pcsv.CSVStreamingReader:
         texts = {column.name: pa.string() for column in self._schema.columns}
         return pcsv.open_csv(
             stream,
             read_options=pcsv.ReadOptions(block_size=_BLOCK_BYTES, use_threads=False),
-            parse_options=pcsv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True),
+            parse_options=pcsv.ParseOptions(
+                delimiter=self._delimiter,
+                newlines_in_values=True,
+                invalid_row_handler=self._cut_off_row,
+            ),
             convert_options=pcsv.ConvertOptions(
                 column_types=texts,
                 null_values=[""],
@@ -147,7 +213,9 @@ class CsvRows:
                 return f"Its cells seem to be separated otherwise: say --delimiter {said}"
         return None
 
-    def _converted(self, cells: pa.RecordBatch, before: int) -> pa.RecordBatch:
+    def _converted(self, given: pa.RecordBatch, before: int) -> pa.RecordBatch:
+        cells = given if self._needed is None else given.select(self._needed)
+        self._given = given
         try:
             columns = {
                 name: _column(cells.column(name), self._schema.column(name).type)
@@ -162,19 +230,36 @@ class CsvRows:
         readers = [self._readers[name] for name in names]
         texts = [cast("list[str | None]", column.to_pylist()) for column in cells.columns]
         rows: list[bytes] = []
-        for place, row in enumerate(zip(*texts, strict=True), start=before):
+        wrong: list[int] = []
+        for number, row in enumerate(zip(*texts, strict=True)):
             values: dict[str, object] = {}
             try:
                 for name, read, text in zip(names, readers, row, strict=True):
                     values[name] = None if text is None else _value(name, read, text)
                 rows.append(self._codec.encode(values))
             except SchemaMismatch as error:
-                raise SchemaMismatch(
-                    f"{self.place_of(place)}: {error.message}",
-                    column=error.column,
-                    hint=error.hint,
-                ) from None
+                place = nth_left(before + number, self._cut_off)
+                if self._refused is None:
+                    raise SchemaMismatch(
+                        f"{self.places_of([place])[0]}: {error.message}",
+                        column=error.column,
+                        hint=error.hint,
+                    ) from None
+                self._refused.add(error, place=place, text=self._given_line(number))
+                wrong.append(number)
+                insort(self._gone, place)
+        self._keep_given(wrong)
         return self._codec.decode_many(rows)
+
+    def _given_line(self, number: int) -> bytes:
+        """Give a row of the batch that is converted as a line."""
+        return self.text_of(self._given_before + number)
+
+    def _keep_given(self, wrong: Sequence[int]) -> None:
+        """Forget the cells of the rows that are not given."""
+        if wrong and self._given is not None:
+            kept = sorted({*range(self._given.num_rows)}.difference(wrong))
+            self._given = self._given.take(pa.array(kept, pa.int64()))
 
 
 def _value(name: str, read: Callable[[str], object], text: str) -> object:
@@ -185,8 +270,9 @@ def _value(name: str, read: Callable[[str], object], text: str) -> object:
         raise SchemaMismatch(f"column {shown(column)}: {unfit.reason}", column=column) from None
 
 
-def _line_of_row(stream: BinaryIO, delimiter: str, row: int) -> int | None:
-    """Find the line on which a row begins, and close the stream; None without such a row."""
+def _lines_of_rows(stream: BinaryIO, delimiter: str, rows: frozenset[int]) -> dict[int, int]:
+    """Find the lines on which rows begin, and close the stream; those that are not there lack."""
+    found: dict[int, int] = {}
     # The head is the row before the first.
     place, lines_before = -1, 0
     with (
@@ -197,11 +283,13 @@ def _line_of_row(stream: BinaryIO, delimiter: str, row: int) -> int | None:
         # A loop over rows: it runs once, for a message.
         for cells in reader:
             if cells:
-                if place == row:
-                    return lines_before + 1
+                if place in rows:
+                    found[place] = lines_before + 1
+                    if len(found) == len(rows):
+                        break
                 place += 1
             lines_before = reader.line_num
-    return None
+    return found
 
 
 def _column(texts: ArrowArray, arrow_type: pa.DataType) -> ArrowArray:

@@ -17,9 +17,12 @@ import pyarrow as pa
 
 from neve.catalog.evolution import Evolution
 from neve.cli.column_words import column_of
+from neve.cli.completed_words import complete_column
+from neve.cli.documented_command import DocumentedGroup
 from neve.cli.lake_options import on_a_lake, open_lake
 from neve.cli.output import Page, write_json
 from neve.cli.shown_text import shown_text
+from neve.cli.table_arguments import table_argument
 from neve.cli.value_forms import text_reader
 from neve.errors import InvalidArgument
 from neve.model.arrow_types import normalize_type, type_name
@@ -33,8 +36,8 @@ _SETTINGS: Final = {"help_option_names": ["-h", "--help"]}
 _DESCENDING: Final = {"help_option_names": ["--help"], "ignore_unknown_options": True}
 
 
-@click.group(context_settings=_SETTINGS)
-@click.argument("name", metavar="TABLE")
+@click.group(cls=DocumentedGroup, context_settings=_SETTINGS)
+@table_argument
 @click.pass_context
 def evolve(context: click.Context, name: str) -> None:
     """Change columns, partitions or sort order of a table; each command is one version.
@@ -45,8 +48,15 @@ def evolve(context: click.Context, name: str) -> None:
     context.obj = name
 
 
-@evolve.command()
-@click.argument("column", metavar="COLUMN:TYPE")
+@evolve.command(
+    examples=[
+        "neve evolve shop.orders add note:string",
+        "neve evolve shop.orders add 'state:string!' --default new",
+    ]
+)
+@click.argument(
+    "column", metavar="COLUMN:TYPE", help="The new column, or address.zip:int in a struct."
+)
 @click.option("--default", metavar="VALUE", help="What it is in rows that do not have it.")
 @on_a_lake
 @click.pass_obj
@@ -74,8 +84,15 @@ def add(
     _evolve(name, change, lake, storage_options, as_json=as_json)
 
 
-@evolve.command()
-@click.argument("columns", nargs=-1, required=True, metavar="COLUMN...")
+@evolve.command(examples=["neve evolve shop.orders drop customer"])
+@click.argument(
+    "columns",
+    nargs=-1,
+    required=True,
+    metavar="COLUMN...",
+    help="Columns, or fields inside.",
+    shell_complete=complete_column,
+)
 @on_a_lake
 @click.pass_obj
 def drop(
@@ -95,23 +112,31 @@ def drop(
     _evolve(name, change, lake, storage_options, as_json=as_json)
 
 
-@evolve.command()
-@click.argument("old")
-@click.argument("new")
+@evolve.command(examples=["neve evolve shop.orders rename customer buyer"])
+@click.argument(
+    "column", metavar="COLUMN", help="A column, or a field inside.", shell_complete=complete_column
+)
+@click.argument("new", metavar="NEW", help="Its new name; of a field, the last part.")
 @on_a_lake
 @click.pass_obj
 def rename(
-    name: str, *, old: str, new: str, lake: str, storage_options: tuple[str, ...], as_json: bool
+    name: str, *, column: str, new: str, lake: str, storage_options: tuple[str, ...], as_json: bool
 ) -> None:
     """Give a column or a field another name."""
-    _evolve(name, lambda e: e.rename_column(old, new), lake, storage_options, as_json=as_json)
+    _evolve(name, lambda e: e.rename_column(column, new), lake, storage_options, as_json=as_json)
 
 
-@evolve.command()
-@click.argument("column")
+@evolve.command(examples=["neve evolve shop.orders move customer --after amount"])
+@click.argument(
+    "column", metavar="COLUMN", help="A column, or a field inside.", shell_complete=complete_column
+)
 @click.option("--first", is_flag=True, help="Before all others.")
-@click.option("--after", metavar="COLUMN", help="Right behind this one.")
-@click.option("--before", metavar="COLUMN", help="Right before this one.")
+@click.option(
+    "--after", metavar="COLUMN", help="Right behind this one.", shell_complete=complete_column
+)
+@click.option(
+    "--before", metavar="COLUMN", help="Right before this one.", shell_complete=complete_column
+)
 @on_a_lake
 @click.pass_obj
 def move(
@@ -139,8 +164,13 @@ def move(
     _evolve(name, change, lake, storage_options, as_json=as_json)
 
 
-@evolve.command()
-@click.argument("column", metavar="COLUMN:TYPE")
+@evolve.command(examples=["neve evolve shop.orders widen 'amount:decimal(12,2)'"])
+@click.argument(
+    "column",
+    metavar="COLUMN:TYPE",
+    help="A column or field, and its new type.",
+    shell_complete=complete_column,
+)
 @on_a_lake
 @click.pass_obj
 def widen(
@@ -162,9 +192,16 @@ def widen(
     )
 
 
-@evolve.command()
-@click.argument("column")
-@click.argument("value", required=False)
+@evolve.command(
+    examples=[
+        "neve evolve shop.orders default customer nobody",
+        "neve evolve shop.orders default customer --none",
+    ]
+)
+@click.argument(
+    "column", metavar="COLUMN", help="A column, or a field inside.", shell_complete=complete_column
+)
+@click.argument("value", required=False, metavar="[VALUE]", help="The default, as text.")
 @click.option("--none", "is_none", is_flag=True, help="Take the default away.")
 @on_a_lake
 @click.pass_obj
@@ -192,8 +229,10 @@ def default(
     _evolve(name, change, lake, storage_options, as_json=as_json)
 
 
-@evolve.command()
-@click.argument("column")
+@evolve.command(examples=["neve evolve shop.orders nullable customer"])
+@click.argument(
+    "column", metavar="COLUMN", help="A column, or a field inside.", shell_complete=complete_column
+)
 @on_a_lake
 @click.pass_obj
 def nullable(
@@ -203,8 +242,14 @@ def nullable(
     _evolve(name, lambda e: e.make_nullable(column), lake, storage_options, as_json=as_json)
 
 
-@evolve.command("partition-by")
-@click.argument("fields", nargs=-1, metavar="[FIELD]...")
+@evolve.command(
+    "partition-by",
+    examples=[
+        "neve evolve shop.orders partition-by 'day(ts)' 'bucket(16, id)'",
+        "neve evolve shop.orders partition-by --none",
+    ],
+)
+@click.argument("fields", nargs=-1, metavar="[FIELD]...", help="Partition fields, such as day(ts).")
 @click.option("--none", "is_none", is_flag=True, help="Do not divide rows to come.")
 @on_a_lake
 @click.pass_obj
@@ -222,8 +267,18 @@ def partition_by(
     _evolve(name, lambda e: e.set_partition_by(fields), lake, storage_options, as_json=as_json)
 
 
-@evolve.command("sort-by", context_settings=_DESCENDING)
-@click.argument("columns", nargs=-1, metavar="[COLUMN]...")
+@evolve.command(
+    "sort-by",
+    context_settings=_DESCENDING,
+    examples=["neve evolve shop.orders sort-by customer -amount"],
+)
+@click.argument(
+    "columns",
+    nargs=-1,
+    metavar="[COLUMN]...",
+    help="Columns, with - before one that descends.",
+    shell_complete=complete_column,
+)
 @click.option("--none", "is_none", is_flag=True, help="Sort rows to come by the key alone.")
 @on_a_lake
 @click.pass_obj

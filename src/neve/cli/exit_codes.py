@@ -8,9 +8,15 @@
     141      whoever read the output stopped reading, as shells count it
 
 An error is one line `neve: what and where`, and under it what to do. It stands below what the
-command has shown before it failed.
+command has shown before it failed. With `--json` it is one JSON document on a line:
+
+    {"error": {"kind": "NotFound", "message": "…", "hint": "…", "exit_code": 2}}
+
+and more members where the error has them: path, offset, column, details. An error of many rows has
+details: a line for each of the first ones.
 """
 
+import json
 import sys
 import traceback
 from contextlib import suppress
@@ -18,14 +24,17 @@ from typing import Final
 
 import click
 
-from neve.cli.shown_text import drawn_in_ascii, is_drawable, shown_text
+from neve.cli.failure_words import failure_hint, failure_message
+from neve.cli.interrupts import INTERRUPTED
+from neve.cli.shown_text import Json, drawn_in_ascii, is_drawable, shown_text
 from neve.cli.standard_output import OutputClosed, OutputFailed
 from neve.errors import EXIT_CODES, NeveError, NextMove
 
 BUG: Final = 1
 OUTPUT_FAILED: Final = EXIT_CODES[NextMove.TRY_AGAIN]
-INTERRUPTED: Final = 130
 OUTPUT_CLOSED: Final = 141
+
+_FACTS: Final = ("path", "offset", "column", "details")
 
 
 class Interrupted(Exception):
@@ -36,52 +45,61 @@ class Interrupted(Exception):
         self.hint = hint
 
 
-def report_failure(error: BaseException) -> int:
+def report_failure(error: BaseException, *, as_json: bool = False) -> int:
     """Say on standard error what went wrong; gives the exit code."""
     with suppress(OutputClosed, OutputFailed):
         sys.stdout.flush()
+    if isinstance(error, OutputClosed):
+        return OUTPUT_CLOSED
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        error.show()
+        return error.exit_code
+    code, message, hint = _told(error)
+    if as_json:
+        facts = {name: getattr(error, name, None) for name in _FACTS}
+        known: dict[str, Json] = {name: fact for name, fact in facts.items() if fact is not None}
+        told: dict[str, Json] = {"kind": type(error).__name__, "message": message, "hint": hint}
+        _print(json.dumps({"error": told | known | {"exit_code": code}}))
+        return code
+    below: list[str] = [*getattr(error, "details", ()), *([] if hint is None else [hint])]
+    lines = [f"neve: {shown_text(message)}", *(f"      {shown_text(line)}" for line in below)]
+    _print("\n".join(lines))
+    return code
+
+
+def _told(error: BaseException) -> tuple[int, str, str | None]:
+    """Give exit code, message and hint of an error."""
     match error:
-        case OutputClosed():
-            return OUTPUT_CLOSED
         case OutputFailed():
-            _say(
+            return (
+                OUTPUT_FAILED,
                 f"could not write the output: {error}",
                 "Make room where it goes, or send it elsewhere, then run the command again",
             )
-            return OUTPUT_FAILED
         case NeveError():
-            _say(error.what_and_where, error.hint)
-            return error.exit_code
-        case click.exceptions.NoArgsIsHelpError():
-            error.show()
-            return error.exit_code
+            return error.exit_code, failure_message(error), failure_hint(error)
         case click.UsageError():
             asked = error.ctx.command_path if error.ctx is not None else "neve"
-            _say(error.format_message(), f"`{asked} --help` tells how to call it")
-            return error.exit_code
+            return error.exit_code, error.format_message(), f"`{asked} --help` tells how to call it"
         case click.ClickException():
-            _say(error.format_message(), None)
-            return error.exit_code
+            return error.exit_code, error.format_message(), None
         case Interrupted():
-            _say(str(error), error.hint)
-            return INTERRUPTED
+            return INTERRUPTED, str(error), error.hint
         case click.Abort() | KeyboardInterrupt():
-            _say("interrupted", None)
-            return INTERRUPTED
+            return INTERRUPTED, "interrupted", None
         case _:
-            traceback.print_exception(error)
-            what = f"{type(error).__name__}: {error}"
-            _say(f"unexpected {what}", "This is a bug in neve: please report the lines above")
-            return BUG
+            if sys.stderr is not None:
+                traceback.print_exception(error)
+            return (
+                BUG,
+                f"unexpected {type(error).__name__}: {error}",
+                "This is a bug in neve: please report the lines above",
+            )
 
 
-def _say(message: str, hint: str | None) -> None:
+def _print(text: str) -> None:
     if sys.stderr is None:
         return
-    lines = [f"neve: {shown_text(message)}"]
-    if hint is not None:
-        lines.append(f"      {shown_text(hint)}")
-    text = "\n".join(lines)
     with suppress(OSError):  # Nobody is left to be told.
         print(
             text if is_drawable(sys.stderr.encoding) else drawn_in_ascii(text),

@@ -5,16 +5,21 @@ from typing import Final
 import click
 
 from neve.catalog.table_name import TableName
+from neve.cli.documented_command import DocumentedCommand
 from neve.cli.lake_options import on_a_lake, open_lake
 from neve.cli.output import Page, write_json
 from neve.cli.shown_text import shown_text
+from neve.cli.table_arguments import table_argument
 
 # DuckDB 1.5 may take the bytes of one deletion vector from its cache for another one's.
 _NO_FILE_CACHE: Final = "SET enable_external_file_cache=false;"
 
 
-@click.command()
-@click.argument("name", metavar="TABLE")
+@click.command(
+    cls=DocumentedCommand,
+    examples=["neve iceberg shop.orders", "neve iceberg shop.orders --json"],
+)
+@table_argument
 @on_a_lake
 def iceberg(*, name: str, lake: str, storage_options: tuple[str, ...], as_json: bool) -> None:
     """Show where Iceberg's metadata of a table is, and how other engines read it.

@@ -1,33 +1,92 @@
-"""`neve import`: writes the rows of a file into a table."""
+"""`neve import`: writes the rows of a file into a table.
 
-from collections.abc import Sequence
+1. A file is read twice: first to find all rows that do not fit, then to write. Nothing is
+   written when there are any, and all of them are told.
+2. With --keep-good it is read once: rows that do not fit are counted and passed over.
+3. Standard input can be read only once. It is written as it comes, until a row does not fit.
+"""
+
+from bisect import insort
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Final
 
 import click
+import pyarrow as pa
+from rich.text import Text
 
 from neve.catalog.table import Table
 from neve.cli.column_words import names_of
+from neve.cli.completed_words import complete_column, complete_file
+from neve.cli.documented_command import DocumentedCommand
 from neve.cli.exit_codes import Interrupted
-from neve.cli.imported_rows import ImportedRows, ImportForm, form_of, open_rows
+from neve.cli.imported_rows import (
+    STANDARD_INPUT,
+    TEXT_FORMS,
+    ImportedRows,
+    ImportForm,
+    form_of,
+    open_rows,
+)
 from neve.cli.lake_options import on_a_lake, open_lake
 from neve.cli.output import Page, write_json
 from neve.cli.progress_bar import TellProgress, progress_bar
-from neve.cli.refused_rows import telling_the_row
-from neve.cli.shown_text import shown_text
-from neve.errors import InvalidArgument
+from neve.cli.refused_rows import RefusedRows, TooManyRefused, nth_left, telling_the_row
+from neve.cli.shown_text import Json, shown_text
+from neve.cli.table_arguments import table_argument
+from neve.errors import InvalidArgument, SchemaMismatch
 from neve.model.shown_value import counted
 
 _BATCH_ROWS: Final = 50_000
 
 
-@click.command("import")
-@click.argument("name", metavar="TABLE")
-@click.argument("file", metavar="FILE")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wish:
+    """What is to be imported, and how."""
+
+    file: str
+    form: ImportForm
+    batch_rows: int
+    delimiter: str | None
+    columns: tuple[str, ...]
+    keep_good: bool
+    refused_file: str | None
+
+
+@dataclass(slots=True)
+class _Done:
+    """What was written so far."""
+
+    sequence: int
+    version: int
+    rows: int = 0
+    refused: int = 0
+    details: Sequence[str] = ()
+
+
+@click.command(
+    "import",
+    cls=DocumentedCommand,
+    examples=[
+        "neve import shop.orders orders.jsonl",
+        "neve import shop.orders orders.csv --delimiter ';' --refused refused.csv",
+        "neve import shop.orders - --format jsonl < orders.jsonl",
+    ],
+)
+@table_argument
+@click.argument(
+    "file",
+    metavar="FILE",
+    help="A CSV, JSON lines, Parquet or Arrow file; - reads standard input.",
+    shell_complete=complete_file,
+)
 @click.option(
     "--format",
     "form",
     type=click.Choice([form.value for form in ImportForm]),
-    help="What the file is [default: as it is named].",
+    show_default="as FILE is named",
+    help="What the file is.",
 )
 @click.option(
     "--batch-rows",
@@ -40,13 +99,23 @@ _BATCH_ROWS: Final = 50_000
 @click.option(
     "--delimiter",
     metavar="CHARACTER",
-    help="What separates the cells of CSV [default: a comma, in .tsv a tab].",
+    show_default="a comma, in .tsv a tab",
+    help="What separates the cells of CSV.",
 )
 @click.option(
     "--columns",
     multiple=True,
     metavar="NAME,NAME",
     help="Write only these columns, and leave the others as they are; may be repeated.",
+    shell_complete=complete_column,
+)
+@click.option("--keep-good", is_flag=True, help="Pass over rows that do not fit, write the others.")
+@click.option(
+    "--refused",
+    "refused_file",
+    metavar="FILE",
+    help="The same, and write the rows that do not fit to this file, to be corrected.",
+    shell_complete=complete_file,
 )
 @on_a_lake
 def import_rows(
@@ -57,75 +126,211 @@ def import_rows(
     batch_rows: int,
     delimiter: str | None,
     columns: tuple[str, ...],
+    keep_good: bool,
+    refused_file: str | None,
     lake: str,
     storage_options: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Write the rows of a file into a table that is there; - is standard input.
 
-    CSV, JSON lines, Parquet and Arrow files are read, CSV and JSON lines also compressed. Columns
-    are found by name. A row replaces the one of its key, so an import that was cut off can be
-    repeated. At the end the rows are committed as a version.
+    CSV, JSON lines, Parquet and Arrow files are read, CSV and JSON lines also compressed: .gz,
+    .bz2, .zst, .lz4. Columns are found by name. A row replaces the one of its key, so an import
+    that was cut off can be repeated. At the end the rows are committed as a version.
+
+    When rows do not fit, nothing is written: they are told with their lines, the first 20 of up to
+    1,000, and the exit code is 2. With --keep-good or --refused the others are written, and the
+    exit code is 0. Standard input is written as it comes, until a row does not fit.
 
     With --columns, only these and the key are taken from the file. The other columns of rows that
     are there stay as they are.
 
     In CSV and JSON, decimals, dates, times and uuids are text, bytes are hexadecimal text.
     """
-    chosen = form_of(file) if form is None else ImportForm(form)
-    _check_delimiter(delimiter, chosen)
-    with (
-        open_lake(lake, storage_options) as catalog,
-        catalog.table(name) as table,
-        progress_bar("importing") as tell,
-    ):
-        names = names_of(columns, table.schema)
-        with open_rows(
-            file,
-            chosen,
-            table.schema,
-            batch_rows=batch_rows,
-            delimiter=delimiter,
-            columns=names,
-        ) as rows:
-            written, sequence, version = _write(table, rows, names, tell)
-    if as_json:
-        write_json({"table": name, "rows": written, "sequence": sequence, "version": version})
-    else:
-        Page().line(
-            f"imported {counted(written, 'row')} into {shown_text(name)}, now at version {version}"
-        )
+    wish = _Wish(
+        file=file,
+        form=form_of(file) if form is None else ImportForm(form),
+        batch_rows=batch_rows,
+        delimiter=delimiter,
+        columns=columns,
+        keep_good=keep_good or refused_file is not None,
+        refused_file=refused_file,
+    )
+    _check_wish(wish)
+    with open_lake(lake, storage_options) as catalog, catalog.table(name) as table:
+        done = _Done(table.stats().sequence, table.version)
+        if wish.keep_good:
+            _write_good(table, wish, done)
+        else:
+            if file != STANDARD_INPUT:
+                _check(table, wish)
+            _write(table, wish, done)
+    _tell(name, wish, done, as_json=as_json)
 
 
-def _write(
-    table: Table, rows: ImportedRows, columns: Sequence[str] | None, tell: TellProgress
-) -> tuple[int, int, int]:
-    """Write and flush all batches; gives how many rows they were, last sequence and Version."""
-    written, sequence = 0, table.stats().sequence
-    try:
-        with telling_the_row(rows.place_of, lambda: written):
+def _check(table: Table, wish: _Wish) -> None:
+    """Read the whole file without writing; raises SchemaMismatch that tells all wrong rows."""
+    refused = RefusedRows(is_bounded=True)
+    names = names_of(wish.columns, table.schema)
+    path = table.engine.writer.path
+
+    def prepare(batch: pa.RecordBatch) -> None:
+        for _ in path.upsert(batch):
+            pass
+
+    with progress_bar("checking") as tell, _opened(table, wish, refused) as rows:
+        given = 0
+        try:
             for batch in rows.batches:
-                sequence = table.upsert(batch, columns)
-                written += batch.num_rows
+                if names is None:
+                    _without_refused(batch, prepare, rows, refused, given)
+                given += batch.num_rows
                 tell(rows.position(), rows.byte_count)
-        version = table.flush() if written else table.version
+        except TooManyRefused:
+            pass
+        if refused.count:
+            raise refused.failure(rows.source, rows.places_of)
+
+
+def _write(table: Table, wish: _Wish, done: _Done) -> None:
+    """Write and flush all batches, until one is refused."""
+    names = names_of(wish.columns, table.schema)
+    with (
+        progress_bar("importing") as tell,
+        _opened(table, wish, None) as rows,
+        _telling_how_far(table, done),
+        telling_the_row(rows.place_of, lambda: done.rows),
+    ):
+        for batch in rows.batches:
+            done.sequence = table.upsert(batch, names)
+            _count(done, batch.num_rows, rows, tell)
+        done.version = table.flush() if done.rows else table.version
+
+
+def _write_good(table: Table, wish: _Wish, done: _Done) -> None:
+    """Write and flush the rows that fit, and pass over the others."""
+    names = names_of(wish.columns, table.schema)
+
+    def write(batch: pa.RecordBatch) -> None:
+        done.sequence = table.upsert(batch, names)
+
+    with ExitStack() as stack, progress_bar("importing") as tell:
+        refused = RefusedRows(path=wish.refused_file, stack=stack)
+        with _opened(table, wish, refused) as rows, _telling_how_far(table, done):
+            given = 0
+            for batch in rows.batches:
+                written = _without_refused(batch, write, rows, refused, given)
+                given += batch.num_rows
+                _count(done, written, rows, tell)
+            done.version = table.flush() if done.rows else table.version
+            done.refused, done.details = refused.count, refused.details(rows.places_of)
+
+
+def _without_refused(
+    batch: pa.RecordBatch,
+    attempt: Callable[[pa.RecordBatch], None],
+    rows: ImportedRows,
+    refused: RefusedRows,
+    given: int,
+) -> int:
+    """Attempt a batch, each time without the row that was refused; gives how many rows are left.
+
+    `given` counts the rows of the file that were given before the batch.
+    """
+    gone: list[int] = []
+    left = batch
+    while left.num_rows:
+        try:
+            attempt(left)
+        except SchemaMismatch as error:
+            if error.row is None:
+                raise
+            row = given + nth_left(error.row, gone)
+            # Files without lines have no text that could be kept.
+            text = rows.text_of(row) if refused.keeps_text else b""
+            insort(gone, row - given)
+            left = _all_but(left, error.row)
+            refused.add(error, place=rows.stands_at(row), text=text)
+        else:
+            break
+    return left.num_rows
+
+
+def _all_but(batch: pa.RecordBatch, row: int) -> pa.RecordBatch:
+    pieces = [batch.slice(0, row), batch.slice(row + 1)]
+    (left,) = pa.Table.from_batches(pieces).combine_chunks().to_batches() or [batch.slice(0, 0)]
+    return left
+
+
+def _opened(
+    table: Table, wish: _Wish, refused: RefusedRows | None
+) -> AbstractContextManager[ImportedRows]:
+    return open_rows(
+        wish.file,
+        wish.form,
+        table.schema,
+        batch_rows=wish.batch_rows,
+        delimiter=wish.delimiter,
+        columns=names_of(wish.columns, table.schema),
+        refused=refused,
+    )
+
+
+@contextmanager
+def _telling_how_far(table: Table, done: _Done) -> Iterator[None]:
+    """Let an interrupt say what is in the table by then."""
+    try:
+        yield
     except KeyboardInterrupt:
         raise Interrupted(
-            f"interrupted; {counted(written, 'row')} or more of the file "
-            f"{'is' if written == 1 else 'are'} in the table {shown_text(table.name)}",
+            f"interrupted; {counted(done.rows, 'row')} or more of the file "
+            f"{'is' if done.rows == 1 else 'are'} in the table {shown_text(table.name)}",
             hint="Import the file again: rows that are written again stay the same",
         ) from None
-    return written, sequence, version
 
 
-def _check_delimiter(delimiter: str | None, form: ImportForm) -> None:
-    if delimiter is None:
+def _count(done: _Done, rows: int, imported: ImportedRows, tell: TellProgress) -> None:
+    done.rows += rows
+    tell(imported.position(), imported.byte_count)
+
+
+def _tell(name: str, wish: _Wish, done: _Done, *, as_json: bool) -> None:
+    if as_json:
+        facts: dict[str, Json] = {
+            "table": name,
+            "rows": done.rows,
+            "sequence": done.sequence,
+            "version": done.version,
+        }
+        if wish.keep_good:
+            facts |= {"refused": done.refused, "details": done.details}
+        write_json(facts)
         return
-    if form is not ImportForm.CSV:
+    page = Page()
+    page.line(
+        f"imported {counted(done.rows, 'row')} into {shown_text(name)}, "
+        f"now at version {done.version}"
+    )
+    if done.refused:
+        kept = "" if wish.refused_file is None else f", kept in {shown_text(wish.refused_file)}"
+        page.line(f"{counted(done.refused, 'row')} did not fit{kept}:")
+        page.lines(Text(f"  {shown_text(line)}", "dim") for line in done.details)
+
+
+def _check_wish(wish: _Wish) -> None:
+    if wish.refused_file is not None and wish.form not in TEXT_FORMS:
         raise InvalidArgument(
-            f"a delimiter is given for {form}", hint="Leave it out: only CSV has one"
+            f"{wish.form} has no lines that could be kept",
+            hint="Say --keep-good, which names the rows by their numbers",
         )
-    if len(delimiter) != 1 or not delimiter.isascii():
+    if wish.delimiter is None:
+        return
+    if wish.form is not ImportForm.CSV:
         raise InvalidArgument(
-            f"the delimiter {delimiter!a} is not one ASCII character", hint="Give one such as ;"
+            f"a delimiter is given for {wish.form}", hint="Leave it out: only CSV has one"
+        )
+    if len(wish.delimiter) != 1 or not wish.delimiter.isascii():
+        raise InvalidArgument(
+            f"the delimiter {wish.delimiter!a} is not one ASCII character",
+            hint="Give one such as ;",
         )

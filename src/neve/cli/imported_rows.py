@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from neve.cli.csv_rows import CsvRows
 from neve.cli.json_rows import JsonRows
-from neve.cli.refused_rows import PlaceOf
+from neve.cli.refused_rows import PlaceOf, PlacesOf, RefusedRows
 from neve.errors import InvalidArgument, NeveError, NotFound, Unavailable
 from neve.model.schema import TableSchema
 
@@ -36,6 +36,7 @@ _COMPRESSIONS: Final[dict[str, Literal["gzip", "bz2", "zstd", "lz4"]]] = {
     ".zst": "zstd",
     ".lz4": "lz4",
 }
+_ARCHIVES: Final = frozenset({".zip", ".tar", ".tgz", ".7z", ".rar"})
 _TAB: Final = "\t"
 
 
@@ -61,7 +62,8 @@ _SUFFIXES: Final = {
     ".feather": ImportForm.ARROW,
     ".ipc": ImportForm.ARROW,
 }
-_TEXTS: Final = frozenset({ImportForm.CSV, ImportForm.JSONL})
+TEXT_FORMS: Final = frozenset({ImportForm.CSV, ImportForm.JSONL})
+"""Forms with lines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +75,16 @@ class ImportedRows:
     """Bytes that were read so far."""
     byte_count: int | None
     """Length of the file; None where nobody knows it."""
+    source: str
+    """How messages name the file."""
     place_of: PlaceOf
     """Names the place of one of the rows that were given last."""
+    stands_at: Callable[[int], int]
+    """Gives where one of the rows that were given last stands among all."""
+    places_of: PlacesOf
+    """Names the places of rows as they stand."""
+    text_of: Callable[[int], bytes]
+    """Gives one of the rows that were given last as it stands in the file."""
 
 
 def form_of(path: str) -> ImportForm:
@@ -83,6 +93,11 @@ def form_of(path: str) -> ImportForm:
     if name.suffix.lower() in _COMPRESSIONS:
         name = name.with_suffix("")
     form = _SUFFIXES.get(name.suffix.lower())
+    if name.suffix.lower() in _ARCHIVES:
+        raise InvalidArgument(
+            f"{path} is an archive, which may hold many files",
+            hint=f"Unpack it, or send one file: unzip -p {path} | neve import TABLE - --format csv",
+        )
     if form is None:
         raise InvalidArgument(
             "standard input does not say in which form it is"
@@ -102,10 +117,12 @@ def open_rows(
     batch_rows: int,
     delimiter: str | None,
     columns: Sequence[str] | None = None,
+    refused: RefusedRows | None = None,
 ) -> Iterator[ImportedRows]:
     """Open a file of rows; raises typed errors, also while batches are taken.
 
     `columns` are those that are wanted besides the key, in files of text: others are not read.
+    `refused` takes rows that are wrong; without it the first one is an error.
     """
     source = "standard input" if path == STANDARD_INPUT else path
     with ExitStack() as stack, _typed_failures(source):
@@ -113,24 +130,24 @@ def open_rows(
         # Before anybody reads ahead.
         byte_count = _length(raw)
         stream = raw
-        if form in _TEXTS:
+        if form in TEXT_FORMS:
             stream = _unpacked(raw, path)
-        place_of: PlaceOf = lambda row: f"{source}, row {row + 1:,}"  # noqa: E731 - two replace it
+        reader: CsvRows | JsonRows | _NumberedRows = _NumberedRows(source)
         match form:
             case ImportForm.CSV:
                 mark = delimiter or (_TAB if ".tsv" in Path(path).suffixes else ",")
-                cells = CsvRows(
+                reader = CsvRows(
                     schema,
                     source=source,
                     delimiter=mark,
                     columns=columns,
                     open_again=None if path == STANDARD_INPUT else lambda: _opened_again(path),
+                    refused=refused,
                 )
-                batches, place_of = cells.batches(stream), cells.place_of
+                batches = reader.batches(stream)
             case ImportForm.JSONL:
-                lines = JsonRows(schema, source=source, columns=columns)
-                batches = lines.batches(stream, batch_rows=batch_rows)
-                place_of = lines.place_of
+                reader = JsonRows(schema, source=source, columns=columns, refused=refused)
+                batches = reader.batches(stream, batch_rows=batch_rows)
             case ImportForm.PARQUET:
                 batches = _parquet_batches(raw, batch_rows=batch_rows)
             case ImportForm.ARROW:
@@ -139,8 +156,31 @@ def open_rows(
             batches=_cut(batches, batch_rows),
             position=raw.tell if raw.seekable() else lambda: 0,
             byte_count=byte_count,
-            place_of=place_of,
+            source=source,
+            place_of=reader.place_of,
+            stands_at=reader.stands_at,
+            places_of=reader.places_of,
+            text_of=reader.text_of,
         )
+
+
+class _NumberedRows:
+    """Rows of files without lines: they are named by their numbers, and have no text."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+
+    def place_of(self, row: int) -> str:
+        return f"{self._source}, row {row + 1:,}"
+
+    def stands_at(self, row: int) -> int:
+        return row
+
+    def places_of(self, rows: Sequence[int]) -> list[str]:
+        return [self.place_of(row) for row in rows]
+
+    def text_of(self, row: int) -> bytes:
+        raise AssertionError(f"row {row} of {self._source} has no text")
 
 
 @contextmanager

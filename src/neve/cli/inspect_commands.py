@@ -5,6 +5,7 @@ from typing import Final
 
 import click
 
+from neve.cli.documented_command import DocumentedCommand
 from neve.cli.exit_codes import report_failure
 from neve.cli.log_drawing import LogDrawing
 from neve.cli.log_file import LogFileOnDisk, open_log_file
@@ -33,8 +34,18 @@ class _Wish:
     """Whether an empty line is to stand before the drawing."""
 
 
-@click.command()
-@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=str))
+@click.command(
+    cls=DocumentedCommand,
+    examples=["neve inspect wal 000001.wal --limit 10", "neve inspect wal - < 000001.wal"],
+)
+@click.argument(
+    "files",
+    nargs=-1,
+    required=True,
+    metavar="FILE...",
+    type=click.Path(path_type=str),
+    help="Logs, or - for standard input.",
+)
 @click.option(
     "--json",
     "as_json",
@@ -100,7 +111,7 @@ def wal(
         try:
             _show(file, replace(wish, follows=number > 0), name=file)
         except NeveError as error:
-            codes.append(report_failure(error))
+            codes.append(report_failure(error, as_json=as_json))
     if codes:
         click.get_current_context().exit(codes[0])
 

@@ -18,8 +18,10 @@ import click
 from pyroaring import BitMap64
 from rich.text import Text
 
+from neve.cli.documented_command import DocumentedCommand
 from neve.cli.fitted_text import wrapped
 from neve.cli.log_file import LogFileOnDisk, open_log_file
+from neve.cli.number_type import WholeNumber
 from neve.cli.output import JsonDocument, Page
 from neve.cli.shown_text import Json, shown_text
 from neve.errors import Corruption, InvalidArgument, LimitExceeded
@@ -37,12 +39,17 @@ _POSITIONS_DRAWN: Final = 20
 _POSITIONS_IN_JSON: Final = 10_000
 
 
-@click.command()
-@click.argument("path", metavar="FILE", type=click.Path(path_type=str))
+@click.command(cls=DocumentedCommand, examples=["neve inspect dv vectors.puffin"])
+@click.argument(
+    "path",
+    metavar="FILE",
+    type=click.Path(path_type=str),
+    help="A Puffin file, such as one in the directory deletes of a table.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document instead of a drawing.")
 @click.option(
     "--limit",
-    type=click.IntRange(min=0),
+    type=WholeNumber(),
     metavar="N",
     help=(
         f"Show at most N positions of each vector [default: {_POSITIONS_DRAWN} in a drawing, "

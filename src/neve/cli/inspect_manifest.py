@@ -19,6 +19,7 @@ from typing import Final
 import click
 from rich.text import Text
 
+from neve.cli.documented_command import DocumentedCommand
 from neve.cli.fitted_text import clipped, wrapped
 from neve.cli.log_file import open_log_file
 from neve.cli.manifest_parts import (
@@ -33,6 +34,7 @@ from neve.cli.manifest_parts import (
     segment_parts,
 )
 from neve.cli.manifest_words import content_json, lines_of, title_of
+from neve.cli.number_type import WholeNumber
 from neve.cli.output import JsonDocument, Page
 from neve.cli.shown_text import Json, shown_text
 from neve.errors import Corruption, InvalidArgument, LimitExceeded
@@ -51,12 +53,20 @@ _NUMBERED: Final = re.compile(r"(?:seg|ckpt)-([0-9]{20})")
 _STORES_NAMED: Final = 5
 
 
-@click.command()
-@click.argument("path", type=click.Path(path_type=str))
+@click.command(
+    cls=DocumentedCommand,
+    examples=["neve inspect manifest lake/manifest/catalog"],
+)
+@click.argument(
+    "path",
+    metavar="PATH",
+    type=click.Path(path_type=str),
+    help="A file of a manifest store, or the directory of a store.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document instead of a drawing.")
 @click.option(
     "--limit",
-    type=click.IntRange(min=0),
+    type=WholeNumber(),
     metavar="N",
     help=f"Show at most N records [default: {_LINES_DRAWN} in a drawing, all in JSON].",
 )

@@ -26,6 +26,7 @@ import click
 from rich.text import Text
 
 from neve.cli.data_file_facts import ColumnFacts, DataFileFacts, GroupPlace
+from neve.cli.documented_command import DocumentedCommand
 from neve.cli.fitted_text import wrapped
 from neve.cli.log_file import open_log_file
 from neve.cli.number_type import WholeNumber
@@ -38,8 +39,13 @@ _GROUPS_DRAWN: Final = 20
 _VALUE_LENGTH: Final = 32
 
 
-@click.command()
-@click.argument("path", metavar="FILE", type=click.Path(path_type=str))
+@click.command(cls=DocumentedCommand, examples=["neve inspect sst part.parquet"])
+@click.argument(
+    "path",
+    metavar="FILE",
+    type=click.Path(path_type=str),
+    help="A data file of a table, or any other Parquet file.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document instead of a drawing.")
 @click.option(
     "--limit",

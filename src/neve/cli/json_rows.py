@@ -13,6 +13,7 @@ from typing import BinaryIO, Final
 
 import pyarrow as pa
 
+from neve.cli.refused_rows import RefusedRows
 from neve.cli.value_forms import json_reader, parse_json
 from neve.engine.partial_rows import given_columns, narrowed_codec
 from neve.errors import InvalidArgument, LimitExceeded, SchemaMismatch
@@ -39,12 +40,19 @@ class JsonRows:
     """Reads rows of one schema."""
 
     def __init__(
-        self, schema: TableSchema, *, source: str, columns: Sequence[str] | None = None
+        self,
+        schema: TableSchema,
+        *,
+        source: str,
+        columns: Sequence[str] | None = None,
+        refused: RefusedRows | None = None,
     ) -> None:
         """Take a schema, and how messages name the place that the rows come from.
 
-        `columns` reads these and the key only.
+        `columns` reads these and the key only. With `refused`, lines that are wrong go there, and
+        the others are read.
         """
+        self._refused = refused
         self._source = source
         self._codec = codec_of(schema, columns)
         self._readers = {column.name: json_reader(column.type) for column in schema.columns}
@@ -53,6 +61,7 @@ class JsonRows:
         # Of the rows that were given last: how many came before them, and their lines.
         self._rows_before = 0
         self._lines_given: list[int] = []
+        self._contents_given: list[bytes] = []
 
     def row(self, text: str, *, line: int | None = None) -> bytes:
         """Give one row as the codec of the schema encodes it; raises typed errors."""
@@ -110,6 +119,18 @@ class JsonRows:
             return self._source
         return f"{self._source}:{self._lines_given[place]}"
 
+    def stands_at(self, row: int) -> int:
+        """Give the line of a row, counted from 0, of the batch that was given last."""
+        return self._lines_given[row - self._rows_before]
+
+    def places_of(self, lines: Sequence[int]) -> list[str]:
+        """Name lines."""
+        return [f"{self._source}:{line}" for line in lines]
+
+    def text_of(self, row: int) -> bytes:
+        """Give the line of a row, counted from 0, of the batch that was given last."""
+        return self._contents_given[row - self._rows_before]
+
     def batches(self, stream: BinaryIO, *, batch_rows: int) -> Iterator[pa.RecordBatch]:
         """Give the rows of a stream of lines in batches."""
         return map(self.batch, self.encoded(stream, batch_rows=batch_rows))
@@ -117,28 +138,38 @@ class JsonRows:
     def encoded(self, stream: BinaryIO, *, batch_rows: int) -> Iterator[list[bytes]]:
         """Give the encoded rows of a stream of lines, many at a time."""
         rows: list[bytes] = []
-        lines: list[int] = []
+        lines: dict[int, bytes] = {}
         size = 0
         for line, content in self._lines(stream):
             size += len(content)
             try:
-                text = content.decode()
-            except UnicodeDecodeError as error:
-                raise InvalidArgument(
-                    f"{self._source}:{line}: no UTF-8, at byte {error.start:,} of the line",
-                    hint="Convert the file: iconv -t utf-8",
-                ) from None
-            rows.append(self.row(text, line=line))
-            lines.append(line)
+                rows.append(self._line(content, line))
+            except (InvalidArgument, SchemaMismatch) as error:
+                if self._refused is None:
+                    raise
+                self._refused.add(error, place=line, text=content, names_place=True)
+                continue
+            lines[line] = b"" if self._refused is None else content
             if len(rows) >= batch_rows or size >= BATCH_BYTES:
                 yield self._noted(rows, lines)
-                rows, lines, size = [], [], 0
+                rows, lines, size = [], {}, 0
         if rows:
             yield self._noted(rows, lines)
 
-    def _noted(self, rows: list[bytes], lines: list[int]) -> list[bytes]:
+    def _line(self, content: bytes, line: int) -> bytes:
+        try:
+            text = content.decode()
+        except UnicodeDecodeError as error:
+            raise InvalidArgument(
+                f"{self._source}:{line}: no UTF-8, at byte {error.start:,} of the line",
+                hint="Convert the file: iconv -t utf-8",
+            ) from None
+        return self.row(text, line=line)
+
+    def _noted(self, rows: list[bytes], lines: dict[int, bytes]) -> list[bytes]:
         self._rows_before += len(self._lines_given)
-        self._lines_given = lines
+        self._lines_given = [*lines]
+        self._contents_given = [*lines.values()]
         return rows
 
     def _lines(self, stream: BinaryIO) -> Iterator[tuple[int, bytes]]:

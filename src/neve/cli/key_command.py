@@ -5,11 +5,13 @@ from typing import Final
 
 import click
 
+from neve.cli.documented_command import DocumentedCommand
+
 _NEGATIVE: Final = re.compile(r"-\.?[0-9]")
 _END_OF_OPTIONS: Final = "--"
 
 
-class KeyCommand(click.Command):
+class KeyCommand(DocumentedCommand):
     """Takes -5 for an argument; an unknown option stays wrong usage."""
 
     ignore_unknown_options = True

@@ -1,22 +1,35 @@
 """What every command on a warehouse takes: where it is, how to reach it, how to answer."""
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 import neve
 from neve.catalog.kv_catalog import KVCatalog
 from neve.errors import InvalidArgument, NotFound
 
+LAKE_VARIABLE: Final = "NEVE_LAKE"
+"""The environment variable that names the warehouse."""
+
 Command = TypeVar("Command", bound=Callable[..., None])
+
+
+def _complete_directory(
+    _ctx: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    return [CompletionItem(incomplete, type="dir")]
+
 
 lake_option = click.option(
     "--lake",
     required=True,
-    envvar="NEVE_LAKE",
+    envvar=LAKE_VARIABLE,
+    show_envvar=True,
     metavar="LOCATION",
-    help="Directory, s3://bucket/prefix or file:///directory of the warehouse  [env: NEVE_LAKE].",
+    help="The warehouse: a directory, s3://bucket/prefix or file:///directory.",
+    shell_complete=_complete_directory,
 )
 storage_option = click.option(
     "--storage-option",
@@ -26,7 +39,7 @@ storage_option = click.option(
     help="Option of an S3 location, such as endpoint or region; may be repeated.",
 )
 json_option = click.option(
-    "--json", "as_json", is_flag=True, help="One JSON document instead of lines."
+    "--json", "as_json", is_flag=True, help="One JSON document instead of lines; errors, too."
 )
 
 

@@ -17,11 +17,14 @@ import click
 
 from neve.catalog.table import Table
 from neve.cli.column_words import names_of
+from neve.cli.completed_words import complete_column
+from neve.cli.documented_command import DocumentedCommand
 from neve.cli.json_rows import JsonRows
 from neve.cli.lake_options import on_a_lake, open_lake
 from neve.cli.output import Page, write_json
 from neve.cli.refused_rows import telling_the_row
 from neve.cli.shown_text import Json
+from neve.cli.table_arguments import table_argument
 from neve.errors import Conflict, InvalidArgument
 from neve.model.shown_value import counted
 
@@ -40,14 +43,22 @@ class _Done:
     """Rows that were not written, as their keys had one."""
 
 
-@click.command()
-@click.argument("name", metavar="TABLE")
-@click.argument("row", metavar="JSON|-")
+@click.command(
+    cls=DocumentedCommand,
+    examples=[
+        """neve put shop.orders '{"id": 1, "customer": "ada", "amount": "9.50"}'""",
+        """neve put shop.orders '{"id": 1, "amount": "12"}' --columns amount""",
+        "neve put shop.orders - --if-absent < orders.jsonl",
+    ],
+)
+@table_argument
+@click.argument("row", metavar="JSON|-", help="The row, as a JSON object; - reads standard input.")
 @click.option(
     "--columns",
     multiple=True,
     metavar="NAME,NAME",
     help="Write only these columns, and leave the others as they are; may be repeated.",
+    shell_complete=complete_column,
 )
 @click.option("--if-absent", is_flag=True, help="Pass over rows whose keys have one.")
 @click.option(

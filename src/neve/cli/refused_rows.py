@@ -1,14 +1,124 @@
-"""Which row of an input was refused: named as `file:line`, and how far the writing had come."""
+"""Rows of an input that were refused: which ones, why, and where they are kept.
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TypeAlias
+A row is named as `file:line`, or in files without lines by its number. The first few are told, all
+of them are counted, and on request written to a file of the form of the input, to be corrected and
+imported again.
+"""
 
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import BinaryIO, Final, TypeAlias
+
+from neve.cli.row_output import new_file
 from neve.errors import NeveError, SchemaMismatch
 from neve.model.shown_value import counted
 
 PlaceOf: TypeAlias = Callable[[int], str]
 """Names the place of a row of the input, counted from 0, such as `orders.csv:7`."""
+PlacesOf: TypeAlias = Callable[[Sequence[int]], list[str]]
+"""Names the places of rows as they stand in the input, counted from 0 with those refused."""
+
+_TOLD_MAX: Final = 20
+_COUNTED_MAX: Final = 1_000
+"""Whoever only looks for wrong rows stops after so many: something else is wrong then."""
+
+
+class RowsRefused(SchemaMismatch):
+    """Several rows do not fit; `details` has a line for each of the first ones."""
+
+    def __init__(self, message: str, *, details: Sequence[str], hint: str) -> None:
+        super().__init__(message, hint=hint)
+        self.details = details
+
+
+class TooManyRefused(Exception):
+    """So many rows were refused that nobody goes on looking."""
+
+
+class RefusedRows:
+    """Takes the rows that are refused, one by one, in the order of the input."""
+
+    def __init__(
+        self, *, path: str | None = None, stack: ExitStack | None = None, is_bounded: bool = False
+    ) -> None:
+        """Take where rows are to be kept, and whether many are too many.
+
+        The file appears when `stack` is left, if a row was refused and nothing failed.
+        """
+        self.count = 0
+        self.head: bytes | None = None
+        """First line of the file to be: the names of its columns."""
+        self._path = path
+        self._stack = stack
+        self._is_bounded = is_bounded
+        self._sink: BinaryIO | None = None
+        self._told: list[tuple[int, NeveError, bool]] = []
+
+    @property
+    def keeps_text(self) -> bool:
+        """Whether the rows themselves are kept."""
+        return self._path is not None
+
+    def add(self, error: NeveError, *, place: int, text: bytes, names_place: bool = False) -> None:
+        """Take a row: why it was refused, where it stands, and itself.
+
+        `names_place` says that the message of the error does so already.
+        """
+        self.count += 1
+        if len(self._told) < _TOLD_MAX:
+            self._told.append((place, error, names_place))
+        if self._path is not None:
+            self._written_to(self._path).write(text.rstrip(b"\r\n") + b"\n")
+        if self._is_bounded and self.count >= _COUNTED_MAX:
+            raise TooManyRefused
+
+    def details(self, places_of: PlacesOf) -> list[str]:
+        """Give a line for each of the first rows: where it stands, and why it was refused."""
+        unnamed = [place for place, _, names_place in self._told if not names_place]
+        names = dict(zip(unnamed, places_of(unnamed) if unnamed else [], strict=True))
+        # Rows of one block are refused for one reason after the other.
+        in_order = sorted(self._told, key=lambda told: told[0])
+        lines = [
+            error.message if names_place else f"{names[place]}: {error.message}"
+            for place, error, names_place in in_order
+        ]
+        more = self.count - len(lines)
+        return [*lines, f"and {counted(more, 'more row')}"] if more else lines
+
+    def failure(self, source: str, places_of: PlacesOf) -> SchemaMismatch:
+        """Give the error of an import that wrote nothing for their sake."""
+        details = self.details(places_of)
+        ways_out = "--keep-good writes the other rows, and --refused FILE keeps what does not fit"
+        if self.count == 1:
+            _, error, _ = self._told[0]
+            column = error.column if isinstance(error, SchemaMismatch) else None
+            hint = "" if error.hint is None else f"{error.hint.removesuffix('.')}. "
+            return SchemaMismatch(
+                details[0], column=column, hint=f"{hint}Nothing was written; {ways_out}"
+            )
+        at_least = " or more" if self._is_bounded and self.count >= _COUNTED_MAX else ""
+        return RowsRefused(
+            f"{self.count:,} rows{at_least} of {source} do not fit; nothing was written",
+            details=details,
+            hint=f"Correct them; or {ways_out}",
+        )
+
+    def _written_to(self, path: str) -> BinaryIO:
+        if self._sink is None:
+            assert self._stack is not None, "whoever names a file also closes it"
+            self._sink = self._stack.enter_context(new_file(path))
+            if self.head is not None:
+                self._sink.write(self.head)
+        return self._sink
+
+
+def nth_left(index: int, gone: Sequence[int]) -> int:
+    """Give the place of what is at `index` among those that are left; `gone` ascends."""
+    place = index
+    while (beyond := index + bisect_right(gone, place)) != place:
+        place = beyond
+    return place
 
 
 @contextmanager

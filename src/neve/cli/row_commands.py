@@ -1,7 +1,7 @@
 """Commands on rows by key: get, delete.
 
     neve get shop.orders 1
-    neve delete shop.orders --where "amount > 5"
+    neve delete shop.orders --filter "amount > 5"
 
 How keys are written is told in `neve.cli.key_words`.
 """
@@ -14,15 +14,21 @@ from neve.cli.lake_options import on_a_lake, open_lake
 from neve.cli.output import Page, write_json
 from neve.cli.row_table import row_lines
 from neve.cli.shown_text import shown_text
+from neve.cli.table_arguments import filter_option, table_argument
 from neve.cli.value_forms import json_values
 from neve.cli.version_options import at_a_version, rows_at
 from neve.errors import InvalidArgument, NotFound
 from neve.model.shown_value import counted
 
 
-@click.command(cls=KeyCommand)
-@click.argument("name", metavar="TABLE")
-@click.argument("key", nargs=-1, required=True, metavar="KEY...")
+@click.command(
+    cls=KeyCommand,
+    examples=["neve get shop.orders 1", "neve get shop.orders 1 --version 2 --json"],
+)
+@table_argument
+@click.argument(
+    "key", nargs=-1, required=True, metavar="KEY...", help="The values of the key's columns."
+)
 @at_a_version
 @on_a_lake
 def get(
@@ -59,10 +65,13 @@ def get(
         Page().lines(row_lines(values))
 
 
-@click.command(cls=KeyCommand)
-@click.argument("name", metavar="TABLE")
-@click.argument("key", nargs=-1, metavar="KEY...")
-@click.option("--where", "condition", metavar="FILTER", help="Delete all rows that match.")
+@click.command(
+    cls=KeyCommand,
+    examples=["neve delete shop.orders 1", 'neve delete shop.orders --filter "amount > 5"'],
+)
+@table_argument
+@click.argument("key", nargs=-1, metavar="[KEY]...", help="The values of the key's columns.")
+@filter_option(help_text="Delete all rows that match.")
 @on_a_lake
 def delete(
     *,
@@ -73,15 +82,15 @@ def delete(
     storage_options: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Delete the row of a key, or with --where all rows that match a filter.
+    """Delete the row of a key, or with --filter all rows that match a filter.
 
     A filter is written like "amount > 5 and customer = 'ada'". That there is no such row is no
     error. A key is written as `neve get` takes it.
     """
     if bool(key) == (condition is not None):
         raise InvalidArgument(
-            "both a key and --where are given" if key else "no row to delete is named",
-            hint="Give a key, or --where and a filter",
+            "both a key and --filter are given" if key else "no row to delete is named",
+            hint="Give a key, or --filter and a filter",
         )
     with open_lake(lake, storage_options) as catalog, catalog.table(name) as table:
         before = table.stats().sequence

@@ -57,17 +57,17 @@ def form_of(path: str) -> RowForm:
     if form is None:
         raise InvalidArgument(
             f"the name {path} does not say in which form to write it",
-            hint="Say --output json, jsonl, csv or parquet",
+            hint="Say --format json, jsonl, csv or parquet",
         )
     return form
 
 
 def asked_form(output: str | None, file: str | None, *, as_json: bool) -> RowForm:
-    """Tell the form by the options `--output` and `--json` and a file; raises InvalidArgument."""
+    """Tell the form by the options `--format` and `--json` and a file; raises InvalidArgument."""
     if as_json:
         if output not in {None, RowForm.JSON}:
             raise InvalidArgument(
-                f"both --json and --output {output} are given", hint="Give one of them"
+                f"both --json and --format {output} are given", hint="Give one of them"
             )
         return RowForm.JSON
     is_file = file is not None and file != STANDARD_OUTPUT
@@ -76,11 +76,11 @@ def asked_form(output: str | None, file: str | None, *, as_json: bool) -> RowFor
     if is_file and output == RowForm.TABLE:
         raise InvalidArgument(
             "a table is drawn for people, not for files",
-            hint="Say --output json, jsonl, csv or parquet",
+            hint="Say --format json, jsonl, csv or parquet",
         )
     if not is_file and output == RowForm.PARQUET:
         raise InvalidArgument(
-            "Parquet is no text to print", hint="Name a file: --output parquet rows.parquet"
+            "Parquet is no text to print", hint="Name a file: --format parquet rows.parquet"
         )
     return RowForm(output)
 
@@ -105,7 +105,7 @@ def write_rows(
         RowForm.PARQUET: lambda sink: _write_parquet(sink, schema, counted),
     }
     if path != STANDARD_OUTPUT:
-        with _new_file(path) as sink:
+        with new_file(path) as sink:
             writers[form](sink)
     elif form is RowForm.PARQUET:
         raise InvalidArgument("Parquet is no text to print", hint="Name a file to write it to")
@@ -130,7 +130,8 @@ class _Counted:
 
 
 @contextmanager
-def _new_file(path: str) -> Iterator[BinaryIO]:
+def new_file(path: str) -> Iterator[BinaryIO]:
+    """Write a file that appears when it is whole, and not at all when anything fails."""
     target = Path(path)
     unfinished = target.with_name(f"{target.name}.{os.getpid()}")
     try:

@@ -8,7 +8,7 @@
 The first rows say how wide columns are; later ones are clipped to that. Numbers stand on the right.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Final
 
@@ -41,8 +41,9 @@ def json_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[JsonRow]:
 class RowTable:
     """Rows under a head, drawn as they come."""
 
-    def __init__(self, schema: pa.Schema, *, columns: int) -> None:
-        """Take what the rows have, and how wide a line may be."""
+    def __init__(self, schema: pa.Schema, *, columns: int, whole: Collection[str] = ()) -> None:
+        """Take what the rows have, how wide a line may be, and which cells are never clipped."""
+        self._is_whole = [name in whole for name in schema.names]
         self._names = [shown_text(name) for name in schema.names]
         self._is_on_right = [kind_of(field.type) in _NUMBERS for field in schema]
         self._columns = columns
@@ -68,7 +69,8 @@ class RowTable:
                 max(width, cell_len(_shown(value)))
                 for width, value in zip(widths, row, strict=True)
             ]
-        return _fitting([min(_CELL_COLUMNS_MAX, width) for width in widths], self._columns)
+        widths = [min(_CELL_COLUMNS_MAX, width) for width in widths]
+        return _fitting(widths, self._is_whole, self._columns)
 
     def _line(self, cells: Sequence[Text], widths: Sequence[int]) -> Text:
         line = Text()
@@ -95,11 +97,15 @@ def _shown(value: Json) -> str:
     return "null" if value is None else shown_text(text_of(value))
 
 
-def _fitting(widths: Sequence[int], columns: int) -> list[int]:
+def _fitting(widths: Sequence[int], is_whole: Sequence[bool], columns: int) -> list[int]:
     """Take from the widest columns until a line fits; below a few characters none gets."""
     fitted = list(widths)
     excess = sum(fitted) + len(_GAP) * (len(fitted) - 1) - columns
-    while excess > 0 and max(fitted) > _CELL_COLUMNS_MIN:
-        fitted[fitted.index(max(fitted))] -= 1
+    narrowed = [place for place, whole in enumerate(is_whole) if not whole]
+    while excess > 0 and narrowed:
+        widest = max(narrowed, key=fitted.__getitem__)
+        if fitted[widest] <= _CELL_COLUMNS_MIN:
+            break
+        fitted[widest] -= 1
         excess -= 1
     return fitted

@@ -7,6 +7,8 @@ from rich.text import Text
 
 from neve.catalog.table import Table
 from neve.cli.column_words import names_of
+from neve.cli.completed_words import complete_column
+from neve.cli.documented_command import DocumentedCommand
 from neve.cli.key_words import bound_of
 from neve.cli.lake_options import on_a_lake, open_lake
 from neve.cli.number_type import WholeNumber
@@ -14,6 +16,7 @@ from neve.cli.output import Page, write_json
 from neve.cli.row_output import STANDARD_OUTPUT, RowForm, asked_form, write_rows
 from neve.cli.row_table import RowTable
 from neve.cli.shown_text import Json, shown_text
+from neve.cli.table_arguments import filter_option, table_argument, to_file_argument
 from neve.cli.table_words import unflushed_words
 from neve.cli.version_options import Rows, at_a_version, rows_at
 from neve.errors import InvalidArgument
@@ -22,20 +25,23 @@ from neve.read.scan import Scan
 from neve.read.scan_explanation import ScanExplanation
 
 
-@click.command()
-@click.argument("name", metavar="TABLE")
-@click.argument("file", required=False, metavar="[FILE]")
-@click.option(
-    "--filter",
-    "condition",
-    metavar="FILTER",
-    help="Only rows that match, such as \"amount > 5 and customer = 'ada'\".",
+@click.command(
+    cls=DocumentedCommand,
+    examples=[
+        "neve scan shop.orders --filter \"amount > 5 and customer = 'ada'\"",
+        "neve scan shop.orders --columns id,amount --limit 10 --format jsonl",
+        "neve scan shop.orders orders.parquet --version 2",
+    ],
 )
+@table_argument
+@to_file_argument
+@filter_option(help_text="Only rows that match, such as \"amount > 5 and customer = 'ada'\".")
 @click.option(
     "--columns",
     multiple=True,
     metavar="NAME,NAME",
     help="Only these columns, in this order; may be repeated.",
+    shell_complete=complete_column,
 )
 @click.option("--limit", type=WholeNumber(), metavar="N", help="At most N rows.")
 @click.option(
@@ -47,10 +53,12 @@ from neve.read.scan_explanation import ScanExplanation
 @click.option("--reverse", is_flag=True, help="The highest key first.")
 @at_a_version
 @click.option(
+    "--format",
     "--output",
     "output",
     type=click.Choice([form.value for form in RowForm]),
-    help="How to give the rows [default: as FILE is named, otherwise table]; parquet needs FILE.",
+    show_default="as FILE is named, otherwise table",
+    help="How to give the rows; parquet needs FILE.",
 )
 @click.option("--explain", is_flag=True, help="Say what would be read instead, and why.")
 @click.option("--count", is_flag=True, help="Say how many rows there are instead.")

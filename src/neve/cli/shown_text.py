@@ -15,8 +15,8 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 
-_DRAWN: Final = "╭╰╮╯│─┊█▓▁·✗✔…×"
-_IN_ASCII: Final = str.maketrans(_DRAWN, "++\\/|-:#=_.x*>x")
+_DRAWN: Final = "╭╰╮╯│─┊█▓▁·✗✔…×µ"
+_IN_ASCII: Final = str.maketrans(_DRAWN, "++\\/|-:#=_.x*>xu")
 
 
 class ShownBytes(NamedTuple):

@@ -76,7 +76,7 @@ def test_arrows_names_of_types_are_understood(lake: str) -> None:
         (["a.b", "id:fixed(0)", "--key", "id"], "there is no type 'fixed(0)'", "fixed(16)"),
         (["a.b", "id:long", "--key", "idd"], "no column is named 'idd'", "Did you mean 'id'"),
         (["b", "id:long", "--key", "id"], "has no namespace", "namespace.table"),
-        (["shop.orders", "id:long", "--key", "id"], "there is a table 'shop.orders'", "Open it"),
+        (["shop.orders", "id:long", "--key", "id"], "there is a table 'shop.orders'", "drop it"),
         (
             ["a.b", "id:long", "--key", "id", "--property", "x"],
             "the property 'x' has no NAME=VALUE form",
@@ -128,6 +128,32 @@ def test_dropping_and_renaming_say_what_they_did(catalog: KVCatalog, lake: str) 
     dropped = run("drop", "eu.sales", "--purge", lake=lake)
     assert dropped.stdout == "dropped eu.sales and deleted its files\n"
     assert catalog.list_tables() == []
+
+
+def test_a_table_that_a_writer_has_open_is_not_dropped_unless_forced(
+    catalog: KVCatalog, lake: str
+) -> None:
+    a_table(catalog)
+    with catalog.table("shop.orders"):
+        refused = run("drop", "shop.orders", lake=lake)
+        kept = catalog.list_tables()
+        forced = run("drop", "shop.orders", "--force", lake=lake)
+
+    assert refused.exit_code == 4
+    first, hint = refused.stderr.splitlines()
+    assert first.startswith("neve: a writer has the table 'shop.orders' open")
+    assert "--force" in hint
+    assert kept == ["shop.orders"]
+    assert forced.exit_code == 0, forced.stderr
+    assert catalog.list_tables() == []
+
+
+def test_a_table_that_was_not_dropped_can_be_written_again(catalog: KVCatalog, lake: str) -> None:
+    a_table(catalog)
+    with catalog.table("shop.orders"):
+        run("drop", "shop.orders", lake=lake)
+
+    catalog.table("shop.orders").close()
 
 
 def test_dropping_and_renaming_answer_in_json(catalog: KVCatalog, lake: str) -> None:

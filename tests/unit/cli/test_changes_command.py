@@ -87,7 +87,7 @@ def test_a_follower_prints_each_commit_as_it_comes(
     ("options", "said"),
     [
         (["--since", "9"], "there is no version 9 yet"),
-        (["--since", "3", "--until", "2"], "until=2 is before since=3"),
+        (["--since", "3", "--until", "2"], "--until 2 is before --since 3"),
         (["--follow", "--until", "3"], "both --follow and --until are given"),
         (["--follow", "--json"], "json is one document"),
         (["--follow", "--output", "csv"], "csv is one document"),
@@ -110,4 +110,18 @@ def test_history_that_has_expired_says_where_it_begins(lake: RowsLake) -> None:
     done = lake.run("changes", "shop.orders")
 
     assert done.exit_code == 2
-    assert "Changes are kept from since=3 on" in done.stderr
+    assert "Changes are kept from --since 3 on" in done.stderr
+
+
+def test_what_happened_to_a_row_is_told_whole_however_narrow_the_terminal_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lake = RowsLake().orders()
+    lake.flushes([[{"id": 1, "customer": "a" * 50}], [{"id": 1, "customer": "b" * 50}]])
+    monkeypatch.setenv("COLUMNS", "60")
+
+    said = lake.ok("changes", "shop.orders")
+
+    assert max(map(len, said.splitlines())) <= 60
+    assert " update_preimage " in said
+    assert " update_postimage " in said

@@ -101,3 +101,25 @@ def test_describe_tells_files_levels_and_what_is_only_in_the_log(lake: RowsLake)
     assert document["unflushed_changes"] == 1
     assert "3 files in level 0, 1 row marked as deleted" in told
     assert "1 change not flushed yet" in told
+
+
+def test_a_tag_that_looks_like_a_number_of_a_version_is_refused_with_the_way_to_say_it() -> None:
+    lake = RowsLake().orders((1, "ada", "1"))
+
+    refused = lake.run("tag", "shop.orders", "2")
+
+    assert refused.exit_code == 2
+    assert "would look like the number of a version" in refused.stderr
+    assert "neve tag shop.orders v2 --version 2" in refused.stderr
+    assert lake.json("history", "shop.orders")["versions"][-1]["tags"] == []
+
+
+def test_a_version_to_go_back_to_is_given_in_one_way() -> None:
+    lake = RowsLake().orders((1, "ada", "1"))
+
+    twice = lake.run("rollback", "shop.orders", "1", "--version", "1")
+    by_option = lake.json("rollback", "shop.orders", "--version", "1")
+
+    assert twice.exit_code == 2
+    assert "the version is said twice" in twice.stderr
+    assert by_option["restored"] == 1

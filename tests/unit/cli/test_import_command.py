@@ -176,7 +176,9 @@ def test_wrong_rows_are_named(lake: RowsLake, form: str, text: str, said: str | 
     assert lake.rows() == []
 
 
-def test_rows_before_a_wrong_batch_are_told(lake: RowsLake, tmp_path: Path) -> None:
+def test_a_wrong_row_far_behind_keeps_a_file_from_being_written(
+    lake: RowsLake, tmp_path: Path
+) -> None:
     rows = pa.table({"id": [1, 2, 3, None], "customer": ["a", "b", "c", "d"]})
     pq.write_table(rows, tmp_path / "x.parquet")
 
@@ -184,8 +186,167 @@ def test_rows_before_a_wrong_batch_are_told(lake: RowsLake, tmp_path: Path) -> N
 
     assert refused.exit_code == 2
     assert f"{tmp_path / 'x.parquet'}, row 4: column 'id': NULL" in refused.stderr
+    assert "Nothing was written; --keep-good" in refused.stderr
+    assert lake.rows() == []
+
+
+def test_of_standard_input_the_rows_before_a_wrong_batch_are_told(lake: RowsLake) -> None:
+    lines = '{"id": 1}\n{"id": 2}\n{"id": 3}\n{"id": "x"}\n'
+
+    refused = lake.run(
+        "import", "shop.orders", "-", "--format", "jsonl", "--batch-rows", "2", stdin=lines
+    )
+
+    assert refused.exit_code == 2
+    assert refused.stderr.startswith("neve: standard input:4: column 'id'")
     assert "2 rows before it are written" in refused.stderr
     assert [row["id"] for row in lake.rows()] == [1, 2]
+
+
+# Several wrong rows
+
+
+WRONG_CSV = (
+    'id,customer,amount\n1,ada,1.50\nx,bob,2\n3,"two\nlines",3\n4,dan\n\n5,eve,5.999\n6,,6\n'
+    '7,"a, b",y\n'
+)
+WRONG_CSV_LINES = (3, 6, 8, 10)
+WRONG_JSONL = (
+    '{"id": 1}\n{"id": "x"}\n\n{"id": 3, "amount": "1.50"}\nno json\n[]\n{"id": 6, "nope": 1}\n'
+    '{"id": 6}\n'
+)
+WRONG_JSONL_LINES = (2, 5, 6, 7)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "lines"),
+    [
+        ("x.csv", WRONG_CSV, WRONG_CSV_LINES),
+        ("x.jsonl", WRONG_JSONL, WRONG_JSONL_LINES),
+        ("x.csv.gz", WRONG_CSV, WRONG_CSV_LINES),
+    ],
+)
+def test_all_wrong_rows_are_told_with_their_lines_and_nothing_is_written(
+    lake: RowsLake, tmp_path: Path, name: str, text: str, lines: tuple[int, ...]
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+
+    refused = lake.run("import", "shop.orders", str(path), "--batch-rows", "2")
+    as_json = lake.run("import", "shop.orders", str(path), "--json")
+
+    first, *details, hint = refused.stderr.splitlines()
+    assert refused.exit_code == as_json.exit_code == 2
+    assert first == f"neve: {len(lines)} rows of {path} do not fit; nothing was written"
+    assert [line.partition(": ")[0] for line in details] == [f"      {path}:{n}" for n in lines]
+    assert "--keep-good" in hint
+    error = json.loads(as_json.stderr)["error"]
+    assert [line.strip() for line in details] == error["details"]
+    assert lake.rows() == []
+
+
+def test_the_rows_that_fit_are_kept_on_request(lake: RowsLake, tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text(WRONG_CSV)
+
+    said = lake.ok("import", "shop.orders", str(path), "--keep-good", "--batch-rows", "1")
+    again = lake.json("import", "shop.orders", str(path), "--keep-good")
+
+    first, second, *details = said.splitlines()
+    assert first == "imported 3 rows into shop.orders, now at version 2"
+    assert second == "4 rows did not fit:"
+    assert [line.strip() for line in details] == again["details"]
+    assert [int(line.partition(": ")[0].rpartition(":")[2]) for line in details] == [
+        *WRONG_CSV_LINES
+    ]
+    assert (again["rows"], again["refused"]) == (3, 4)
+    assert [row["id"] for row in lake.rows()] == [1, 3, 6]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "kept"),
+    [
+        ("x.csv", WRONG_CSV, 'id,customer,amount\nx,bob,2\n4,dan\n5,eve,5.999\n7,"a, b",y\n'),
+        ("x.jsonl", WRONG_JSONL, '{"id": "x"}\nno json\n[]\n{"id": 6, "nope": 1}\n'),
+        ("x.tsv", 'id\tcustomer\n\t"a\tb"\n2\t""\n', 'id\tcustomer\n\t"a\tb"\n'),
+    ],
+    ids=["csv", "jsonl", "tsv"],
+)
+def test_rows_that_do_not_fit_are_kept_in_a_file_to_be_corrected(
+    lake: RowsLake, tmp_path: Path, name: str, text: str, kept: str
+) -> None:
+    path, refused = tmp_path / name, tmp_path / f"refused{Path(name).suffix}"
+    path.write_text(text)
+
+    said = lake.ok("import", "shop.orders", str(path), "--refused", str(refused))
+
+    assert f"kept in {refused}:" in said
+    assert sorted(refused.read_text().splitlines()) == sorted(kept.splitlines())
+    assert sorted(each.name for each in tmp_path.iterdir()) == sorted([path.name, refused.name])
+
+
+def test_without_a_row_that_does_not_fit_no_file_of_them_is_made(
+    lake: RowsLake, tmp_path: Path
+) -> None:
+    path = str(write(tmp_path / "x.csv"))
+
+    said = lake.ok("import", "shop.orders", path, "--refused", str(tmp_path / "refused.csv"))
+
+    assert said == "imported 3 rows into shop.orders, now at version 2\n"
+    assert [each.name for each in tmp_path.iterdir()] == ["x.csv"]
+
+
+def test_rows_that_only_the_table_refuses_are_passed_over_too(
+    lake: RowsLake, tmp_path: Path
+) -> None:
+    rows = pa.table({"id": [None, 1, None, 2, None], "customer": [*"abcde"]})
+    pq.write_table(rows, tmp_path / "x.parquet")
+
+    done = lake.json("import", "shop.orders", str(tmp_path / "x.parquet"), "--keep-good")
+
+    assert (done["rows"], done["refused"]) == (2, 3)
+    assert [line.partition(": ")[0].rpartition(", ")[2] for line in done["details"]] == [
+        "row 1",
+        "row 3",
+        "row 5",
+    ]
+    assert [(row["id"], row["customer"]) for row in lake.rows()] == [(1, "b"), (2, "d")]
+
+
+def test_wrong_lines_are_told_in_their_order_whoever_refuses_them(tmp_path: Path) -> None:
+    lake = RowsLake()
+    lake.create("a.numbers", arrow_schema(number=pa.float64()), ["number"])
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"number": "NaN"}\nno json\n{"number": 1}\n{"number": "NaN"}\n[]\n')
+
+    refused = lake.run("import", "a.numbers", str(path))
+
+    _, *details, _ = refused.stderr.splitlines()
+    assert [line.partition(": ")[0].rpartition(":")[2] for line in details] == ["1", "2", "4", "5"]
+
+
+def test_of_very_many_wrong_rows_the_first_are_told(lake: RowsLake, tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("id\n" + "x\n" * 5_000)
+
+    refused = lake.run("import", "shop.orders", str(path))
+    kept = lake.json("import", "shop.orders", str(path), "--keep-good")
+
+    first, *details, _hint = refused.stderr.splitlines()
+    assert first.startswith("neve: 1,000 rows or more of ")
+    assert len(details) == 21
+    assert details[-1].strip() == "and 980 more rows"
+    assert (kept["rows"], kept["refused"], kept["version"]) == (0, 5_000, 1)
+
+
+def test_what_has_no_lines_keeps_none_in_a_file(lake: RowsLake, tmp_path: Path) -> None:
+    path = str(write(tmp_path / "x.parquet"))
+
+    refused = lake.run("import", "shop.orders", path, "--refused", "refused.parquet")
+
+    assert refused.exit_code == 2
+    assert "parquet has no lines that could be kept" in refused.stderr
+    assert lake.rows() == []
 
 
 @pytest.mark.parametrize(
@@ -315,13 +476,14 @@ def test_an_import_that_is_stopped_says_how_far_it_came(
     [
         (["none.csv"], "there is no file none.csv"),
         (["x.doc"], "does not say in which form the file is"),
+        (["x.zip"], "x.zip is an archive"),
         (["-"], "standard input does not say in which form it is"),
         ([".", "--format", "csv"], ". is a directory"),
         (["x.jsonl", "--delimiter", ";"], "a delimiter is given for jsonl"),
         (["x.csv", "--delimiter", ";;"], "is not one ASCII character"),
         (["x.csv", "--batch-rows", "0"], "0 is not in the range"),
     ],
-    ids=range(7),
+    ids=range(8),
 )
 def test_a_wrong_call_is_refused(lake: RowsLake, arguments: list[str], said: str) -> None:
     refused = lake.run("import", "shop.orders", *arguments)

@@ -354,7 +354,7 @@ def test_all_rows_that_match_are_deleted() -> None:
     ("arguments", "said"),
     [
         ([], "no row to delete is named"),
-        (["1", "--where", "id = 1"], "both a key and --where are given"),
+        (["1", "--where", "id = 1"], "both a key and --filter are given"),
     ],
     ids=["neither", "both"],
 )

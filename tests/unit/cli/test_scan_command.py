@@ -133,7 +133,7 @@ def test_parquet_is_named_behind_its_form(lake: RowsLake, tmp_path: Path) -> Non
         (["--output", "parquet"], "Parquet is no text to print"),
         (["x.doc"], "does not say in which form"),
         (["x.csv", "--output", "table"], "drawn for people"),
-        (["--json", "--output", "csv"], "both --json and --output csv"),
+        (["--json", "--output", "csv"], "both --json and --format csv"),
         (["--count", "--explain"], "both --explain and --count"),
         (["--filter", "amont > 5"], "'amont'"),
         (["--filter", "amount >"], "amount >"),

@@ -184,7 +184,8 @@ def test_recovery_lists_tables_and_what_was_done() -> None:
 
 def test_recovery_deletes_files_that_a_reader_held_back() -> None:
     lake = with_versions(RowsLake(), 1)
-    with neve.open(lake.location).table("shop.orders") as table, table.snapshot():
+    catalog = neve.open(lake.location)
+    with catalog.table("shop.orders", read_only=True) as table, table.snapshot():
         held = lake.ok("drop", "shop.orders", "--purge")
         waiting = lake.json("recover")["tables"]
 

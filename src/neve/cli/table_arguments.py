@@ -1,0 +1,29 @@
+"""Arguments that many commands take, each with one name, one help and one way to complete it."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import click
+
+from neve.cli.completed_words import complete_file, complete_table
+
+Command = TypeVar("Command", bound=Callable[..., None])
+
+table_argument = click.argument(
+    "name",
+    metavar="TABLE",
+    help="A table, as namespace.table.",
+    shell_complete=complete_table,
+)
+to_file_argument = click.argument(
+    "file",
+    required=False,
+    metavar="[FILE]",
+    help="A file to write; its name says the format. It appears when it is whole.",
+    shell_complete=complete_file,
+)
+
+
+def filter_option(*, help_text: str) -> Callable[[Command], Command]:
+    """Give a command the option `--filter`, which may also be written `--where`."""
+    return click.option("--filter", "--where", "condition", metavar="FILTER", help=help_text)

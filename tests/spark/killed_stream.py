@@ -44,11 +44,12 @@ def die_at(batch: int, *, after_commit: bool) -> None:
         *,
         decided: bool = False,
         replaces: frozenset[tuple[PartitionValue, ...]] | None = None,
+        is_first: bool = False,
     ) -> BulkOutcome:
         is_it = run.identity.application == (APP_ID, batch)
         if is_it and not after_commit:
             os._exit(EXIT_CODE)
-        outcome = commit(self, run, work, decided=decided, replaces=replaces)
+        outcome = commit(self, run, work, decided=decided, replaces=replaces, is_first=is_first)
         if is_it:
             os._exit(EXIT_CODE)
         return outcome

@@ -5,7 +5,7 @@ import decimal
 import shutil
 import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -17,8 +17,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 import neve
 from neve import spark as ns
-from neve.engine.bulk_work import BulkOutcome, JobIdentity
+from neve.engine.bulk_work import BulkOutcome, BulkWork, JobIdentity
+from neve.spark import job_runner
 from neve.spark.job_runner import TableJobs
+from neve.spark.task_messages import Message, work_of
 from neve.spark.write_plan import write_plan
 from tests.spark.bulk_tables import (
     DDL,
@@ -103,6 +105,24 @@ def test_a_load_is_the_first_and_upserts_come_after_it(spark: SparkSession, tmp_
         assert set(files.column("level").to_pylist()) == {2}
     with pytest.raises(neve.InvalidArgument, match="has rows already"):
         ns.load(frame(spark, [(1, 1, "b")]), tmp_path, NAME)
+
+
+def test_of_two_loads_at_once_one_is_refused_and_leaves_nothing(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_table(tmp_path)
+
+    def overtaken(messages: Iterable[Message]) -> BulkWork:
+        monkeypatch.setattr(job_runner, "work_of", work_of)
+        ns.load(frame(spark, [(1, 1, "first")]), tmp_path, NAME)
+        return work_of(messages)
+
+    monkeypatch.setattr(job_runner, "work_of", overtaken)
+    with pytest.raises(neve.Conflict, match="version 2 has rows"):
+        ns.load(frame(spark, [(1, 2, "second"), (2, 2, "second")]), tmp_path, NAME)
+
+    assert clean_rows(tmp_path) == {1: (1, 1, "first")}
+    assert len(files_of(tmp_path)) == 1
 
 
 def test_a_job_that_is_run_again_commits_nothing_and_says_so(

@@ -263,6 +263,7 @@ import psutil
 import neve
 from neve import spark as ns
 from neve.spark import plan_executor, write_plan
+from neve.spark.job_site import JobSite
 from tests.spark.test_compaction import NAME, OPTIONS, UPSERTED
 
 lake, deaths = Path(sys.argv[1]), Path(sys.argv[2])
@@ -270,8 +271,8 @@ rewrite, write_rows = plan_executor._rewrite, write_plan.WriteRows
 
 
 def die(job):
-    # The first two tries of all die with their files written: one with its Python worker alone,
-    # one with the whole executor.
+    # Two tries die with their files written: one with its Python worker alone, one with the whole
+    # executor.
     for name in ("worker", "executor"):
         try:
             (deaths / f"{name} of {job}").touch(exist_ok=False)
@@ -291,9 +292,19 @@ def mortal(site, table, run, task):
     return answer
 
 
+class SilentSite(JobSite):
+    def open(self):
+        try:
+            (deaths / "storage of upsert").touch(exist_ok=False)
+        except FileExistsError:
+            return JobSite.open(self)
+        raise neve.Unavailable("storage did not answer")
+
+
 class MortalRows:
-    def __init__(self, **given):
-        self.task = write_rows(**given)
+    def __init__(self, *, site, **given):
+        silent = SilentSite(table=site.table, run=site.run, base=site.base)
+        self.task = write_rows(site=silent, **given)
 
     def __call__(self, batches):
         told = list(self.task(batches))
@@ -327,7 +338,7 @@ def rows_by_id(table: neve.Table) -> dict[object, Mapping[str, object]]:
     return {row["id"]: row for row in clean_rows(table).values()}
 
 
-def test_tasks_and_executors_that_die_after_writing_their_files_are_tried_again(
+def test_tasks_that_die_after_writing_their_files_or_whose_storage_is_silent_are_tried_again(
     tmp_path: Path,
 ) -> None:
     lake, deaths, script = tmp_path / "lake", tmp_path / "deaths", tmp_path / "job.py"
@@ -352,6 +363,7 @@ def test_tasks_and_executors_that_die_after_writing_their_files_are_tried_again(
     assert sorted(path.name for path in deaths.iterdir()) == [
         "executor of compact",
         "executor of upsert",
+        "storage of upsert",
         "worker of compact",
         "worker of upsert",
     ]

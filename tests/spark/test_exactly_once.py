@@ -10,13 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 import neve
 from neve import spark as ns
 from tests.gates import TORTURE
 from tests.spark.bulk_tables import DDL, NAME, clean_rows, current_version, make_table
-from tests.spark.killed_stream import EXIT_CODE, run_stream
+from tests.spark.killed_stream import APP_ID, EXIT_CODE, run_stream
 
 ROWS = 100_000
 KILLS = 20 if TORTURE else 2
@@ -82,6 +83,42 @@ def test_a_batch_is_upserted_once_per_application_and_number(
     assert clean_rows(tmp_path) == {1: (1, 4, "d"), 2: (2, 4, "d")}
     with pytest.raises(neve.InvalidArgument, match="writing application"):
         ns.upsert_batch(tmp_path, NAME, app_id="")
+
+
+def test_a_stream_that_starts_over_under_a_used_name_is_refused_and_loses_no_row_in_silence(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lake, source = tmp_path / "lake", tmp_path / "source"
+    make_table(lake)
+    source.mkdir()
+    for place in range(2):
+        rows = pa.table({"id": [place], "v": [place], "text": ["s"]})
+        pq.write_table(rows, source / f"{place}.parquet")
+    run_stream(spark, lake, source, tmp_path / "checkpoint")
+    assert current_version(lake) == 3
+
+    with pytest.raises(
+        StreamingQueryException, match="batch 0 of 'killed' comes after its batch 1"
+    ):
+        run_stream(spark, lake, source, tmp_path / "other checkpoint")
+
+    assert current_version(lake) == 3
+    batch = spark.createDataFrame([(9, 9, "s")], DDL)
+    with pytest.raises(neve.InvalidArgument, match="comes after") as failed:
+        ns.upsert_batch(lake, NAME, app_id=APP_ID)(batch, 0)
+    assert "checkpoint" in (failed.value.hint or "")
+
+
+def test_a_batch_that_is_left_out_because_it_is_there_is_logged(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_table(tmp_path)
+    upsert = ns.upsert_batch(tmp_path, NAME, app_id="one")
+    with caplog.at_level("INFO", "neve.spark.streaming_sink"):
+        upsert(spark.createDataFrame([(1, 1, "a")], DDL), 4)
+        assert caplog.messages == []
+        upsert(spark.createDataFrame([(1, 2, "b")], DDL), 4)
+    assert caplog.messages == [f"skipped batch table={NAME} app_id=one batch=4 version=2"]
 
 
 def test_a_relative_path_is_that_of_the_process_that_made_the_function(

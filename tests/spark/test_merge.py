@@ -128,13 +128,14 @@ def test_a_merge_is_decided_anew_when_one_of_its_rows_changed_meanwhile(
         *,
         decided: bool = False,
         replaces: frozenset[tuple[PartitionValue, ...]] | None = None,
+        is_first: bool = False,
     ) -> BulkOutcome:
         tries.append(run.base)
         if len(tries) == 1:
             with neve.open(tmp_path) as catalog, catalog.table(NAME) as table:
                 table.put({"id": changed, "v": 1_000, "text": "live"})
                 table.flush()
-        return commit(self, run, work, decided=decided, replaces=replaces)
+        return commit(self, run, work, decided=decided, replaces=replaces, is_first=is_first)
 
     monkeypatch.setattr(BulkCommitter, "commit", late)
     ns.merge(

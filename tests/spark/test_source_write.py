@@ -119,3 +119,39 @@ def test_a_stream_writes_each_batch_once_though_spark_forgot_the_last(
     assert current_version(lake) == 4
     last = {n: min(n // 10, 2) for n in range(35)}
     assert clean_rows(lake) == {n: (n, place, "s") for n, place in last.items()}
+
+
+def data_files(lake: Path) -> set[str]:
+    return {path.name for path in lake.glob("tables/*/data/*/*.parquet")}
+
+
+def test_a_stream_that_starts_over_under_a_used_name_is_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lake, source = tmp_path / "lake", tmp_path / "source"
+    make_table(lake)
+    source.mkdir()
+
+    def run(checkpoint: str, files: int) -> None:
+        for place in range(files):
+            rows = pa.table({"id": [place], "v": [files], "text": ["s"]})
+            pq.write_table(rows, source / f"{place}.parquet")
+        rows_read = spark.readStream.schema(DDL).option("maxFilesPerTrigger", 1)
+        query = (
+            rows_read.parquet(str(source))
+            .writeStream.format(FORMAT)
+            .option("table", NAME)
+            .option("path", str(lake))
+            .option("app_id", "one")
+            .option("checkpointLocation", str(tmp_path / checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    run("first", 2)
+    written = data_files(lake)
+    with pytest.raises(PySparkException, match="batch 0 of 'one' comes after its batch 1"):
+        run("second", 2)
+    assert current_version(lake) == 3
+    assert data_files(lake) == written

@@ -7,8 +7,8 @@
              the leased Version
 3. commit    files and positions go into the table as one Version, carried over what others
              committed since; then other engines are told
-4. give up   the intent is withdrawn, and the files are deleted: now, as far as they are there, and
-             by garbage collection for a day
+4. give up   the intent is withdrawn, unless the run is committed after all, and the files are
+             deleted: now, as far as they are there, and by garbage collection for a day
 
 J1  No lock is needed. Order is the order of commits: rows that the live writer has not flushed come
     after.
@@ -121,21 +121,25 @@ class BulkCommitter:
         *,
         decided: bool = False,
         replaces: frozenset[tuple[PartitionValue, ...]] | None = None,
+        is_first: bool = False,
     ) -> BulkOutcome:
         """Commit the work of a run; raises Conflict when it is void, Fenced past its deadline.
 
         `decided` says that it depends on the rows it read (J3). `replaces` are partitions, under
-        the spec of the base, of which everything else goes. Whatever is raised, but for
-        OutcomeUnknown, the run is given up.
+        the spec of the base, of which everything else goes. `is_first` says that the table has no
+        rows but these. Whatever is raised, but for OutcomeUnknown, the run is given up.
         """
         base = JobBase(self._parts, run.run, run.base)
         change = replace(run.identity.head_change, intent_id=run.run.digits)
         try:
             proposal = self._proposal(base, work)
-            if replaces is not None or decided:
-                replaced = None if replaces is None else ReplacedPartitions(base, replaces)
-                seen = _KeysOfWork(base, work, with_seen=True) if decided else ()
-                ended = self._commit_checked(base, proposal, change, replaced, seen)
+            if is_first or decided or replaces is not None:
+                checks = _Checks(
+                    is_first=is_first,
+                    decided=_KeysOfWork(base, work, with_seen=True) if decided else (),
+                    replaced=None if replaces is None else ReplacedPartitions(base, replaces),
+                )
+                ended = self._commit_checked(base, proposal, change, checks)
             else:
                 ended = self._commit_blind(base, proposal, change)
         except OutcomeUnknown:
@@ -153,11 +157,19 @@ class BulkCommitter:
         return self._outcome(ended, work)
 
     def give_up(self, run: BulkRun) -> None:
-        """End a run that is not committed; what cannot be deleted now is garbage for later."""
+        """End a run that is not committed; what cannot be deleted now is garbage for later.
+
+        One that is committed stays so: its commit took the intent away, and only who withdraws that
+        knows that no Version names the files, or ever will.
+        """
         self._release(run)
-        with suppress(NeveError):
-            self._parts.work.release_intent(run.run.digits)
-        self._delete_files(run.run, kept=frozenset())
+        try:
+            is_void = self._parts.work.release_intent(run.run.digits)
+        except NeveError as error:
+            logger.warning("left files behind run=%s cause=%s", run.run.digits, error)
+            return
+        if is_void:
+            self._delete_files(run.run, kept=frozenset())
 
     def _lease_newest(self, seconds: float) -> tuple[int, str]:
         for _ in range(_LEASE_TRIES):
@@ -237,17 +249,9 @@ class BulkCommitter:
         )
 
     def _commit_checked(
-        self,
-        base: JobBase,
-        proposal: Proposal,
-        change: HeadChange,
-        replaced: ReplacedPartitions | None,
-        decided: Sequence[KeyArray],
+        self, base: JobBase, proposal: Proposal, change: HeadChange, checks: "_Checks"
     ) -> _Ended:
-        """Commit on the very Version that the work was last compared with.
-
-        Rows of the `decided` keys must be as they were.
-        """
+        """Commit on the very Version that the work was last compared with."""
         patience = Patience(self._parts.clock, self._parts.ids, _COMMIT_SECONDS)
         # Only in level 0 a place is free whatever others do.
         proposal = replace(proposal, added=tuple(replace(file, level=0) for file in proposal.added))
@@ -258,11 +262,11 @@ class BulkCommitter:
             if found is not None:
                 return _Ended(found)
             current = self._versions.snapshot_latest().version
-            if decided:
-                self._refuse_changed(base, decided, settled, current)
+            if checks.decided:
+                self._refuse_changed(base, checks.decided, settled, current)
             proposal = rebase(proposal, settled, current, base.files)
             settled = current
-            asked = proposal if replaced is None else replaced.taken_from(proposal, current)
+            asked = self._asked(base, proposal, current, checks)
             try:
                 if not (asked.added or asked.marked or asked.removed):
                     return _Ended(self._record(change, current), has_version=False)
@@ -276,6 +280,23 @@ class BulkCommitter:
             else:
                 self._committer.checkpoint_once()
                 return _Ended(committed)
+
+    def _asked(
+        self, base: JobBase, proposal: Proposal, current: Version, checks: "_Checks"
+    ) -> Proposal:
+        """Give what is asked of one Version; raises Conflict when it has rows and must not."""
+        if checks.replaced is not None:
+            return checks.replaced.taken_from(proposal, current)
+        if not checks.is_first:
+            return proposal
+        if current.row_count:
+            raise Conflict(
+                f"version {current.number} has rows, and the job writes the first ones of a table",
+                path=self._parts.paths.manifest,
+                hint="Somebody else wrote meanwhile: use upsert to write more",
+            )
+        placed = _placed(proposal.added, current, self._levels, base.identity)
+        return replace(proposal, added=placed)
 
     def _refuse_changed(
         self, base: JobBase, decided: Sequence[KeyArray], settled: Version, current: Version
@@ -330,6 +351,18 @@ class BulkCommitter:
                         delete_data_file(parts, path)
         except NeveError as error:
             logger.warning("left files behind run=%s cause=%s", run.digits, error)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Checks:
+    """What a commit compares with the Version that it commits on."""
+
+    is_first: bool
+    """There must be no rows."""
+    decided: Sequence[KeyArray]
+    """Rows of these keys must be as they were."""
+    replaced: ReplacedPartitions | None
+    """Whatever is in them goes."""
 
 
 class _KeysOfWork(Sequence[KeyArray]):

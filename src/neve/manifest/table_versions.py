@@ -199,7 +199,10 @@ class TableVersions(VersionReader):
         return replace(edit, added=tuple(added), facts=replace(edit.facts, timestamp_ms=now_ms))
 
     def committed_before(self, change: HeadChange) -> Committed | None:
-        """Find out whether this very batch or job is committed already."""
+        """Find out whether this very batch or job is committed already.
+
+        Raises InvalidArgument for a batch of an application that has committed a later one.
+        """
         if change.application is None and change.job_id is None:
             return None
         session = self.store.read()
@@ -211,8 +214,9 @@ class TableVersions(VersionReader):
         if asked.application is not None:
             name, batch = asked.application
             done = self._read_document(session, transaction_key(name))
-            if done is not None and done.integer("batch") >= batch:
-                number = done.integer("version")
+            if done is not None:
+                _refuse_earlier(name, batch, last=done.integer("batch"), path=self._path)
+                number = done.integer("version") if batch == done.integer("batch") else None
         if asked.job_id is not None and number is None:
             done = self._read_document(session, job_key(asked.job_id))
             number = None if done is None else done.integer("version")
@@ -305,6 +309,17 @@ class TableVersions(VersionReader):
     def _remembered(self, committed: Committed) -> Committed:
         self._keep(committed.snapshot.version)
         return committed
+
+
+def _refuse_earlier(application: str, batch: int, *, last: int, path: str) -> None:
+    """Raise InvalidArgument for a batch before the last: whose rows they are, nobody can tell."""
+    if batch < last:
+        raise InvalidArgument(
+            f"batch {batch} of {application!a} comes after its batch {last:,}, which is committed",
+            path=path,
+            hint="An application counts its batches up. One that starts over, as a stream with a "
+            "new checkpoint does, needs another name; or go on with the checkpoint of before",
+        )
 
 
 def _check_edits(edits: Sequence[VersionEdit], asked: HeadChange) -> None:

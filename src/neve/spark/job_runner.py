@@ -20,6 +20,7 @@ from neve.engine.table_parts import TableParts
 from neve.errors import Conflict, InvalidArgument
 from neve.observability.events import unheard
 from neve.observability.metrics import NoRecorder
+from neve.spark.call_check import check_place, check_progress
 from neve.spark.job_progress import watched
 from neve.spark.job_site import JobSite, TableSite, pairs_of
 from neve.spark.progress import Progress
@@ -48,6 +49,8 @@ class TableJobs:
         `progress` is told how many of how many tasks are done, a bar shown when it is None and
         standard error is a terminal.
         """
+        check_place(location, name)
+        check_progress(progress)
         self._progress = progress
         self._lake = neve.open(location, storage_options=storage_options, create=False)
         if self._lake.location.startswith("memory:"):
@@ -99,12 +102,13 @@ class TableJobs:
         *,
         decided: bool = False,
         replaces: bool = False,
+        is_first: bool = False,
         deadline_seconds: float = DEADLINE_SECONDS,
     ) -> BulkOutcome:
         """Run a job once, however often it is asked for.
 
         `decided` says that it depends on the rows it reads, `replaces` that the partitions it
-        writes to lose everything else.
+        writes to lose everything else, `is_first` that the table has no rows before it.
         """
         done = self.committer.find_committed(identity)
         if done is not None:
@@ -114,7 +118,9 @@ class TableJobs:
             work = self._work(plan, run)
             partitions = frozenset(file.partition for file in work.files) if replaces else None
             try:
-                return self.committer.commit(run, work, decided=decided, replaces=partitions)
+                return self.committer.commit(
+                    run, work, decided=decided, replaces=partitions, is_first=is_first
+                )
             except Conflict:
                 if not (decided and left):
                     raise

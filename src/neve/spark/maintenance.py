@@ -32,10 +32,11 @@ from neve.engine.rewrite import table_definition
 from neve.engine.table_options import TableOptions
 from neve.engine.upkeep import ExpireReport, GarbageReport
 from neve.engine.verification import FileCheck, RunChecks, VerifyReport, run_check
-from neve.errors import NeveError
+from neve.errors import InvalidArgument, NeveError
 from neve.model.data_file import DataFile
 from neve.observability.events import unheard
 from neve.observability.metrics import NoRecorder
+from neve.spark.call_check import check_place, check_session
 from neve.spark.job_site import TableSite, pairs_of
 from neve.spark.plan_executor import SparkExecutor
 from neve.spark.progress import Progress, shown
@@ -43,6 +44,7 @@ from neve.spark.task_messages import read_error, write_error
 from neve.spark.task_run import Watch, answers_of, run_tasks
 from neve.spark.worker_table import WorkerTable, site_of
 from neve.sstable.index_rebuild import IndexFiles
+from neve.storage.clock import SystemClock
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +60,7 @@ def executor(
     session: SparkSession, *, storage_options: Mapping[str, str] | None = None
 ) -> SparkExecutor:
     """Give what executes the plans of an open table on Spark: `table.compact(executor=…)`."""
+    check_session(session)
     return SparkExecutor(session, storage_options)
 
 
@@ -76,6 +79,7 @@ def compact(
     `full` rewrites everything. `options` are those of the table's writer, where it has others than
     the defaults: sizes of files and levels. Rows that a live writer has not flushed stay its own.
     """
+    check_session(session)
     with (
         _opened(location, name, storage_options, options) as (table, committed),
         shown(f"compacting {name}", progress) as tell,
@@ -96,7 +100,8 @@ def expire(
     storage_options: Mapping[str, str] | None = None,
 ) -> ExpireReport:
     """Let old Versions go, as retention or the arguments say; tagged and leased ones stay."""
-    older_than_ms = None if older_than is None else moment_ms(older_than)
+    check_place(location, name, after="")
+    older_than_ms = None if older_than is None else moment_ms(older_than, SystemClock())
     with _opened(location, name, storage_options) as (table, committed):
         report = committed.expire(keep_last=keep_last, older_than_ms=older_than_ms)
         if report.expired_versions:
@@ -118,6 +123,7 @@ def collect_garbage(
     Files that nobody announced are left alone while the table has a live writer. A thousand files
     and more are deleted by the workers.
     """
+    check_session(session)
     with (
         _opened(location, name, storage_options) as (table, committed),
         shown(f"collecting garbage of {name}", progress) as tell,
@@ -153,6 +159,7 @@ def verify(
     progress: Progress | None = None,
 ) -> VerifyReport:
     """Read every file of a table and check it; raises Corruption when something is wrong."""
+    check_session(session)
 
     def elsewhere(base: JobBase) -> RunChecks:
         table = _definition(base)
@@ -197,6 +204,7 @@ def rebuild_indexes(
     Without them a table answers the same, but reads keys out of data files first. Raises Corruption
     when a data file itself is damaged.
     """
+    check_session(session)
 
     def elsewhere(
         base: JobBase, files: Sequence[DataFile], tell: Callable[[int], None]
@@ -257,6 +265,11 @@ def _opened(
     options: TableOptions | None = None,
 ) -> Iterator[tuple[CatalogTable, CommittedTable]]:
     """Open a table without its rows: nothing is locked, and a live writer is not disturbed."""
+    check_place(location, name, after="session")
+    if not isinstance(options, TableOptions | None):
+        raise InvalidArgument(
+            f"the options are a {type(options).__name__}", hint="Give neve.TableOptions(…)"
+        )
     with open_catalog(location, storage_options=storage_options, create=False) as lake:
         table = lake.load_table(name)
         parts = table.stored.parts(

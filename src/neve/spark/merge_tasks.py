@@ -23,7 +23,7 @@ from neve.model.key_column import KeyArray
 from neve.model.schema_view import ArrowArray
 from neve.spark.job_site import JobSite
 from neve.spark.row_form import fitted, key_columns
-from neve.spark.task_messages import reported, write_error
+from neve.spark.task_messages import reported, told_error
 from neve.spark.write_tasks import ERROR, Batches, chained, first_with_rows, refuse_failed
 
 IF_MATCHED: Final = "_neve_if_matched"
@@ -57,7 +57,7 @@ class TargetRows:
                     base = base or self.site.open()
                     targets = self._targets(batch, base)
                 except NeveError as failure:
-                    error = write_error(failure)
+                    error = told_error(failure)
             errors = pa.array([error] * batch.num_rows, pa.binary())
             yield batch.append_column(TARGET, targets).append_column(ERROR, errors)
             if error is not None:

@@ -31,7 +31,7 @@ from neve.engine.bulk_work import BulkOutcome, JobIdentity
 from neve.engine.job_base import JobBase
 from neve.engine.partial_rows import given_columns
 from neve.errors import InvalidArgument, SchemaMismatch
-from neve.model.schema import TableSchema, similar_name_hint
+from neve.model.schema import TableSchema, known_names_hint, similar_name_hint
 from neve.spark.job_runner import TableJobs
 from neve.spark.job_site import JobSite
 from neve.spark.merge_tasks import (
@@ -204,7 +204,8 @@ class _Asked:
                 raise SchemaMismatch(
                     f"column {unknown[0]!a} of the rows is not in the table",
                     column=unknown[0],
-                    hint="Drop it, or say with `set` what is written",
+                    hint=similar_name_hint(unknown[0], schema.arrow_schema.names)
+                    or "Drop it, or say with `set` what is written",
                 )
             values: dict[str, Expression] = {
                 name: f"{_SOURCE}.{quoted(name)}" for name in df.columns if name not in keys
@@ -212,12 +213,16 @@ class _Asked:
         else:
             values = dict(clause.set)
         for name in values:
-            if name not in schema or name in keys:
+            if name in keys:
                 raise InvalidArgument(
-                    f"a clause sets {name!a}, which is "
-                    f"{'of the key' if name in keys else 'no column of the table'}",
-                    hint=similar_name_hint(name, schema.arrow_schema.names)
-                    or "The key of a row stays what it is",
+                    f"a clause sets {name!a}, which is of the key",
+                    hint="Leave it out: a row that is there keeps its key, a new one has that of "
+                    "the source",
+                )
+            if name not in schema:
+                raise InvalidArgument(
+                    f"a clause sets {name!a}, which is no column of the table",
+                    hint=known_names_hint(name, schema.arrow_schema.names),
                 )
         columns = tuple(values)
         return cls(
@@ -258,6 +263,8 @@ def _check_expressions(clause: Clause) -> None:
     if not isinstance(clause.set, Mapping | None):
         raise InvalidArgument(f"set={clause.set!a}", hint="Give values by the names of columns")
     for name, value in (clause.set or {}).items():
+        if not isinstance(name, str):
+            raise InvalidArgument(f"a clause sets {name!a}", hint="Name columns as text")
         if not isinstance(value, str | Column):
             raise InvalidArgument(f"the value of {name!a} is {value!a}", hint=hint)
 
@@ -361,4 +368,11 @@ def _expression(given: Expression) -> Column:
 def _check_values(rows: DataFrame, struct_name: str, columns: Sequence[str], base: JobBase) -> None:
     """Raise SchemaMismatch for values that could not be fitted, before anything runs."""
     values = values_of(empty_batch(rows.schema), struct_name, columns, base)
-    fitted(values, narrowed_schema(base.schema, columns))
+    try:
+        fitted(values, narrowed_schema(base.schema, columns))
+    except SchemaMismatch as error:
+        name = error.column
+        if name is not None and name in columns and "withColumn" in (error.hint or ""):
+            (field,) = spark_schema([base.schema.column(name)]).fields
+            error.hint = f"Cast its value: cast(… as {field.dataType.simpleString()})"
+        raise

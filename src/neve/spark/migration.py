@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from neve.catalog.open_catalog import open as open_catalog
 from neve.engine.bulk_work import BulkOutcome
 from neve.errors import AlreadyExists, InvalidArgument
+from neve.spark.call_check import check_place, check_session
 from neve.spark.migration_sources import DeltaSource, IcebergSource, ParquetSource, Source
 from neve.spark.spark_session import prepare
 from neve.spark.writing import load
@@ -43,8 +44,15 @@ def migrate(
     `partition_by` and `properties` are as in `create_table`. Of rows with one key the last by
     `order_by` stays; without it they are an error. Raises AlreadyExists for a taken name.
     """
+    check_session(session)
+    check_place(location, name, after="session")
+    if not isinstance(source, str | PathLike):
+        raise InvalidArgument(
+            f"the source is a {type(source).__name__}", hint="Give the directory of the table"
+        )
     if not primary_key:
         raise InvalidArgument("no column is the primary key", hint="Name one, or several")
+    _refuse_inside(location, source)
     prepare(session)
     with open_catalog(location, storage_options=storage_options) as lake:
         if lake.table_exists(name):
@@ -67,6 +75,21 @@ def migrate(
         except BaseException:
             lake.drop_table(name, purge=True)
             raise
+
+
+def _refuse_inside(location: str | PathLike[str], source: str | PathLike[str]) -> None:
+    """Raise InvalidArgument for a warehouse among the files of the source, which it would be of."""
+    places = [os.fspath(each).rstrip("/") for each in (location, source)]
+    inner, outer = [
+        each if "://" in each else os.path.abspath(each)  # noqa: PTH100 - as text, like the others
+        for each in places
+    ]
+    if inner == outer or inner.startswith(f"{outer}/"):
+        raise InvalidArgument(
+            "the warehouse lies inside the source, whose files it would become",
+            path=inner,
+            hint="Give a location of its own",
+        )
 
 
 def _source(session: SparkSession, location: str, kind: str) -> Source:

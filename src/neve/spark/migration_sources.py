@@ -21,16 +21,18 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 
-from neve.errors import InvalidArgument, NotFound, SchemaMismatch, Unavailable
+from neve.errors import InvalidArgument, NotFound, Unavailable
 from neve.model.schema import TableSchema, normalize_batch
 from neve.spark.arrow_form import spark_arrow_schema, spark_batch
+from neve.spark.row_form import empty_batch
 
 Item = TypeVar("Item")
 
 _TASK_BYTES: Final = 128 << 20
 _BATCH_ROWS: Final = 65_536
+_WORDS_CHARACTERS: Final = 300
 # What a reader may leave unread without reading other rows.
 _DELTA_FEATURES: Final = frozenset(
     {"deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "typeWidening"}
@@ -57,19 +59,16 @@ class ParquetSource:
         """Look at the files; raises NotFound, and InvalidArgument when there are none."""
         try:
             self._frame = session.read.parquet(location)
-            self.schema = to_arrow_schema(self._frame.schema, timezone="UTC")
-        except AnalysisException as error:
-            if error.getCondition() == "PATH_NOT_FOUND":
+        except Exception as error:
+            # Of PySpark or, for a file that is none, of Java.
+            if isinstance(error, AnalysisException) and error.getCondition() == "PATH_NOT_FOUND":
                 raise NotFound("there is no such directory", path=location) from error
             raise InvalidArgument(
-                f"no Parquet files can be read: {str(error).splitlines()[0]}",
+                f"no Parquet files can be read: {_first_words(error)}",
                 path=location,
                 hint="Give a directory of Parquet files with one schema",
             ) from error
-        except Exception as error:
-            raise SchemaMismatch(
-                f"a column has a type that Arrow cannot hold: {error}", path=location
-            ) from error
+        self.schema = empty_batch(self._frame.schema).schema
 
     def frame(self, _session: SparkSession, _schema: TableSchema) -> DataFrame:
         """Give the rows as Spark reads them."""
@@ -311,3 +310,10 @@ def _metadata_order(name: str) -> tuple[int, str]:
     """Order `v7.metadata.json` and `00007-<uuid>.metadata.json` by their number."""
     digits = name.removeprefix("v").partition(".")[0].partition("-")[0]
     return (int(digits) if digits.isdigit() else -1), name
+
+
+def _first_words(error: Exception) -> str:
+    """Give the line of an error of Spark that says what is wrong: the one with its condition."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    told = next((line for line in lines if "[" in line), lines[0])
+    return told[max(told.find("["), 0) :][:_WORDS_CHARACTERS]

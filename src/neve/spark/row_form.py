@@ -6,7 +6,8 @@ fitted as in any write: by name, without loss, a column left out being its defau
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final, cast
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from neve.model.key_column import KeyArray
 from neve.model.key_encoding import KeyEncoder
 from neve.model.schema import TableSchema, normalize_batch
 from neve.model.schema_view import ArrowArray
+from neve.spark.spark_types import quoted, spark_schema
 
 OWN_PREFIX = "_neve_"
 _UUID_BYTES = 16
@@ -50,7 +52,8 @@ def empty_batch(spark_schema: StructType) -> pa.RecordBatch:
 
 def fitted(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
     """Give rows of exactly the table's schema; raises SchemaMismatch naming column and row."""
-    return normalize_batch(_with_uuids(batch, schema), schema)
+    with _way_out_in_spark(schema):
+        return normalize_batch(_with_uuids(batch, schema), schema)
 
 
 def key_columns(batch: pa.RecordBatch, schema: TableSchema) -> list[ArrowArray]:
@@ -66,9 +69,11 @@ def key_columns(batch: pa.RecordBatch, schema: TableSchema) -> list[ArrowArray]:
             )
     keys = [column.name for column in schema.key_columns]
     narrow = _with_uuids(batch.select(keys), schema)
-    return [
-        fit_column(narrow.column(column.name), column.arrow_field) for column in schema.key_columns
-    ]
+    with _way_out_in_spark(schema):
+        return [
+            fit_column(narrow.column(column.name), column.arrow_field)
+            for column in schema.key_columns
+        ]
 
 
 def source_columns(
@@ -115,6 +120,28 @@ def check_names(names: Sequence[str], *, has_case: bool = False) -> None:
                 f"column {name!a} is there twice", column=name, hint="Rename one, or drop it"
             )
         seen.add(known)
+
+
+@contextmanager
+def _way_out_in_spark(schema: TableSchema) -> Iterator[None]:
+    """Have an error about a type say what to do in Spark, where it would say what Arrow can do."""
+    try:
+        yield
+    except SchemaMismatch as error:
+        name = error.column
+        if name is not None and name in schema and "pyarrow." in (error.hint or ""):
+            error.hint = _cast_hint(name, schema)
+        raise
+
+
+def _cast_hint(name: str, schema: TableSchema) -> str:
+    try:
+        (field,) = spark_schema([schema.column(name)]).fields
+    except SchemaMismatch as error:
+        return error.message  # Spark has no such type
+    words = field.dataType.simpleString()
+    zone = ", in the zone of spark.sql.session.timeZone" if "timestamp" in words else ""
+    return f"Cast it first: df.withColumn({name!r}, col({quoted(name)!r}).cast({words!r})){zone}"
 
 
 def _with_uuids(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:

@@ -14,12 +14,14 @@ Spark gives a writer no say in how rows are divided. A task sorts its rows in me
 have rows of one key are an error: repartition by the key first. `neve.spark.upsert` divides rows
 itself, looks rows up where they are written, and suits large jobs better.
 
-Every step runs in another process: planning begins the run, tasks write, a last one commits.
+Every step runs in another process: planning begins the run, tasks write, a last one commits. For a
+stream Spark makes another writer to commit, which has begun a run of its own: what is committed is
+the run that the tasks worked in, on the Version that they looked rows up in.
 """
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
@@ -37,7 +39,7 @@ from neve.engine.bulk_commit import BulkRun
 from neve.engine.bulk_rows import BulkRows, duplicate_keys, last_of_each, sorted_by_key
 from neve.engine.bulk_work import BulkWork, JobIdentity
 from neve.engine.job_base import JobBase
-from neve.errors import InvalidArgument, NeveError
+from neve.errors import InvalidArgument, NeveError, Unavailable
 from neve.model.data_file import DataFile
 from neve.spark.job_runner import TableJobs
 from neve.spark.job_site import JobSite, TableSite
@@ -52,9 +54,10 @@ _DEADLINE_SECONDS: Final = 6 * 60 * 60.0
 
 @dataclass(frozen=True)
 class TaskWork(WriterCommitMessage):
-    """What one task has made."""
+    """What one task has made, and the run that it was made in."""
 
     messages: tuple[Message, ...]
+    run: BulkRun | None
 
 
 def batch_writer(
@@ -88,9 +91,9 @@ class BatchWriter(DataSourceArrowWriter):
         """Commit what all tasks wrote."""
         self._begun.commit(messages, self._begun.run.identity if self._begun.run else None)
 
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - Spark's
-        """Leave nothing behind."""
-        self._begun.give_up()
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Leave nothing behind, unless it is committed after all."""
+        self._begun.give_up(messages)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -110,8 +113,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._begun.commit(messages, identity)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's
-        """Leave nothing behind."""
-        self._begun.give_up()
+        """Leave nothing behind, unless it is committed after all."""
+        self._begun.give_up(messages)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +199,7 @@ class _Begun:
         if self.run is None:
             for _ in batches:
                 pass
-            return TaskWork(())
+            return TaskWork((), None)
         site = JobSite(table=self.site, run=self.run.run.digits, base=self.run.base)
         base = site.open()
         encoder = base.context.encoder
@@ -204,13 +207,13 @@ class _Begun:
             (fitted(batch, base.schema) for batch in batches), encoder, order_by=self.asked.order_by
         )
         if rows is None:
-            return TaskWork(())
+            return TaskWork((), self.run)
         task = BulkRows(base, by_partition=False)
         try:
             refuses_more = self.asked.order_by is None
             for piece, keys in last_of_each([rows], encoder, refuses_more=refuses_more):
                 task.upsert(piece, keys)
-            return TaskWork(tuple(work_messages(task.finish())))
+            return TaskWork(tuple(work_messages(task.finish())), self.run)
         except BaseException:
             task.abort()
             raise
@@ -220,26 +223,24 @@ class _Begun:
     ) -> None:
         if self.run is None or identity is None:
             return
-        run = BulkRun(
-            run=self.run.run, base=self.run.base, lease_id=self.run.lease_id, identity=identity
-        )
-        told = [each for each in messages if isinstance(each, TaskWork)]
+        told = _told(messages)
+        runs = _runs_of(told) or [self.run]
+        if len(runs) > 1:
+            self.give_up(messages)
+            raise Unavailable("tasks of one write worked on several Versions", hint="try again")
         work = work_of(message for each in told for message in each.messages)
         with self._jobs() as jobs:
-            if jobs.committer.find_committed(identity) is not None:
-                jobs.committer.give_up(run)
-                return
             try:
-                _refuse_shared_keys(JobBase(jobs.parts, run.run, run.base), work)
-            except NeveError:
-                jobs.committer.give_up(run)
-                raise
-            jobs.committer.commit(run, work)
+                _commit(jobs, replace(runs[0], identity=identity), work)
+            finally:
+                if self.run != runs[0]:
+                    jobs.committer.give_up(self.run)
 
-    def give_up(self) -> None:
+    def give_up(self, messages: list[WriterCommitMessage | None]) -> None:
         if self.run is not None:
             with self._jobs() as jobs:
-                jobs.committer.give_up(self.run)
+                for run in {self.run, *_runs_of(_told(messages))}:
+                    jobs.committer.give_up(run)
 
     def _jobs(self) -> TableJobs:
         # Not the location as it was given: this process may have another working directory.
@@ -248,6 +249,27 @@ class _Begun:
             self.asked.table,
             storage_options=self.asked.storage_options or None,
         )
+
+
+def _told(messages: Iterable[WriterCommitMessage | None]) -> list[TaskWork]:
+    return [each for each in messages if isinstance(each, TaskWork)]
+
+
+def _runs_of(told: Iterable[TaskWork]) -> list[BulkRun]:
+    """Give the runs that tasks worked in: one, unless they had nothing to do."""
+    return list(dict.fromkeys(each.run for each in told if each.run is not None))
+
+
+def _commit(jobs: TableJobs, run: BulkRun, work: BulkWork) -> None:
+    try:
+        if jobs.committer.find_committed(run.identity) is not None:
+            jobs.committer.give_up(run)
+            return
+        _refuse_shared_keys(JobBase(jobs.parts, run.run, run.base), work)
+    except NeveError:
+        jobs.committer.give_up(run)
+        raise
+    jobs.committer.commit(run, work)
 
 
 def _refuse_shared_keys(base: JobBase, work: BulkWork) -> None:

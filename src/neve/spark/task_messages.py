@@ -6,11 +6,13 @@
     seen     payload: keys that a merge leaves as they are, in the same way
     error    payload: what went wrong, as JSON
 
-An error that neve knows is told like a result, so that the driver raises the very same; one that it
-does not know fails the task, and Spark tries it again.
+An error that would be the same the next time is told like a result, so that the driver raises the
+very same. Storage that did not answer, and errors that neve does not know, fail the task, and Spark
+tries it again. When it gives up, the driver finds neve's error in the text of Spark's.
 """
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, cast
 
@@ -19,7 +21,14 @@ from pyroaring import BitMap64
 
 from neve import errors
 from neve.engine.bulk_work import BulkWork
-from neve.errors import Corruption, LimitExceeded, NeveError, SchemaMismatch
+from neve.errors import (
+    Corruption,
+    LimitExceeded,
+    NeveError,
+    OutcomeUnknown,
+    SchemaMismatch,
+    Unavailable,
+)
 from neve.manifest.version_codec import decode_edit, encode_edit
 from neve.model.key_column import KeyArray
 from neve.model.version import Operation, VersionEdit, VersionFacts
@@ -32,6 +41,10 @@ _COLUMNS: Final[Mapping[str, pa.DataType]] = {
     "payload": pa.binary(),
 }
 _SCHEMA: Final = pa.schema(_COLUMNS)
+
+RETRIED: Final = (Unavailable, OutcomeUnknown)
+"""Errors that may be gone when a task is tried again."""
+_NOTED: Final = re.compile(r"neve said: (\{.*\})")
 
 
 class Message(NamedTuple):
@@ -71,16 +84,38 @@ def work_of(messages: Iterable[Message]) -> BulkWork:
 
 
 def reported(run: Callable[[], BulkWork]) -> Iterator[pa.RecordBatch]:
-    """Do a task's work and give its messages; an error that neve knows is one of them."""
+    """Do a task's work and give its messages; an error that would be the same again is one."""
     try:
         messages = list(work_messages(run()))
     except NeveError as error:
-        messages = [Message("error", "", write_error(error))]
+        messages = [Message("error", "", told_error(error))]
     columns: Sequence[Sequence[object]] = list(zip(*messages, strict=True)) or [(), (), ()]
     arrays = [
         pa.array(list(column), field.type) for column, field in zip(columns, _SCHEMA, strict=True)
     ]
     yield pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
+
+
+def told_error(error: NeveError) -> bytes:
+    """Give an error as bytes, for the driver; raises one that may be gone at another try.
+
+    Spark shows the notes of what a task raises, so the driver can still read it.
+    """
+    told = write_error(error)
+    if isinstance(error, RETRIED):
+        error.add_note(f"neve said: {told.decode()}")
+        raise error
+    return told
+
+
+def error_in(text: str) -> NeveError | None:
+    """Find the error that a task raised in what Spark says of it; None when it was no such one."""
+    for told in _NOTED.findall(text):
+        try:
+            return read_error(told.encode())
+        except (ValueError, LookupError, TypeError):
+            continue  # cut off
+    return None
 
 
 def write_error(error: NeveError) -> bytes:

@@ -22,8 +22,8 @@ from pyspark import SparkContext
 from pyspark.accumulators import Accumulator
 from pyspark.sql import SparkSession
 
-from neve.errors import NeveError, OutcomeUnknown, Unavailable
-from neve.spark.task_messages import read_error, write_error
+from neve.errors import NeveError, Unavailable
+from neve.spark.task_messages import error_in, read_error, told_error
 from neve.storage.clock import SystemIds
 
 Task = TypeVar("Task")
@@ -39,7 +39,6 @@ _ROW: Final = pa.schema(_COLUMNS)
 _ROW_WORDS: Final = "number long, answer binary, error binary"
 _POLL_SECONDS: Final = 0.2
 _CAUSE_CHARACTERS: Final = 500
-_RETRIED: Final = (Unavailable, OutcomeUnknown)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,10 +114,8 @@ def _answered(number: int, task: Task, work: Work[Task]) -> pa.RecordBatch:
     error: bytes | None = None
     try:
         answer = work(task)
-    except _RETRIED:
-        raise
     except NeveError as problem:
-        error = write_error(problem)
+        error = told_error(problem)
     return pa.RecordBatch.from_pylist(
         [{"number": number, "answer": answer, "error": error}], schema=_ROW
     )
@@ -126,9 +123,9 @@ def _answered(number: int, task: Task, work: Work[Task]) -> pa.RecordBatch:
 
 def _failure(what: str, error: Exception) -> Unavailable:
     """Make the error for a job that failed, with the words of neve's own error if there was one."""
+    known = error_in(str(error))
     lines = str(error).strip().splitlines() or [type(error).__name__]
-    own = [line.partition("neve.errors.")[2] for line in lines if "neve.errors." in line]
-    cause = own[-1].partition(": ")[2] if own else lines[0]
+    cause = lines[0] if known is None else known.what_and_where
     return Unavailable(
         f"{what}: the Spark job failed: {cause[:_CAUSE_CHARACTERS]}",
         hint="The cause is attached; nothing was committed, so it can be run again",

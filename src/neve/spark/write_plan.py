@@ -23,16 +23,18 @@ from neve.engine.job_base import JobBase
 from neve.errors import InvalidArgument
 from neve.model.arrow_types import TypeKind, kind_of
 from neve.model.schema import TableSchema, similar_name_hint
+from neve.spark.call_check import check_frame
 from neve.spark.job_site import JobSite
 from neve.spark.row_form import check_names
 from neve.spark.spark_types import quoted
-from neve.spark.task_messages import MESSAGE_DDL, Message
+from neve.spark.task_messages import MESSAGE_DDL, Message, error_in
 from neve.spark.write_tasks import COUNT, ERROR, PARTITION, DeleteRows, MarkPartitions, WriteRows
 
 ArrowTask = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 ORDER: Final = "_neve_order"
 _RANK: Final = "_neve_rank"
+_TASKS_MAX: Final = 100_000
 
 
 def write_plan(
@@ -87,8 +89,16 @@ def key_order(
 
 
 def collect(messages: DataFrame) -> list[Message]:
-    """Run a plan, and give what its tasks said."""
-    return [Message(row["kind"], row["path"], bytes(row["payload"])) for row in messages.collect()]
+    """Run a plan, and give what its tasks said; raises what kept failing in one of them."""
+    try:
+        rows = messages.collect()
+    except Exception as error:
+        # Of PySpark, of the gateway to Java or of the network: there is no common kind.
+        known = error_in(str(error))
+        if known is not None:
+            raise known from error
+        raise
+    return [Message(row["kind"], row["path"], bytes(row["payload"])) for row in rows]
 
 
 def order_apart(
@@ -117,30 +127,30 @@ def order_apart(
     return rows.withColumnRenamed(order_by, ORDER), ORDER
 
 
-def check_rows(rows: object) -> None:
+def check_rows(rows: DataFrame) -> None:
     """Raise InvalidArgument or SchemaMismatch for what has no columns that Spark can tell apart."""
-    columns = getattr(rows, "columns", None)
-    session = getattr(rows, "sparkSession", None)
-    if not isinstance(columns, list) or session is None:
-        raise InvalidArgument(
-            f"the rows are a {type(rows).__name__}", hint="Give a DataFrame of Spark"
-        )
-    check_names(columns, has_case=session.conf.get("spark.sql.caseSensitive") == "true")
+    check_frame(rows)
+    has_case = rows.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
+    check_names(rows.columns, has_case=has_case)
 
 
 def check_tasks(tasks: object) -> None:
     """Raise InvalidArgument for what is no number of tasks."""
-    if tasks is not None and (type(tasks) is not int or tasks < 1):
-        raise InvalidArgument(f"tasks={tasks!a} is no number of tasks", hint="Use 1 or more")
+    if tasks is not None and (type(tasks) is not int or not 0 < tasks <= _TASKS_MAX):
+        raise InvalidArgument(
+            f"tasks={tasks!a} is no number of tasks", hint=f"Use 1 to {_TASKS_MAX:,}"
+        )
 
 
 def mapped(rows: DataFrame, task: ArrowTask, schema: StructType | str) -> DataFrame:
     """Have workers turn batches of rows into others."""
+    names = rows.columns
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return task(batches)
+        return task(batch.rename_columns(names) for batch in batches)
 
-    return rows.mapInArrow(run, schema)
+    # PySpark takes a dot in a name for the way into a struct: on their way columns have numbers.
+    return rows.toDF(*(f"c{place}" for place in range(len(names)))).mapInArrow(run, schema)
 
 
 def in_ranges(

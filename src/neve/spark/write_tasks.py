@@ -33,7 +33,7 @@ from neve.spark.row_form import (
     source_columns,
     without_own,
 )
-from neve.spark.task_messages import read_error, reported, write_error
+from neve.spark.task_messages import read_error, reported, told_error
 
 PARTITION: Final = "_neve_partition"
 COUNT: Final = "_neve_count"
@@ -59,7 +59,7 @@ class MarkPartitions:
                     base = base or self.site.open()
                     marks = self._marked(batch, base)
                 except NeveError as failure:
-                    error = write_error(failure)
+                    error = told_error(failure)
             plain = batch.drop_columns([COUNT]) if COUNT in batch.schema.names else batch
             yield plain.append_column(PARTITION, marks).append_column(
                 ERROR, _constant(error, batch.num_rows)

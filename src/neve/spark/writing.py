@@ -49,7 +49,8 @@ def load(
 ) -> BulkOutcome:
     """Write the first rows of an empty table; raises InvalidArgument when it has rows.
 
-    As `upsert` otherwise; the files go to the level where compaction leaves them alone.
+    As `upsert` otherwise; the files go to the level where compaction leaves them alone. Raises
+    Conflict when somebody else wrote rows meanwhile.
     """
     with TableJobs(location, name, storage_options=storage_options, progress=progress) as jobs:
         identity = JobIdentity(job_id=job_id)
@@ -60,7 +61,7 @@ def load(
             raise InvalidArgument(
                 f"the table {name!a} has rows already", hint="Use upsert to write more"
             )
-        return _write(jobs, df, identity, order_by=order_by, tasks=tasks)
+        return _write(jobs, df, identity, order_by=order_by, tasks=tasks, is_first=True)
 
 
 def upsert(
@@ -156,6 +157,7 @@ def _write(
     order_by: str | None,
     tasks: int | None,
     replaces: bool = False,
+    is_first: bool = False,
 ) -> BulkOutcome:
     check_rows(df)
     rows, order = order_apart(df, order_by, jobs.table.schema)
@@ -167,4 +169,4 @@ def _write(
     def plan(site: JobSite, base: JobBase) -> DataFrame:
         return write_plan(rows, site, base, order_by=order, tasks=tasks)
 
-    return jobs.run(plan, identity, replaces=replaces)
+    return jobs.run(plan, identity, replaces=replaces, is_first=is_first)

@@ -13,6 +13,7 @@ import neve
 from neve.catalog.kv_catalog import KVCatalog
 from neve.engine.bulk_commit import BulkCommitter
 from neve.engine.bulk_work import BulkWork, JobIdentity
+from neve.manifest.table_commit import TableCommitter
 from neve.model.data_file import PartitionValue
 from neve.storage.memory_store import MemoryStore
 from neve.testing.clean_reader import CleanReader
@@ -121,7 +122,6 @@ def test_a_delete_of_missing_keys_makes_no_version_until_somebody_writes_them() 
     [
         (JobIdentity(job_id="nightly"), JobIdentity(job_id="nightly")),
         (JobIdentity(application=("orders", 7)), JobIdentity(application=("orders", 7))),
-        (JobIdentity(application=("orders", 7)), JobIdentity(application=("orders", 6))),
     ],
 )
 def test_a_job_that_is_repeated_commits_nothing_and_leaves_no_file(
@@ -143,6 +143,83 @@ def test_a_job_that_is_repeated_commits_nothing_and_leaves_no_file(
         assert outcome.version == done.version
         assert clean_rows(table) == {1: 1}
         assert data_files(table) == files
+
+
+def test_a_batch_before_the_last_is_refused_and_leaves_no_file() -> None:
+    with a_catalog() as lake:
+        table = a_table(lake)
+        jobs = Jobs(table.engine.parts)
+        run = jobs.committer.begin(JobIdentity(application=("orders", 6)))
+        work = jobs.written(run, [a_row(1, 2)])
+        before = data_files(table)
+        jobs.upsert([a_row(1, 1)], application=("orders", 7))
+        files = data_files(table) - before
+        with pytest.raises(neve.InvalidArgument, match="batch 6 of 'orders' comes after"):
+            jobs.committer.commit(run, work)
+        assert clean_rows(table) == {1: 1}
+        assert data_files(table) == files
+
+
+def test_a_run_that_is_given_up_after_its_commit_keeps_its_files() -> None:
+    with a_catalog() as lake:
+        table = a_table(lake)
+        jobs = Jobs(table.engine.parts)
+        run = jobs.committer.begin()
+        jobs.committer.commit(run, jobs.written(run, [a_row(1, 1)]))
+        files = data_files(table)
+        # Spark aborts a write whose commit it did not see return.
+        jobs.committer.give_up(run)
+        assert data_files(table) == files
+        assert clean_rows(table) == {1: 1}
+
+
+def test_a_commit_that_is_interrupted_when_it_is_decided_keeps_its_files(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with a_catalog() as lake:
+        table = a_table(lake)
+        jobs = Jobs(table.engine.parts)
+        run = jobs.committer.begin()
+        work = jobs.written(run, [a_row(1, 1)])
+
+        def interrupt(_committer: TableCommitter) -> bool:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(TableCommitter, "checkpoint_once", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            jobs.committer.commit(run, work)
+        monkeypatch.undo()
+        assert clean_rows(table) == {1: 1}
+
+
+def test_of_two_jobs_that_write_the_first_rows_of_a_table_one_is_void() -> None:
+    with a_catalog() as lake:
+        table = a_table(lake)
+        jobs = Jobs(table.engine.parts)
+        first, second = jobs.committer.begin(), jobs.committer.begin()
+        void = jobs.written(second, [a_row(1, 3)])
+        made = data_files(table)
+        work = jobs.written(first, [a_row(1, 1), a_row(2, 2)])
+        assert jobs.committer.commit(first, work, is_first=True).version == 2
+        assert 0 not in level_counts(table)
+        kept = data_files(table) - made
+        with pytest.raises(neve.Conflict, match="version 2 has rows"):
+            jobs.committer.commit(second, void, is_first=True)
+        assert table.version == 2
+        assert clean_rows(table) == {1: 1, 2: 2}
+        assert data_files(table) == kept
+
+
+def test_the_first_rows_of_a_table_may_follow_rows_that_are_gone() -> None:
+    with a_catalog() as lake:
+        table = a_table(lake)
+        jobs = Jobs(table.engine.parts)
+        run = jobs.committer.begin()
+        work = jobs.written(run, [a_row(1, 1)])
+        jobs.upsert([a_row(1, 7), a_row(2, 7)])
+        jobs.delete([1, 2])
+        assert jobs.committer.commit(run, work, is_first=True).rows_written == 1
+        assert clean_rows(table) == {1: 1}
 
 
 def test_an_empty_job_is_remembered_too() -> None:
@@ -430,3 +507,23 @@ def test_random_histories_of_jobs_flushes_and_compactions_agree_with_a_dict(seed
 def drawn(rng: Random, v: int) -> list[dict[str, object]]:
     numbers = rng.sample(range(30), rng.randint(1, 8))
     return [a_row(number, v, "abc"[rng.randrange(3)]) for number in numbers]
+
+
+@pytest.mark.parametrize(("jobs_run", "is_held_back"), [(1, False), (3, True)])
+def test_the_files_of_a_job_hold_writers_back_as_one_for_their_keys_do_not_overlap(
+    jobs_run: int, is_held_back: bool
+) -> None:
+    options = neve.TableOptions(
+        background=False, level0_files=2, level0_files_slow=2, level0_files_max=4
+    )
+    with a_catalog() as lake:
+        table = a_table(lake, options=options)
+        jobs = Jobs(table.engine.parts)
+        jobs.upsert([a_row(number, 0) for number in range(20)])
+        for _ in range(jobs_run):
+            jobs.upsert([a_row(number, 1) for number in range(20)], tasks=10)
+        table.put(a_row(30, 1))
+        table.flush()
+        # By hand, it is the writer that is held back who compacts.
+        table.put(a_row(31, 1))
+        assert (level_counts(table).get(0, 0) < 10 * jobs_run + 1) == is_held_back

@@ -333,19 +333,30 @@ def test_a_job_is_committed_once() -> None:
     exactly_once(table_with("a"), HeadChange(job_id="job"))
 
 
-def test_an_older_batch_than_the_last_is_a_repeat_and_a_newer_one_is_not() -> None:
+def test_a_newer_batch_and_one_of_another_application_are_no_repeats() -> None:
     bench = table_with("a")
     bench.versions.apply_version_edits([edit_of(2, "b")], HeadChange(application=("app", 7)))
 
-    older = bench.versions.apply_version_edits(
-        [edit_of(3, "c")], HeadChange(application=("app", 6))
-    )
     newer = bench.versions.apply_version_edits(
         [edit_of(3, "c")], HeadChange(application=("app", 8))
     )
     other = bench.versions.apply_version_edits([edit_of(4, "d")], HeadChange(application=("b", 0)))
 
-    assert (older.is_repeat, newer.is_repeat, other.is_repeat) == (True, False, False)
+    assert (newer.is_repeat, other.is_repeat) == (False, False)
+
+
+def test_a_batch_before_the_last_is_refused_for_its_rows_may_never_have_been_written() -> None:
+    bench = table_with("a")
+    bench.versions.apply_version_edits([edit_of(2, "b")], HeadChange(application=("app", 7)))
+    older = HeadChange(application=("app", 6))
+
+    with pytest.raises(InvalidArgument, match="batch 6 of 'app' comes after its batch 7") as failed:
+        bench.versions.apply_version_edits([edit_of(3, "c")], older)
+    with pytest.raises(InvalidArgument, match="batch 6"):
+        bench.versions.committed_before(older)
+
+    assert "another name" in (failed.value.hint or "")
+    assert bench.versions.snapshot_latest().version.number == 3
 
 
 @pytest.mark.parametrize("change", [HeadChange(application=("app", 7)), HeadChange(job_id="job")])

@@ -1,0 +1,80 @@
+"""What calls on Spark are given, looked at before anything is opened or run.
+
+What was swapped, left out or stopped is said in words here, instead of by Java.
+"""
+
+from os import PathLike
+from typing import Final
+
+from neve.errors import Closed, InvalidArgument
+
+_ORDER_OF_ROWS: Final = 'The order is (rows, location, name), such as (df, "./lake", "shop.orders")'
+_ORDER_OF_SESSION: Final = (
+    'The order is (session, location, name), such as (session, "./lake", "shop.orders")'
+)
+
+
+def check_place(location: object, name: object, *, after: str = "rows") -> None:
+    """Raise InvalidArgument for what is no location, or no name of a table.
+
+    `after` says what the call takes before them: "rows", "session" or nothing.
+    """
+    hint = {"rows": _ORDER_OF_ROWS, "session": _ORDER_OF_SESSION}.get(
+        after, 'The order is (location, name), such as ("./lake", "shop.orders")'
+    )
+    if not isinstance(location, str | PathLike):
+        raise InvalidArgument(f"the location is {_kind(location)}", hint=hint)
+    if not isinstance(name, str):
+        raise InvalidArgument(f"the name of the table is {_kind(name)}", hint=hint)
+
+
+def check_progress(progress: object) -> None:
+    """Raise InvalidArgument for what cannot be told how far a job is."""
+    if progress is not None and not callable(progress):
+        raise InvalidArgument(
+            f"progress is {_kind(progress)}",
+            hint="Give a function that takes how many of how many tasks are done",
+        )
+
+
+def check_session(session: object) -> None:
+    """Raise InvalidArgument for what is no session of Spark, Closed for one that was stopped."""
+    if not hasattr(session, "createDataFrame") or not hasattr(session, "conf"):
+        raise InvalidArgument(f"the session is {_kind(session)}", hint=_ORDER_OF_SESSION)
+    if _is_stopped(session):
+        raise Closed(
+            "the session of Spark was stopped",
+            hint="Start another one with neve.spark.session()",
+        )
+
+
+def check_frame(rows: object) -> None:
+    """Raise for what is no DataFrame of Spark, is one of a stream, or has a session no more."""
+    session = getattr(rows, "sparkSession", None)
+    if session is None or not isinstance(getattr(rows, "columns", None), list):
+        hint = _ORDER_OF_ROWS
+        if type(rows).__module__.startswith(("pandas.", "pyarrow.", "polars.")):
+            hint = "Give a DataFrame of Spark: session.createDataFrame(rows)"
+        raise InvalidArgument(f"the rows are {_kind(rows)}", hint=hint)
+    if _is_stopped(session):
+        raise Closed(
+            "the rows are of a session of Spark that was stopped",
+            hint="Start another one with neve.spark.session(), and make the rows in it",
+        )
+    if getattr(rows, "isStreaming", False):
+        raise InvalidArgument(
+            "the rows are a stream, and this writes them once",
+            hint="Use rows.writeStream.foreachBatch(neve.spark.upsert_batch(…))",
+        )
+
+
+def _is_stopped(session: object) -> bool:
+    told = getattr(session, "is_stopped", None)  # only sessions of Spark Connect say so
+    if isinstance(told, bool):
+        return told
+    # A context that was stopped has let go of Java.
+    return getattr(getattr(session, "sparkContext", None), "_jsc", None) is None
+
+
+def _kind(given: object) -> str:
+    return "None" if given is None else f"a {type(given).__name__}"

@@ -33,6 +33,8 @@ class Pace(StrEnum):
     """The median latency: a disk that stalls now and then does not change it."""
     MEGABYTES = "megabytes"
     """The fact of that name: less is better, as with time."""
+    CPU = "CPU time"
+    """CPU time of all processes: for work that shares the cores with others."""
 
 
 class Spread(TypedDict):
@@ -76,7 +78,7 @@ class CandidateRecord(TypedDict):
 class RatioRecord(TypedDict):
     """How many times as fast one candidate is as another, taken round by round.
 
-    `ratio` is by wall time, of all calls or of the median one; `cpu_ratio` by CPU time of all,
+    `ratio` is by what `by` names, wall time where it names a rate; `cpu_ratio` by CPU time of all,
     which other programs disturb less.
     """
 
@@ -205,6 +207,8 @@ def pace_of(measured: RoundRecord, by: Pace) -> float:
         return 1e6 / measured["latency_us"]["p50"]
     if by is Pace.MEGABYTES:
         return 1 / measured["facts"]["megabytes"]
+    if by is Pace.CPU:
+        return _cpu_pace(measured)
     return measured["rows"] / measured["wall_seconds"]
 
 

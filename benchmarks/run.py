@@ -52,6 +52,7 @@ from benchmarks.spark_suite import (
     SPARK_GROWTH_FACTOR,
     SPARK_QUICK_ROWS,
     SPARK_ROWS,
+    SPARK_WITH_PEERS,
     SPARK_WORKLOADS,
 )
 from benchmarks.start_up import build_start_up
@@ -91,7 +92,9 @@ _SCRATCH: Final = _HERE / ".scratch"
 _RESULTS: Final = _HERE / "results"
 _ROUNDS: Final = 5
 _WITH_PEERS: Final[Mapping[str, frozenset[str]]] = {
-    PEERS: frozenset({"manifest_commits", *TABLE_WORKLOADS}) | ICEBERG_WITH_PEERS,
+    PEERS: frozenset({"manifest_commits", *TABLE_WORKLOADS})
+    | ICEBERG_WITH_PEERS
+    | SPARK_WITH_PEERS,
     PYPAIMON: frozenset(TABLE_WORKLOADS),
 }
 """The workloads that each environment of peers is for."""

@@ -1,23 +1,27 @@
 """SparkBench: the session and the tables that the Spark workloads share.
 
     plain/        rows as plain Parquet, in eight files by key: what the machine allows
-    changes/      rows for a tenth of the keys, half of it others than before
+    changes-1/    rows for a hundredth of the keys; changes-10/ for a tenth
+    merged/       rows for a tenth as many keys, of which every second is new
     lake/         the same rows as plain/, loaded into a table
-    updated/      lake after the changes were upserted: a tenth of its rows is dead
+    updated/      lake after changes-10 was upserted: a tenth of its rows is dead
     runs/         eight overlapping runs of rows, as Parquet; runs-lake/ has them as upserts
+    work/         where lakes are made, and put back for those who write: a lake that is found at
+                  another place than before is published anew, which is not what is measured
+    peers/        tables of other libraries, with the rows of plain/
 
-Made on first use; nobody changes them: what writes gets a copy. CPU is that of the whole tree of
-processes: driver, Java, Python workers.
+Made on first use; nobody changes them but work/. All files are zstd of level 1. CPU is that of the
+whole tree of processes: driver, Java, Python workers.
 """
 
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 import psutil
@@ -29,7 +33,13 @@ from pyspark.sql import functions as sf
 
 import neve
 from benchmarks.harness import SEED, Measured, Stopwatch
+from benchmarks.peer_environment import PeerEnvironment
+from benchmarks.spark_peers import SparkPeers
 from neve import spark as ns
+
+Keys: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.int64]]"
+Answer: TypeAlias = tuple[int, int, int]
+"""The number of rows, the sum of their stamps and the sum of their ids."""
 
 NAME: Final = "bench.rows"
 ROW_BYTES: Final = 60
@@ -52,8 +62,8 @@ def spark_scale(rows: int, *, quick: bool) -> SparkScale:
     return SparkScale(rows=rows, planned_files=(50, 200) if quick else (1_000, 10_000))
 
 
-def rows_of(keys: "np.ndarray[tuple[int], np.dtype[np.int64]]", *, stamp: int) -> pa.Table:
-    """Make rows for ascending keys; the stamp is in their numbers, so that sums tell."""
+def rows_of(keys: Keys, *, stamp: int) -> pa.Table:
+    """Make rows for keys; the stamp says which rows are newer, so that sums tell."""
     return pa.table(
         {
             "id": pa.array(keys),
@@ -69,12 +79,19 @@ def rows_of(keys: "np.ndarray[tuple[int], np.dtype[np.int64]]", *, stamp: int) -
 class SparkBench:
     """Everything that workloads share; close it in the end."""
 
-    def __init__(self, directory: Path, scale: SparkScale) -> None:
+    def __init__(
+        self, directory: Path, scale: SparkScale, environment: PeerEnvironment | None = None
+    ) -> None:
+        """The peers' environment is the project's when none is given."""
         self.directory = directory
         self.scale = scale
+        self.peers = SparkPeers(directory / "peers", environment or PeerEnvironment())
+        self._work = directory / "work"
+        self._is_prepared = False
 
     def close(self) -> None:
-        """End Spark and remove every table."""
+        """End Spark and the peers, and remove every table."""
+        self.peers.close()
         if "session" in self.__dict__:
             self.session.stop()
         shutil.rmtree(self.directory, ignore_errors=True)
@@ -90,6 +107,7 @@ class SparkBench:
                 "spark.sql.shuffle.partitions": "8",
                 "spark.local.dir": str(self.directory / "spark"),
                 "spark.sql.parquet.compression.codec": "zstd",
+                "spark.hadoop.parquet.compression.codec.zstd.level": "1",
             },
         )
 
@@ -100,50 +118,59 @@ class SparkBench:
         """All rows, as plain Parquet."""
         return self._files("plain", np.array_split(np.arange(self.scale.rows), _FILES), stamp=1)
 
-    @cached_property
-    def changes(self) -> Path:
-        """Rows for a tenth of the keys, spread evenly."""
-        return self._files("changes", [np.arange(0, self.scale.rows, 10)], stamp=2)
+    def changes(self, percent: int) -> Path:
+        """Give rows for some of the keys, spread evenly."""
+        return self._files(f"changes-{percent}", [self.changed_keys(percent)], stamp=2)
+
+    def changed_keys(self, percent: int) -> Keys:
+        """Give the keys that the changes have."""
+        return np.arange(0, self.scale.rows, 100 // percent)
+
+    def merged(self) -> Path:
+        """Give rows for a tenth as many keys as there are."""
+        return self._files("merged", [self.merged_keys()], stamp=2)
+
+    def merged_keys(self) -> Keys:
+        """Give keys of which every second is new to the table."""
+        keys = self.changed_keys(10)
+        keys[::2] += 2 * self.scale.rows
+        return keys
 
     @cached_property
     def lake(self) -> Path:
         """A table of all rows."""
-        place = self.directory / "lake"
-        self.make_table(place)
-        ns.load(self.read(self.plain), place, NAME)
-        return place
+        self.make_table(self._work)
+        ns.load(self.read(self.plain), self._work, NAME)
+        return self._work.rename(self.directory / "lake")
 
     @cached_property
     def updated(self) -> Path:
         """The table after a tenth of its rows was replaced."""
-        place = self.copy_of(self.lake, self.directory / "updated")
-        ns.upsert(self.read(self.changes), place, NAME)
-        return place
+        ns.upsert(self.read(self.changes(10)), self.put_back(self.lake), NAME)
+        return self._work.rename(self.directory / "updated")
 
     @cached_property
     def runs(self) -> Path:
-        """Runs that overlap: each has a fifth of the keys, drawn anew."""
+        """Runs that overlap."""
+        return self._files("runs", self._run_keys)
+
+    @cached_property
+    def _run_keys(self) -> Sequence[Keys]:
+        """A fifth of the keys for each run, drawn anew."""
         drawn = np.random.default_rng(SEED)
-        keys = [
+        return [
             np.sort(drawn.choice(self.scale.rows, self.scale.rows // 5, replace=False))
             for _ in range(_RUNS)
         ]
-        place = self.directory / "runs"
-        place.mkdir(parents=True)
-        for number, each in enumerate(keys):
-            pq.write_table(
-                rows_of(each, stamp=number), place / f"{number}.parquet", compression="zstd"
-            )
-        return place
 
     @cached_property
     def runs_lake(self) -> Path:
         """A table into which the runs were upserted, one after another."""
-        place = self.directory / "runs-lake"
-        self.make_table(place)
+        shutil.rmtree(self._work, ignore_errors=True)
+        self.make_table(self._work)
         for number in range(_RUNS):
-            ns.upsert(self.read(self.runs / f"{number}.parquet"), place, NAME)
-        return place
+            ns.upsert(self.read(self.runs / f"{number}.parquet"), self._work, NAME)
+        return self._work.rename(self.directory / "runs-lake")
 
     def lake_of_files(self, count: int) -> Path:
         """Give a table of so many files, a row or a few in each."""
@@ -161,8 +188,11 @@ class SparkBench:
 
     def prepare(self) -> None:
         """Make what most workloads read, and let Java compile: the first one would pay for all."""
-        for frame in (self.read(self.plain), self.read(self.changes), self.read_lake(self.updated)):
+        if self._is_prepared:
+            return
+        for frame in (self.read(self.plain), self.read_lake(self.updated)):
             frame.groupBy("city").agg(sf.max("name"), sf.sum("amount")).count()
+        self._is_prepared = True
 
     # What trials do
 
@@ -180,18 +210,46 @@ class SparkBench:
         with neve.open(place) as lake:
             lake.create_table(NAME, rows_of(np.arange(1), stamp=0).schema, ["id"])
 
-    @staticmethod
-    def copy_of(lake: Path, place: Path) -> Path:
-        """Give a copy of a lake."""
-        shutil.copytree(lake, place)
-        return place
+    def put_back(self, lake: Path) -> Path:
+        """Give a copy of a lake to one who writes, until the next one is put back."""
+        shutil.rmtree(self._work, ignore_errors=True)
+        shutil.copytree(lake, self._work)
+        return self._work
+
+    # Answers
+
+    def base_answer(self) -> Answer:
+        """Give what the rows of a table add up to before anything changes them."""
+        rows = self.scale.rows
+        return rows, rows, rows * (rows - 1) // 2
+
+    def answer_after(self, keys: Keys) -> Answer:
+        """Give what the rows add up to when there is a newer one for each of the keys."""
+        rows, stamps, ids = self.base_answer()
+        new = keys[keys >= rows]
+        replaced = len(keys) - len(new)
+        return rows + len(new), stamps + replaced + 2 * len(new), ids + int(new.sum())
+
+    def runs_answer(self) -> Answer:
+        """Give what the newest rows of all runs add up to."""
+        newest = np.full(self.scale.rows, -1)
+        for number, keys in enumerate(self._run_keys):
+            newest[keys] = number
+        keys = np.flatnonzero(newest >= 0)
+        return len(keys), int(newest[keys].sum()), int(keys.sum())
 
     @staticmethod
-    def answer_of(lake: Path) -> tuple[int, int]:
-        """Give the number of rows and the sum of their stamps, read by the embedded engine."""
+    def answer_of_lake(lake: Path) -> Answer:
+        """Add up the rows of a table, read by the embedded engine."""
         with neve.open(lake) as catalog:
-            table = catalog.table(NAME, read_only=True).scan(columns=["stamp"]).to_arrow()
-        return table.num_rows, int(pc.sum(table["stamp"]).as_py() or 0)
+            table = catalog.table(NAME, read_only=True).scan(columns=["id", "stamp"]).to_arrow()
+        return table.num_rows, int(pc.sum(table["stamp"]).as_py()), int(pc.sum(table["id"]).as_py())
+
+    def answer_of_files(self, place: Path) -> Answer:
+        """Add up the rows of Parquet files."""
+        frame = self.read(place).agg(sf.count("*"), sf.sum("stamp"), sf.sum("id"))
+        rows, stamps, ids = (int(value) for value in frame.collect()[0])
+        return rows, stamps, ids
 
     def driver_megabytes(self) -> float:
         """Memory that the driver holds: Python's and Java's."""
@@ -199,37 +257,38 @@ class SparkBench:
         tree = [here, *(each for each in here.children(recursive=True) if "java" in each.name())]
         return float(sum(each.memory_info().rss for each in tree)) / 1e6
 
-    def _files(
-        self, name: str, keys: Sequence["np.ndarray[tuple[int], np.dtype[np.int64]]"], *, stamp: int
-    ) -> Path:
+    def _files(self, name: str, keys: Sequence[Keys], *, stamp: int | None = None) -> Path:
+        """Write a file for each of the keys; without a stamp, its number is the one of its rows."""
         place = self.directory / name
-        place.mkdir(parents=True)
-        for number, each in enumerate(keys):
-            pq.write_table(
-                rows_of(each, stamp=stamp), place / f"{number}.parquet", compression="zstd"
-            )
+        if not place.exists():
+            place.mkdir(parents=True)
+            for number, each in enumerate(keys):
+                rows = rows_of(each, stamp=number if stamp is None else stamp)
+                pq.write_table(
+                    rows, place / f"{number}.parquet", compression="zstd", compression_level=1
+                )
         return place
 
 
 @contextmanager
 def timed(stopwatch: Stopwatch) -> Iterator[None]:
-    """Measure a block with the CPU of all processes that this one started."""
-    cpu_before, began = _tree_cpu(), time.perf_counter()
+    """Measure a block with the CPU of all processes that this one started.
+
+    Those that end meanwhile are not counted. Spark ends Python workers that were idle for a minute,
+    which used nothing in the block, and keeps those that work.
+    """
+    cpu_before, began = _cpu_by_process(), time.perf_counter()
     yield
     wall = time.perf_counter() - began
-    used = sum(
-        after - cpu_before.get(pid, 0.0) for pid, after in _tree_cpu().items()
-    )  # of processes that ended meanwhile, nothing is known
+    used = sum(after - cpu_before.get(pid, 0.0) for pid, after in _cpu_by_process().items())
     stopwatch.take(Measured(wall_seconds=wall, cpu_seconds=used, written_bytes=None))
 
 
-def _tree_cpu() -> dict[int, float]:
+def _cpu_by_process() -> dict[int, float]:
     here = psutil.Process()
     used: dict[int, float] = {}
     for process in [here, *here.children(recursive=True)]:
-        try:
+        with suppress(psutil.NoSuchProcess):
             times = process.cpu_times()
-        except psutil.NoSuchProcess:
-            continue
-        used[process.pid] = times.user + times.system
+            used[process.pid] = times.user + times.system
     return used

@@ -45,7 +45,9 @@ def test_rows_location_and_name_are_told_apart(
     assert current_version(tmp_path) == 1
 
 
-@pytest.mark.parametrize("call", [ns.compact, ns.collect_garbage, ns.verify, ns.rebuild_indexes])
+@pytest.mark.parametrize(
+    "call", [ns.read, ns.compact, ns.collect_garbage, ns.verify, ns.rebuild_indexes]
+)
 def test_session_location_and_name_are_told_apart(
     spark: SparkSession, tmp_path: Path, call: Call
 ) -> None:

@@ -118,12 +118,31 @@ class MarkedFile:
 
     path: str
     file_bytes: int
+    row_count: int
     words: npt.NDArray[np.int64]
 
     @property
     def file_name(self) -> str:
         """Last segment of the path; no two files of a table share it."""
         return self.path.rpartition("/")[2]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanFile:
+    """A file of which all rows are live, as far as is known."""
+
+    path: str
+    file_bytes: int
+    row_count: int
+
+    def marked(self, dead: BitMap64) -> MarkedFile:
+        """Give the same file with a bitmap."""
+        return MarkedFile(
+            path=self.path,
+            file_bytes=self.file_bytes,
+            row_count=self.row_count,
+            words=_words(dead, self.row_count),
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -149,7 +168,7 @@ class FileGroup:
 
     stored: tuple[StoredColumn | None, ...]
     """What each column of `ReadPlan.names_read` is in the files; None: it is younger than they."""
-    clean: tuple[str, ...]
+    clean: tuple[CleanFile, ...]
     marked: tuple[MarkedFile, ...]
 
 
@@ -290,19 +309,25 @@ def _plan(
     wanted = (*names, *chosen.names, schema.key_columns[0].name)
     names_read = tuple(dict.fromkeys(wanted))
     root = _spark_location(stored)
-    groups: dict[tuple[StoredColumn | None, ...], tuple[list[str], list[MarkedFile]]] = {}
+    groups: dict[tuple[StoredColumn | None, ...], tuple[list[CleanFile], list[MarkedFile]]] = {}
+    stored_by_schema: dict[int, tuple[StoredColumn | None, ...]] = {}
     for planned in plan.files:
         file = planned.file
         dead = _dead_rows(view, file, memory)
         if len(dead) == file.row_count:
             continue
-        clean, marked = groups.setdefault(_stored_columns(view, file, names_read), ([], []))
-        path = f"{root}/{join_path(stored.paths.root, file.path)}"
+        if file.schema_id not in stored_by_schema:
+            stored_by_schema[file.schema_id] = _stored_columns(view, file.schema_id, names_read)
+        clean, marked = groups.setdefault(stored_by_schema[file.schema_id], ([], []))
+        placed = CleanFile(
+            path=f"{root}/{join_path(stored.paths.root, file.path)}",
+            file_bytes=file.file_bytes,
+            row_count=file.row_count,
+        )
         if dead:
-            words = _words(dead, file.row_count)
-            marked.append(MarkedFile(path=path, file_bytes=file.file_bytes, words=words))
+            marked.append(placed.marked(dead))
         else:
-            clean.append(path)
+            clean.append(placed)
     found = None if memory is None else memory.live(plan.key_range)
     return ReadPlan(
         version=view.version,
@@ -330,15 +355,15 @@ def _dead_rows(view: TableView, file: DataFile, memory: MemoryRows | None) -> Bi
 
 
 def _stored_columns(
-    view: TableView, file: DataFile, names: tuple[str, ...]
+    view: TableView, schema_id: int, names: tuple[str, ...]
 ) -> tuple[StoredColumn | None, ...]:
-    """Give columns as a file has them.
+    """Give columns as files of a schema have them.
 
     Spark can find columns by id, but skips row groups by name, and inside of a column it forgets
     ids when it prunes: it has to ask for the very names that the file has.
     """
     schema = view.context.schema
-    source = view.context.mapping_from(file.schema_id).source
+    source = view.context.mapping_from(schema_id).source
     by_id = {column.field_id: column for column in source.columns}
     found: list[StoredColumn | None] = []
     for name in names:

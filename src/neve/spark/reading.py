@@ -2,26 +2,21 @@
 
     groups of files            clean files ──► Parquet scan ────────────────────────────┐
     (neve.spark.read_plan)     marked files ─► Parquet scan with row numbers            ├─► union
-                                               ⋈ broadcast bitmaps ──► live rows ───────┤
+                                               and bitmaps (neve.spark.live_rows) ──────┤
     rows of the log            as they are ─────────────────────────────────────────────┘
 
 Every scan is Spark's own, with its column pruning, its filters and its vectorised reader. Columns
-are asked for under the names that the files have, and shown under those of today. Which file a row
-is from is told by the size of the file, a number that costs less to compare than a name; files of
-one size are told apart by name instead.
+are asked for under the names that the files have, and shown under those of today.
 
 A DataFrame always shows the Version it was made from. How long its files stay: see
 `neve.spark.held_reads`.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from os import PathLike
-from typing import Any, Final
+from typing import Final
 
-import numpy as np
-import pyarrow as pa
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
@@ -32,7 +27,9 @@ from neve.errors import InvalidArgument
 from neve.model.plain_values import to_plain
 from neve.model.schema import Column
 from neve.spark.arrow_form import spark_table
+from neve.spark.call_check import check_place, check_session
 from neve.spark.held_reads import HELD_READS
+from neve.spark.live_rows import live_rows, scanned_together
 from neve.spark.read_plan import (
     FileGroup,
     MarkedFile,
@@ -51,18 +48,6 @@ from neve.spark.spark_types import (
     shown_column,
     spark_schema,
     stored_field,
-)
-
-# No column of a table begins like this.
-_ROW: Final = "_neve_row"
-_FILE: Final = "_neve_file"
-_WORDS: Final = "_neve_words"
-
-# A file without a bitmap here is not the file that the table knows.
-_STRANGE: Final = "cast(raise_error('a data file has another size than the table knows') as {})"
-_IS_LIVE: Final = (
-    f"bit_get(get(coalesce({_WORDS}, {_STRANGE.format('array<bigint>')}), "
-    f"cast(shiftright({_ROW}, 6) as int)), cast({_ROW} & 63 as int)) = 0"
 )
 
 _VIEWS: Final[dict[tuple[int, str], DataFrame]] = {}
@@ -90,6 +75,8 @@ def read(
     Raises NotFound for a table, a Version or a column that is not there, InvalidArgument and
     SchemaMismatch, all before a job starts.
     """
+    check_session(session)
+    check_place(location, name, after="session")
     plan = plan_read(
         TableAddress.of(location, name, storage_options),
         WantedVersion(version=version, timestamp=timestamp, tag=tag),
@@ -155,20 +142,10 @@ def _frame(session: SparkSession, plan: ReadPlan) -> DataFrame:
 
 def _scans(session: SparkSession, plan: ReadPlan, group: FileGroup) -> list[DataFrame]:
     """Scan a group: its clean files, and its marked ones by what tells them apart."""
-    sizes = Counter(file.file_bytes for file in group.marked)
-    by_size = [file for file in group.marked if sizes[file.file_bytes] == 1]
-    by_name = [file for file in group.marked if sizes[file.file_bytes] > 1]
     scan = _GroupScan(session, plan, group)
-    found: list[DataFrame] = []
-    if group.clean:
-        found.append(scan.clean(group.clean))
-    if by_size:
-        keys = pa.array([file.file_bytes for file in by_size])
-        found.append(scan.marked(by_size, keys, told_by="file_size"))
-    if by_name:
-        names = pa.array([file.file_name for file in by_name])
-        found.append(scan.marked(by_name, names, told_by="file_name"))
-    return found
+    clean, marked = scanned_together(group)
+    found = [scan.clean(clean)] if clean else []
+    return found + [scan.marked(files) for files in marked]
 
 
 class _GroupScan:
@@ -188,19 +165,10 @@ class _GroupScan:
         """Scan files of which every row is live."""
         return self._shown(self._files(paths))
 
-    def marked(
-        self, files: Sequence[MarkedFile], keys: "pa.Array[Any]", *, told_by: str
-    ) -> DataFrame:
+    def marked(self, files: Sequence[MarkedFile]) -> DataFrame:
         """Scan files without the rows that their bitmaps mark."""
         rows = self._files([file.path for file in files])
-        metadata = rows.metadataColumn("_metadata")
-        rows = rows.select(
-            "*",
-            metadata.getField("row_index").alias(_ROW),
-            metadata.getField(told_by).alias(_FILE),
-        )
-        bitmaps = self._session.createDataFrame(_bitmaps(files, keys))
-        return self._shown(rows.join(sf.broadcast(bitmaps), _FILE, "left").where(_IS_LIVE))
+        return self._shown(live_rows(self._session, rows, files))
 
     def _files(self, paths: Sequence[str]) -> DataFrame:
         return (
@@ -239,12 +207,3 @@ def _shown(column: Column, stored: StoredColumn | None) -> SparkColumn:
         return sf.lit(None).cast(field.dataType).alias(column.name)
     default = to_plain(column.initial_default, column.type, column=column.name)
     return spark_literal(default, column.type).cast(field.dataType).alias(column.name)
-
-
-def _bitmaps(files: Sequence[MarkedFile], keys: "pa.Array[Any]") -> pa.Table:
-    """Give the bitmaps of files, each beside what its file is told by."""
-    ends = np.cumsum([0, *(len(file.words) for file in files)])
-    words = pa.ListArray.from_arrays(
-        pa.array(ends, pa.int32()), pa.array(np.concatenate([file.words for file in files]))
-    )
-    return pa.table({_FILE: keys, _WORDS: words})

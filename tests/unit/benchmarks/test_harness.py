@@ -18,6 +18,7 @@ from benchmarks.harness import (
     run_workload,
 )
 from benchmarks.result_file import (
+    Pace,
     RoundRecord,
     WorkloadRecord,
     compare_candidates,
@@ -267,6 +268,22 @@ def test_a_target_above_the_median_ratio_is_missed() -> None:
     assert ratio["ratio"]["maximum"] == 10.0
     assert ratio["cpu_ratio"]["median"] == 4.0
     assert ratio["is_met"] is False
+
+
+@pytest.mark.parametrize(("target", "is_met"), [(4.0, True), (4.1, False)])
+def test_a_target_by_cpu_time_is_judged_by_nothing_else(target: float, *, is_met: bool) -> None:
+    mine, theirs = (
+        summarize_candidate(name, kind=kind, sync="", rounds=[round_record(wall=wall, cpu=cpu)])
+        for name, kind, wall, cpu in (
+            ("mine", Kind.NEVE, 100.0, 0.5),
+            ("theirs", Kind.PEER, 1.0, 2.0),
+        )
+    )
+
+    ratio = compare_candidates(mine, theirs, target=target, by=Pace.CPU)
+
+    assert ratio["ratio"]["median"] == ratio["cpu_ratio"]["median"] == 4.0
+    assert ratio["is_met"] is is_met
 
 
 def test_a_spread_is_median_smallest_and_largest() -> None:

@@ -98,7 +98,9 @@ class BackgroundWork:
                     pass
             except NeveError as error:
                 if self._is_over(error):
-                    self._tell(error)
+                    # Told in any case: that it is over is news, whatever failed before.
+                    self._on_failure(self._thread.name, error)
+                    self.failure = error
                     return
                 logger.warning("background work failed name=%s cause=%s", self._thread.name, error)
                 self._tell(error)

@@ -151,9 +151,12 @@ class CommittedTable:
                     execution,
                     HeadChange(intent_id=intent_id),
                 )
-        if rewritten is not None:
-            note_compacted(self._parts, rewritten)
-        return rewritten is not None
+            if rewritten is None:
+                return False
+            if len(rewritten.plans) < len(plans):
+                self._abandon(base.run)
+        note_compacted(self._parts, rewritten)
+        return True
 
     @contextmanager
     def _announced(self, run: RunName) -> Iterator[str]:
@@ -169,6 +172,11 @@ class CommittedTable:
             # A commit has ended it; what was not committed is looked for later.
             with suppress(NeveError):
                 work.release_intent(run.digits)
+
+    def _abandon(self, run: RunName) -> None:
+        """Have the files of void plans looked for: the commit of the others ended the intent."""
+        with suppress(NeveError), self._announced(run):
+            pass
 
     # History and garbage
 

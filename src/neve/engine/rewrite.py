@@ -204,9 +204,9 @@ class Rewrite:
             while left:
                 try:
                     committed = self._commit(left, facts, change)
-                except Conflict:
+                except Conflict as conflict:
                     # Others changed inputs: what is current then is planned anew.
-                    left = self._without_void(left)
+                    left = self._without_void(left, conflict)
                 else:
                     return Rewritten(plans=tuple(plan for plan, _ in left), committed=committed)
         except OutcomeUnknown:
@@ -274,17 +274,23 @@ class Rewrite:
             ),
             added=written,
             removed=removed,
+            moved={file.path: files for plan, files in outputs for file in plan.inputs},
         )
         return self._committer.commit(
             proposal, change, lookup=self._files, write_vectors=self._making.vectors
         )
 
-    def _without_void(self, outputs: Sequence[PlanOutput]) -> list[PlanOutput]:
-        """Delete the files of plans whose inputs are gone, or else of all; gives the others."""
+    def _without_void(self, outputs: Sequence[PlanOutput], conflict: Conflict) -> list[PlanOutput]:
+        """Delete the files of plans that a conflict names, or else of all; gives the others."""
         live = self._parts.versions.snapshot_latest().version.files.keys()
-        kept = [output for output in outputs if output[0].paths <= live]
+        named = frozenset(map(str, conflict.keys))
+        kept = [
+            output
+            for output in outputs
+            if output[0].paths <= live and output[0].paths.isdisjoint(named)
+        ]
         if len(kept) == len(outputs):
-            # Rows came back in an input: nothing here tells in which.
+            # What stands in the way is no input, so nothing tells whose way it is.
             kept = []
         self._discard(output for output in outputs if output not in kept)
         return kept

@@ -73,6 +73,8 @@ class Proposal:
     """Positions to mark, by path: in files that stay, or (in a rewrite) in added ones."""
     keys: Sequence[Keys] = ()
     """Keys of the rows it adds or deletes; none for a rewrite. Looked at when others were first."""
+    moved: Mapping[str, Sequence[DataFile]] = field(default_factory=dict)
+    """The added files that the rows of a removed one are in, by path: all, where it is not told."""
 
     @property
     def is_rewrite(self) -> bool:
@@ -229,7 +231,7 @@ def _carry_marks_to_outputs(
         if not landed:
             continue
         keys = lookup.keys_at(after, landed)
-        for output in proposal.added:
+        for output in proposal.moved.get(path, proposal.added):
             _mark(marked, output, lookup.positions_of(output, keys))
 
 

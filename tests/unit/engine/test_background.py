@@ -90,6 +90,22 @@ def test_a_writer_that_may_not_go_on_does_not_try_again(error: NeveError) -> Non
     assert owner.calls == 1
 
 
+def test_that_work_is_over_is_told_though_it_failed_before() -> None:
+    told: list[NeveError] = []
+    failures = [Unavailable("no room"), Fenced("another writer")]
+    owner = Owner(*map(fails, failures))
+    work = BackgroundWork(
+        "bg-over", [owner.step], on_failure=lambda _, failure: told.append(failure)
+    )
+    work.start()
+    thread = thread_named("bg-over")
+    work.wake()
+    assert thread is not None
+    thread.join(WAIT_SECONDS)
+
+    assert told == failures
+
+
 class EndedOwner(Owner):
     """Says that its work is over for good, or not."""
 

@@ -161,6 +161,42 @@ def test_of_the_plans_of_a_job_those_are_committed_whose_inputs_nobody_changed()
     assert set(level_counts(bench.table)) == {2}
 
 
+def test_only_the_plan_is_void_in_whose_input_rows_came_back() -> None:
+    bench = Bench(partition_by=["truncate(50, id)"])
+    bench.write(0, 50, 100)
+    whole = bench.table.version
+    bench.table.delete(7)
+    bench.table.flush()
+
+    bench.job.compact(full=True, executor=Executing(bench, lambda: bench.table.rollback(whole)))
+
+    summaries = bench.table.refresh().history()["summary"].to_pylist()[-2:]
+    assert [dict(each or {}).get("deleted-data-files") for each in summaries] == ["2", "1"]
+    assert len(bench.clean_rows()) == 150
+
+
+def test_files_of_void_plans_that_could_not_be_deleted_are_looked_for() -> None:
+    bench = Bench(partition_by=["truncate(50, id)"])
+    bench.write(0, 50, 100, 0, 50, 100)
+    other = OtherCommitter(bench.table)
+    delete = bench.objects.delete
+
+    def fail_once(path: str) -> None:
+        bench.objects.delete = delete  # type: ignore[method-assign]
+        raise Unavailable("the disk is away", path=path)
+
+    def meanwhile() -> None:
+        other.compact(plan_count=1)
+        bench.objects.delete = fail_once  # type: ignore[method-assign]
+
+    bench.job.compact(full=True, executor=Executing(bench, meanwhile))
+    bench.table.refresh()
+    bench.job.expire(keep_last=1)
+    bench.job.collect_garbage(dry_run=False)
+
+    assert len(bench.files()) == bench.table.files().num_rows
+
+
 def test_the_writer_keeps_its_turn_and_its_unflushed_rows(bench: Bench) -> None:
     bench.table.put({"id": 1_000, "v": 7, "text": "t"})
 

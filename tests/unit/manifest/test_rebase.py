@@ -1,12 +1,13 @@
 """Carrying a change over to a newer Version, one situation at a time, on real rows."""
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 
 import pytest
 from pyroaring import BitMap64
 
 from neve.errors import Conflict
-from neve.manifest.rebase import Proposal, complete, rebase
+from neve.manifest.rebase import Keys, Proposal, complete, rebase
 from neve.model.data_file import DataFile
 from neve.model.version import Operation, Version, VersionEdit, apply_edit
 from neve.testing.model_rows import ModelRows, keys_of
@@ -201,6 +202,33 @@ def test_marks_that_landed_on_the_inputs_of_a_rewrite_are_carried_to_its_outputs
 
     assert desk.shows(b="2", c="1")
     assert late.added[0].path in version.files
+
+
+def test_marks_are_looked_for_only_where_a_rewrite_says_that_rows_went(desk: Desk) -> None:
+    first = next(iter(desk.current.files))
+    desk.commit(desk.upsert(d="1", e="1"))
+    second = next(path for path in desk.current.files if path != first)
+    one, other = desk.compact(first), desk.compact(second)
+    late = replace(
+        one,
+        added=one.added + other.added,
+        removed=one.removed + other.removed,
+        moved={first: one.added, second: other.added},
+    )
+    desk.commit(desk.delete("a", "d"))
+    looked_in: list[str] = []
+    find = desk.rows.positions_of
+
+    def noting(file: DataFile, keys: Keys) -> BitMap64:
+        looked_in.append(file.path)
+        return find(file, keys)
+
+    desk.rows.positions_of = noting  # type: ignore[method-assign]
+
+    desk.commit(late)
+
+    assert desk.shows(b="1", c="1", e="1")
+    assert set(Counter(looked_in).values()) == {2}, "once for each of the two ways to carry"
 
 
 def test_a_rewrite_carried_over_twice_carries_all_marks(desk: Desk) -> None:

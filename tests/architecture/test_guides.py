@@ -33,6 +33,7 @@ def test_a_page_does_what_it_shows(page: Path, tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "NEVE_LAKE"}
     environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
     environment["HOME"] = str(home)
+    environment["COLUMNS"] = "100"
 
     ran = subprocess.run(
         [sys.executable, "-P", "-W", "error", str(RUNNER), str(page)],

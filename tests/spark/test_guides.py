@@ -22,7 +22,9 @@ def test_a_page_does_what_it_shows(
     # Spark has relative paths begin where it was started.
     text = page.read_text().replace('"./', f'"{tmp_path}/')
 
-    with mock.patch.dict(os.environ, {"HOME": str(tmp_path / "home"), "PATH": path}):
+    with mock.patch.dict(
+        os.environ, {"HOME": str(tmp_path / "home"), "PATH": path, "COLUMNS": "100"}
+    ):
         os.environ.pop("NEVE_LAKE", None)
         (tmp_path / "home").mkdir()
         count = run_page(text, directory=tmp_path, name=page.name)

@@ -5,6 +5,7 @@ Loading it, and Arrow with it, takes ten times as long as loading the rest, and 
 """
 
 import importlib
+import sys
 from typing import Final
 
 _HOMES: Final = {
@@ -24,3 +25,8 @@ def find_lazily(name: str) -> object:
         raise AttributeError(f"module 'neve' has no attribute {name!r}")
     module, attribute = home
     return getattr(importlib.import_module(module), attribute)
+
+
+def list_names() -> list[str]:
+    """Name everything that `neve` has, loaded or not, as `dir` and completion show it."""
+    return sorted({*vars(sys.modules["neve"]), *_HOMES})

@@ -5,7 +5,9 @@
     "2h ago", "7d"                          seconds, minutes, hours or days before now
     1706702400000, "1706702400000"
 
-A text or a datetime without a time zone is refused: it may mean any of many moments.
+A text or a datetime without a time zone is refused: it may mean any of many moments. Digits are
+milliseconds only where they are 13, which are the years 2001 to 2286: those of a year, a day, a
+minute or a second of ISO 8601 have another length, and so have seconds and microseconds since 1970.
 """
 
 import re
@@ -13,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from neve.errors import InvalidArgument
-from neve.model.shown_value import shown
+from neve.model.shown_value import shown, shown_moment
 from neve.storage.clock import Clock
 
 Moment = int | datetime | str
@@ -21,7 +23,7 @@ Moment = int | datetime | str
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _AGE: Final = re.compile(r"([0-9]{1,9}) ?([smhd])(?: ago)?")
 _MILLISECONDS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_NUMBER: Final = re.compile(r"-?[0-9]{1,18}")
+_NUMBER: Final = re.compile(r"[0-9]{13}")
 _HINT: Final = (
     "Give '2024-01-31T12:00:00+00:00', an aware datetime, an age such as '2h ago', or milliseconds "
     "since 1970"
@@ -42,9 +44,19 @@ def moment_ms(moment: Moment, clock: Clock) -> int:
     raise InvalidArgument(f"a time cannot be {type(moment).__name__}", hint=_HINT)
 
 
+def past_moment_ms(moment: Moment, clock: Clock) -> int:
+    """Give a moment that is not still to come, as `moment_ms` does; raises InvalidArgument."""
+    given_ms, now_ms = moment_ms(moment, clock), clock.now_ms()
+    if given_ms > now_ms:
+        raise InvalidArgument(
+            f"{shown_moment(given_ms)} is in the future: it is {shown_moment(now_ms)} now",
+            hint="Give a time that has passed, or an age such as '7d'",
+        )
+    return given_ms
+
+
 def _text_ms(text: str, clock: Clock) -> int:
-    # Eight digits are a day in ISO 8601, and as milliseconds a moment on the first one of 1970.
-    if _NUMBER.fullmatch(text) and len(text) != len("20240131"):
+    if _NUMBER.fullmatch(text):
         return int(text)
     if age := _AGE.fullmatch(text):
         return clock.now_ms() - int(age[1]) * _MILLISECONDS[age[2]]

@@ -22,7 +22,7 @@ def open(  # noqa: A001 - it is called neve.open
     create: bool = True,
     recorder: Recorder | None = None,
     listener: Listener | None = None,
-) -> object:
+) -> "Catalog":  # noqa: F821 - not loaded yet; the stub imports it
     """Open the catalog of a warehouse, making an empty one when there is none.
 
     A location is a directory, `file:///directory`, `s3://bucket/prefix` or `memory://name`; options

@@ -21,7 +21,7 @@ from neve.catalog.catalog_table import CatalogTable
 from neve.catalog.definition_change import DefinitionChange
 from neve.catalog.evolution import Evolution
 from neve.catalog.live_tables import LiveTables
-from neve.catalog.moment import Moment, moment_ms
+from neve.catalog.moment import Moment, past_moment_ms
 from neve.catalog.settlement import Settlement
 from neve.catalog.stored_table import TableState
 from neve.catalog.table_meta import TableMeta
@@ -31,7 +31,7 @@ from neve.compaction.rewrite_job import PlanExecutor
 from neve.engine.change_feed import ChangeFeed
 from neve.engine.decided_writes import DecidedWrites
 from neve.engine.maintenance import Maintenance
-from neve.engine.snapshot import Snapshot, rows_in_order
+from neve.engine.snapshot import Snapshot, SnapshotOrigin, rows_in_order
 from neve.engine.table_engine import TableEngine
 from neve.engine.table_options import TableOptions
 from neve.engine.table_parts import append_files_of
@@ -192,7 +192,8 @@ class Table(CatalogTable):
 
     def snapshot(self) -> Snapshot:
         """Freeze the table as it is now, unflushed rows included; close it when done."""
-        return self.engine.snapshot(check=self._check_open).named(table=self.name)
+        origin = SnapshotOrigin(check_open=self._check_open, table_name=self.name)
+        return self.engine.snapshot(origin)
 
     def at(  # type: ignore[override]  # rows too, not only what is known of them
         self,
@@ -208,8 +209,8 @@ class Table(CatalogTable):
         """
         self.refresh()
         found = super().at(version, timestamp=timestamp, tag=tag)
-        snapshot = self.engine.snapshot_of(found.version, check=self._check_open)
-        return snapshot.named(table=self.name, tag=tag)
+        origin = SnapshotOrigin(check_open=self._check_open, table_name=self.name, tag=tag or "")
+        return self.engine.snapshot_of(found.version, origin)
 
     # Changes
 
@@ -356,9 +357,12 @@ class Table(CatalogTable):
     def expire(
         self, *, keep_last: int | None = None, older_than: Moment | None = None
     ) -> ExpireReport:
-        """Let old Versions go, as retention or the arguments say; tagged ones stay."""
+        """Let old Versions go, as retention or the arguments say; tagged ones stay.
+
+        Raises InvalidArgument for a time that is still to come.
+        """
         clock = self._warehouse.clock
-        older_than_ms = None if older_than is None else moment_ms(older_than, clock)
+        older_than_ms = None if older_than is None else past_moment_ms(older_than, clock)
         report = self._maintenance.expire(keep_last=keep_last, older_than_ms=older_than_ms)
         self._see_committed()
         return report

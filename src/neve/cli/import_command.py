@@ -35,6 +35,7 @@ from neve.cli.progress_bar import TellProgress, progress_bar
 from neve.cli.refused_rows import RefusedRows, TooManyRefused, nth_left, telling_the_row
 from neve.cli.shown_text import Json, shown_text
 from neve.cli.table_arguments import table_argument
+from neve.engine.decided_writes import DecidedWrites
 from neve.errors import InvalidArgument, SchemaMismatch
 from neve.model.shown_value import counted
 
@@ -78,7 +79,7 @@ class _Done:
 @click.argument(
     "file",
     metavar="FILE",
-    help="A CSV, JSON lines, Parquet or Arrow file; - reads standard input.",
+    help="A CSV, JSON, Parquet or Arrow file; - reads standard input.",
     shell_complete=complete_file,
 )
 @click.option(
@@ -134,8 +135,8 @@ def import_rows(
 ) -> None:
     """Write the rows of a file into a table that is there; - is standard input.
 
-    CSV, JSON lines, Parquet and Arrow files are read, CSV and JSON lines also compressed: .gz,
-    .bz2, .zst, .lz4. Columns are found by name. A row replaces the one of its key, so an import
+    CSV, JSON, Parquet and Arrow files are read, CSV and JSON also compressed: .gz, .bz2, .zst,
+    .lz4. JSON is one object to a line, an array of objects, or what `neve scan` wrote. Columns are found by name. A row replaces the one of its key, so an import
     that was cut off can be repeated. At the end the rows are committed as a version.
 
     When rows do not fit, nothing is written: they are told with their lines, the first 20 of up to
@@ -175,6 +176,9 @@ def _check(table: Table, wish: _Wish) -> None:
     path = table.engine.writer.path
 
     def prepare(batch: pa.RecordBatch) -> None:
+        if names is not None:
+            DecidedWrites(table.engine).check_upsert(batch, names)
+            return
         for _ in path.upsert(batch):
             pass
 
@@ -182,8 +186,7 @@ def _check(table: Table, wish: _Wish) -> None:
         given = 0
         try:
             for batch in rows.batches:
-                if names is None:
-                    _without_refused(batch, prepare, rows, refused, given)
+                _without_refused(batch, prepare, rows, refused, given)
                 given += batch.num_rows
                 tell(rows.position(), rows.byte_count)
         except TooManyRefused:

@@ -9,6 +9,7 @@ table is passed over.
 """
 
 from collections.abc import Iterator, Sequence
+from json import JSONDecodeError
 from typing import BinaryIO, Final
 
 import pyarrow as pa
@@ -26,7 +27,7 @@ LINE_BYTES_MAX: Final = 64 << 20
 BATCH_BYTES: Final = 32 << 20
 """A batch ends after so many bytes of input, however few rows they are."""
 
-_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
 def codec_of(schema: TableSchema, columns: Sequence[str] | None) -> RowCodec:
@@ -65,12 +66,17 @@ class JsonRows:
 
     def row(self, text: str, *, line: int | None = None) -> bytes:
         """Give one row as the codec of the schema encodes it; raises typed errors."""
-        where = self._source if line is None else f"{self._source}:{line}"
+        where = self._source if line is None else self._named(line)
+        # The end of a line is a line of its own to who parses it.
+        text = text.rstrip()
         try:
             members = parse_json(text)
         except ValueError as error:
             raise InvalidArgument(
-                f"{where}: no JSON: {error}", hint="Write one JSON object to a line"
+                f"{where}: no JSON: {_what_is_wrong(error, text)}",
+                hint="Write JSON lines, one object to a line, or one array of objects"
+                if line is not None
+                else 'Write a row as an object: {"id": 1, "name": "ada"}',
             ) from None
         if not isinstance(members, dict):
             raise InvalidArgument(
@@ -117,7 +123,7 @@ class JsonRows:
         place = row - self._rows_before
         if not 0 <= place < len(self._lines_given):
             return self._source
-        return f"{self._source}:{self._lines_given[place]}"
+        return self._named(self._lines_given[place])
 
     def stands_at(self, row: int) -> int:
         """Give the line of a row, counted from 0, of the batch that was given last."""
@@ -125,7 +131,7 @@ class JsonRows:
 
     def places_of(self, lines: Sequence[int]) -> list[str]:
         """Name lines."""
-        return [f"{self._source}:{line}" for line in lines]
+        return [*map(self._named, lines)]
 
     def text_of(self, row: int) -> bytes:
         """Give the line of a row, counted from 0, of the batch that was given last."""
@@ -156,12 +162,15 @@ class JsonRows:
         if rows:
             yield self._noted(rows, lines)
 
+    def _named(self, line: int) -> str:
+        return f"{self._source}:{line}"
+
     def _line(self, content: bytes, line: int) -> bytes:
         try:
             text = content.decode()
         except UnicodeDecodeError as error:
             raise InvalidArgument(
-                f"{self._source}:{line}: no UTF-8, at byte {error.start:,} of the line",
+                f"{self._named(line)}: no UTF-8, at byte {error.start:,} of the line",
                 hint="Convert the file: iconv -t utf-8",
             ) from None
         return self.row(text, line=line)
@@ -183,6 +192,12 @@ class JsonRows:
                     hint="Write one JSON object to a line",
                 )
             if line == 1:
-                content = content.removeprefix(_BYTE_ORDER_MARK)
+                content = content.removeprefix(BYTE_ORDER_MARK)
             if content.strip():
                 yield line, content
+
+
+def _what_is_wrong(error: ValueError, text: str) -> str:
+    if isinstance(error, JSONDecodeError) and "\n" not in text:
+        return f"{error.msg}, at column {error.colno}"
+    return str(error)

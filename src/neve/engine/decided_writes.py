@@ -113,6 +113,12 @@ class DecidedWrites:
             sequence = sequence if written is None else written
         return sequence
 
+    def check_upsert(self, rows: object, columns: object) -> None:
+        """Prepare a partial upsert without writing it; raises what writing it would."""
+        way = _Narrowing(self._writer.path, columns)
+        for batch in _bounded(rows, way):
+            self._engine.once_more(partial(self._prepared, batch, way))
+
     def _write(self, batch: pa.RecordBatch, way: "_Narrowing") -> int | None:
         """Write one batch, all or nothing."""
 

@@ -8,6 +8,7 @@ closing gives it up, and so does forgetting the snapshot.
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
@@ -33,6 +34,16 @@ GetRows = Callable[[KeyArray], tuple[pa.Table, Places]]
 """Gives the rows of keys in any order, and for each the place of its key."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotOrigin:
+    """The handle that a snapshot was taken from, and what it was asked for by."""
+
+    check_open: Callable[[], None]
+    """Raises when the handle was closed."""
+    table_name: str
+    tag: str = ""
+
+
 class Snapshot(KeptInProcess):
     """A table as it was at one moment; safe for many threads. A context manager."""
 
@@ -40,35 +51,28 @@ class Snapshot(KeptInProcess):
         self,
         view: TableView,
         sequence: int,
+        origin: SnapshotOrigin,
         *,
         lease: HeldLease | None,
-        check_open: Callable[[], None],
         told: Callable[[int], AbstractContextManager[None]],
         release: Callable[[], None],
     ) -> None:
         """Show a view; `told` tells of files that its Version has lost."""
         self._view = view
         self._sequence = sequence
+        self._origin = origin
         self._lease = lease
-        self._check_open = check_open
         self._told = told
         self._release = release
         self._end = weakref.finalize(self, end_forgotten, release)
-        # Set by who knows them, for people to read.
-        self._table_name = ""
-        self._tag = ""
-
-    def named(self, *, table: str, tag: str | None = None) -> Self:
-        """Say what it is of, so that it can be shown; gives itself."""
-        self._table_name = table
-        self._tag = tag or ""
-        return self
 
     def __repr__(self) -> str:
-        table = f"{self._table_name!r}, " if self._table_name else ""
-        tag = f", tag={self._tag!r}" if self._tag else ""
+        tag = f", tag={self._origin.tag!r}" if self._origin.tag else ""
         closed = "" if self._end.alive else ", closed"
-        return f"Snapshot({table}version={self.version}, sequence={self.sequence}{tag}{closed})"
+        return (
+            f"Snapshot({self._origin.table_name!r}, version={self.version}, "
+            f"sequence={self.sequence}{tag}{closed})"
+        )
 
     def _repr_html_(self) -> str:
         return shown_page("Snapshot", self._page)
@@ -77,10 +81,10 @@ class Snapshot(KeptInProcess):
         names = [column.name for column in self.schema.columns]
         in_memory = any(not memtable.is_empty for memtable in self._view.memtables)
         return version_page(
-            f"Snapshot of {self._table_name}" if self._table_name else "Snapshot",
+            f"Snapshot of {self._origin.table_name}",
             self._view.files.version,
             {
-                "tag": self._tag,
+                "tag": self._origin.tag,
                 "in memory": f"what was written up to {self._sequence:,}" if in_memory else "",
                 "columns": first_words(names),
             },
@@ -159,7 +163,7 @@ class Snapshot(KeptInProcess):
     def _check(self) -> None:
         if not self._end.alive:
             raise Closed("the snapshot was closed", hint="Take a new one")
-        self._check_open()
+        self._origin.check_open()
         if self._lease is not None:
             self._lease.check()
 

@@ -30,7 +30,7 @@ from neve.engine.open_files import OpenFiles
 from neve.engine.publish_mode import PublishMode
 from neve.engine.publishing import CommitPublishing
 from neve.engine.recovery import Recovered, drop_logs, recover
-from neve.engine.snapshot import Snapshot
+from neve.engine.snapshot import Snapshot, SnapshotOrigin
 from neve.engine.table_options import TableOptions
 from neve.engine.table_parts import Definitions, TableParts, append_files_of
 from neve.engine.upkeep import Upkeep
@@ -222,27 +222,27 @@ class TableEngine:
                 pin=lambda: self._pinned_run(view.version),
             )
 
-    def snapshot(self, *, check: Callable[[], None] | None = None) -> Snapshot:
-        """Freeze the table as it is now; `check` raises when the reader's handle was closed."""
+    def snapshot(self, origin: SnapshotOrigin) -> Snapshot:
+        """Freeze the table as it is now."""
         view, sequence = self.pin_view()
         return Snapshot(
             view,
             sequence,
+            origin,
             lease=self.leases.lease_of(view.version),
-            check_open=check or self.check_open,
             told=self._lost.told,
             release=lambda: self.unpin_view(view, sequence),
         )
 
-    def snapshot_of(self, version: Version, *, check: Callable[[], None] | None = None) -> Snapshot:
+    def snapshot_of(self, version: Version, origin: SnapshotOrigin) -> Snapshot:
         """Show an old Version, under the schema it was committed with."""
         self.check_open()
         lease = self.leases.pin(version.number)
         return Snapshot(
             self.view_of(version),
             0,
+            origin,
             lease=lease,
-            check_open=check or self.check_open,
             told=self._lost.told,
             release=lambda: self.leases.unpin(version.number),
         )

@@ -19,54 +19,67 @@ MEMTABLE_BYTES_MIN: Final = 1 << 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableOptions:
-    """How one handle of a table writes, keeps and reads."""
+    """How one handle of a table writes, keeps and reads.
+
+        sync                   When a write is acknowledged: `group` and `always` when durable,
+                               `interval` and `none` when the operating system has it.
+        sync_interval_seconds  With `interval`: the first write this long after the last sync makes
+                               one.
+        log_bytes              A log file this long is closed and the next one begun; its space is
+                               reserved ahead, and one that is not needed any more is kept to be
+                               written over.
+        recovery               What opening does about a damaged log; see `neve.wal.recovery_mode`.
+        memtable_bytes         Rows in memory are flushed to a data file when they take this much.
+        frozen_memtables       Full memtables that may wait for their flush; beyond, writers wait.
+        background             Flush, compact and clean up in a thread of the table; otherwise only
+                               when called.
+        level0_files           Young files that start a compaction.
+        level0_files_slow      Young files from which on writers are slowed down, more with each
+                               further one.
+        level0_files_max       Young files at which writers wait for compaction.
+        level1_bytes           Bytes of level 1; each level below holds `level_ratio` times as many.
+        level_ratio            How many times larger each level is than the one above.
+        file_bytes             Size at which a data file ends and the next one begins.
+        dual_levels            Files of levels below this number keep their rows ready to read by
+                               key, at the cost of space; older files hold them as compressed
+                               Parquet only.
+        garbage_ratio          Share of deleted rows from which on a file is rewritten.
+        compaction_bytes       Most bytes one compaction reads.
+        compaction_threads     Compactions of different files that run at once, with `background`;
+                               each takes memory.
+        compaction_task_rows   Rows of one task, of which a large compaction has several, here one
+                               after another and on Spark at once; more where their files would
+                               become small.
+        cache_bytes            Decoded rows of old files and vectors that are kept in memory.
+        lease_seconds          How long a snapshot outlives a reader that died; live readers renew
+                               it.
+        iceberg_publish        When Iceberg's metadata is written: with every `commit`, or on
+                               `demand`, when asked for.
+
+    Each is given by name: `neve.TableOptions(background=False, cache_bytes=1 << 30)`.
+    """
 
     sync: str = SyncPolicy.GROUP
-    """When a write is acknowledged: `group` and `always` when durable, `interval` and `none` when
-    the operating system has it."""
     sync_interval_seconds: float = 0.1
-    """With `interval`: the first write this long after the last sync makes one."""
     log_bytes: int = 16 << 20
-    """A log file this long is closed and the next one begun; its space is reserved ahead, and one
-    that is not needed any more is kept to be written over."""
     recovery: str = RecoveryMode.TOLERATE_TORN_TAIL
-    """What opening does about a damaged log; see `neve.wal.recovery_mode`."""
     memtable_bytes: int = 64 << 20
-    """Rows in memory are flushed to a data file when they take this much."""
     frozen_memtables: int = 2
-    """Full memtables that may wait for their flush; beyond, writers wait."""
     background: bool = True
-    """Flush, compact and clean up in a thread of the table; otherwise only when called."""
     level0_files: int = 4
-    """Young files that start a compaction."""
     level0_files_slow: int = 12
-    """Young files from which on writers are slowed down, more with each further one."""
     level0_files_max: int = 24
-    """Young files at which writers wait for compaction."""
     level1_bytes: int = 256 << 20
-    """Bytes of level 1; each level below holds `level_ratio` times as many."""
     level_ratio: int = 10
-    """How many times larger each level is than the one above."""
     file_bytes: int = 64 << 20
-    """Size at which a data file ends and the next one begins."""
     dual_levels: int = 2
-    """Files of levels below this number keep their rows ready to read by key, at the cost of
-    space; older files hold them as compressed Parquet only."""
     garbage_ratio: float = 0.3
-    """Share of deleted rows from which on a file is rewritten."""
     compaction_bytes: int = 1 << 30
-    """Most bytes one compaction reads."""
     compaction_threads: int = 2
-    """Compactions of different files that run at once, with `background`; each takes memory."""
     compaction_task_rows: int = TASK_ROWS
-    """Rows of one task, of which a large compaction has several, here one after another and on
-    Spark at once; more where their files would become small."""
     cache_bytes: int = 256 << 20
-    """Decoded rows of old files and vectors that are kept in memory."""
     lease_seconds: float = 600.0
-    """How long a snapshot outlives a reader that died; live readers renew it."""
     iceberg_publish: str = PublishMode.COMMIT
-    """When Iceberg's metadata is written: with every `commit`, or on `demand`, when asked for."""
 
     def __post_init__(self) -> None:
         # Their own checks say what is wrong with the parts that are theirs.

@@ -1,8 +1,8 @@
 """The levels of a table as a picture: lines of text for a terminal, an SVG for a page.
 
     memory   ▓▓                        1,204 changes not flushed
-    level 0  ███· ██ █                 3 files    3,000 live rows   120 marked   81.2 kB
-    level 1  ██████████ █████████████  2 files  100,000 live rows     none       2.4 MB
+    level 0  ███· ██ █                 3 files    3,000 live rows  120 marked  81.2 kB
+    level 1  ██████████ █████████████  2 files  100,000 live rows               2.4 MB
 
 Bars are to scale by rows, a file each where there is room and one for the whole level otherwise.
 What has rows is never drawn as nothing, so the smallest bars are larger than to scale.

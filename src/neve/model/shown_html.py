@@ -96,13 +96,6 @@ def warning(text: str) -> Markup:
     return Markup(f'<div style="color:#c2410c">{_text(text)}</div>' if text else "")
 
 
-def block(text: str) -> Markup:
-    """Give lines as they are, in letters of one width."""
-    lines = "\n".join(map(_text, text.split("\n")))
-    style = "margin:0.4em 0;font-size:inherit;background:none"
-    return Markup(f'<pre style="{style}">{lines}</pre>')
-
-
 def picture(svg: str) -> Markup:
     """Give a drawing made by `neve.model.levels_picture`."""
     return Markup(f'<div style="margin:0.4em 0">{svg}</div>' if svg else "")
@@ -112,10 +105,16 @@ def shown_page(title: str, make: Callable[[], str]) -> str:
     """Give the page that `make` makes; when that fails, one that says why (H3)."""
     try:
         return make()
-    except NeveError as error:
-        return page(title, warning(str(error)))
     except Exception as error:  # noqa: BLE001 - what is shown at a prompt must not end the program
-        return page(title, warning(f"{type(error).__name__}: {error}"))
+        return page(title, warning(_reason(error)))
+
+
+def _reason(error: Exception) -> str:
+    name = type(error).__name__
+    try:
+        return str(error) if isinstance(error, NeveError) else f"{name}: {error}"
+    except Exception:  # noqa: BLE001 - an error of another library may fail to say what it is
+        return name
 
 
 def _row_cells(row: Sequence[Cell], numeric: Sequence[bool]) -> Iterator[str]:

@@ -141,8 +141,7 @@ class Scan(KeptInProcess):
 
     def _repr_html_(self) -> str:
         # What is read, and no rows: to find the first may mean reading every file.
-        hint = "not read yet: to_arrow(), to_pandas(), to_polars(), to_batches() and count() read"
-        return shown_page("Scan", lambda: self.explain().to_html(hint))
+        return shown_page("Scan", lambda: self.explain()._repr_html_())
 
     # Running it
 

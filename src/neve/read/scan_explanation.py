@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from neve.model.shown_html import facts, note, page, shown_page
 
 _SHOWN_KEY_BYTES = 24
+_HOW_TO_READ = "not read yet: to_arrow(), to_pandas(), to_polars(), to_batches() and count() read"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,11 +55,11 @@ class ScanExplanation:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        return shown_page("Scan", self.to_html)
+        return shown_page("Scan", self._page)
 
-    def to_html(self, hint: str = "") -> str:
-        """Give the facts as a page, with a line below them."""
-        return page(self._title().capitalize(), facts(dict(self._parts())), note(hint))
+    def _page(self) -> str:
+        hint = note(_HOW_TO_READ if self.groups_read is None else "")
+        return page(self._title().capitalize(), facts(dict(self._parts())), hint)
 
     def _title(self) -> str:
         order = "" if self.order == "none" else f", by key {self.order}"

@@ -22,7 +22,7 @@ from typing import Final, TypeAlias, TypeVar
 from pyspark.sql import SparkSession
 
 from neve.catalog.catalog_table import CatalogTable
-from neve.catalog.moment import Moment, moment_ms
+from neve.catalog.moment import Moment, past_moment_ms
 from neve.catalog.open_catalog import open as open_catalog
 from neve.compaction.rewrite_job import TableDefinition
 from neve.engine.committed_table import CommittedTable
@@ -101,7 +101,7 @@ def expire(
 ) -> ExpireReport:
     """Let old Versions go, as retention or the arguments say; tagged and leased ones stay."""
     check_place(location, name, after="")
-    older_than_ms = None if older_than is None else moment_ms(older_than, SystemClock())
+    older_than_ms = None if older_than is None else past_moment_ms(older_than, SystemClock())
     with _opened(location, name, storage_options) as (table, committed):
         report = committed.expire(keep_last=keep_last, older_than_ms=older_than_ms)
         if report.expired_versions:

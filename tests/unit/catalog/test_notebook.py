@@ -137,32 +137,48 @@ def test_stats_and_a_version_are_shown_in_words() -> None:
     assert len(repr(table.current())) < 80
 
 
+def a_watched_lake() -> tuple[KVCatalog, FaultyStore]:
+    """Give a lake that has rows in three files, and the store that counts what is asked of it."""
+    stored = MemoryStore()
+    with a_lake(stored) as lake, a_table(lake) as table:
+        table.flush()
+    watched = FaultyStore(stored)
+    return a_lake(watched), watched
+
+
 def test_a_scan_shows_its_plan_and_reads_nothing() -> None:
-    objects = FaultyStore(MemoryStore())
-    lake = a_lake(objects)
-    lake.create_table("a.b", pa.schema({"id": pa.int64()}), ["id"])
-    scan = lake.table("a.b", read_only=True).scan("id > 5", limit=3)
+    lake, objects = a_watched_lake()
+    scan = lake.table(NAME, read_only=True).scan("id > 5", limit=3)
     before = len(objects.calls)
 
     page = page_of(scan)
 
     assert "id > 5" in page.texts
+    assert "3 of 3" in page.text
     assert "to_arrow()" in page.text
-    assert repr(scan) == "Scan(version=1, columns=['id'], filter='id > 5', limit=3)"
+    assert repr(scan).endswith("filter='id > 5', limit=3)")
     assert len(objects.calls) == before
+    assert scan.to_arrow().num_rows == 3
+    assert len(objects.calls) > before, "reading would have been seen"
+    assert "not read yet" not in page_of(scan).text
 
 
 def test_showing_writes_nothing() -> None:
-    objects = FaultyStore(MemoryStore())
-    lake = a_lake(objects)
-    lake.create_table("a.b", pa.schema({"id": pa.int64()}), ["id"])
-    table = lake.table("a.b", read_only=True)
-    before = len(objects.calls)
+    lake, objects = a_watched_lake()
+    table = lake.table(NAME, read_only=True)
 
-    page_of(lake)
-    page_of(table)
+    def writes() -> int:
+        return sum(call.operation in WRITES for call in objects.calls)
 
-    assert not [call for call in objects.calls[before:] if call.operation in WRITES]
+    with table.snapshot() as now, table.at(2) as then:
+        shown = [lake, table, lake.load_table(NAME), now, then, table.scan(), table.current()]
+        before = writes()
+        for each in shown:
+            assert page_of(each).text
+            assert repr(each)
+        assert writes() == before
+    lake.create_namespace("more")
+    assert writes() > before, "writing would have been seen"
 
 
 def test_a_closed_table_shows_the_last_it_knew() -> None:

@@ -10,11 +10,13 @@ from typing import BinaryIO, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import csv
 
 import neve
 from neve.catalog.table import Table
 from neve.cli.imported_rows import ImportForm, open_rows
 from neve.cli.json_rows import JsonRows
+from neve.model.arrow_types import ArrowField
 from neve.model.schema import TableSchema
 from tests.unit.cli.rows_lake import ORDERS, RowsLake
 from tests.unit.sstable.data_files import ALL_TYPES, arrow_schema, rows_of_all_types
@@ -446,6 +448,62 @@ def test_a_column_to_write_that_is_not_in_the_file_is_refused(
     assert refused.exit_code == 2
     assert "column 'amount' is missing" in refused.stderr
     assert lake.rows() == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [(",1", "column 'id': NULL"), ("7,", "column 'amount': NULL")],
+    ids=["key", "column"],
+)
+@pytest.mark.parametrize("name", ["x.csv", "x.parquet"])
+def test_nothing_is_written_when_a_row_of_some_columns_does_not_fit(
+    tmp_path: Path, name: str, wrong: str, said: str
+) -> None:
+    lake = RowsLake()
+    required: list[ArrowField] = [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("amount", pa.int64(), nullable=False),
+        pa.field("note", pa.string()),
+    ]
+    lake.create("a.b", pa.schema(required), ["id"])
+    text = "id,amount\n1,1\n2,1\n3,1\n4,1\n5,1\n6,1\n" + wrong + "\n8,1\n"
+    path = tmp_path / name
+    if path.suffix == ".csv":
+        path.write_text(text)
+    else:
+        pq.write_table(csv.read_csv(io.BytesIO(text.encode())), path)
+
+    arguments = ("import", "a.b", str(path), "--columns", "amount", "--batch-rows", "2")
+    refused = lake.run(*arguments)
+
+    assert refused.exit_code == 2
+    assert said in refused.stderr
+    assert str(path) in refused.stderr
+    assert lake.rows("a.b") == []
+    kept = lake.json(*arguments, "--keep-good")
+    assert (kept["rows"], kept["refused"]) == (7, 1)
+
+
+def test_nothing_is_written_when_a_row_to_be_has_no_value_for_a_required_column(
+    tmp_path: Path,
+) -> None:
+    lake = RowsLake()
+    required: list[ArrowField] = [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("amount", pa.int64()),
+        pa.field("owner", pa.string(), nullable=False),
+    ]
+    lake.create("a.b", pa.schema(required), ["id"])
+    for number in range(4):
+        lake.ok("put", "a.b", json.dumps({"id": number, "amount": 0, "owner": "ada"}))
+    path = tmp_path / "x.csv"
+    path.write_text("id,amount\n" + "".join(f"{number},9\n" for number in range(5)))
+
+    refused = lake.run("import", "a.b", str(path), "--columns", "amount", "--batch-rows", "2")
+
+    assert refused.exit_code == 2
+    assert "key 4 has no row yet" in refused.stderr
+    assert [row["amount"] for row in lake.rows("a.b")] == [0] * 4
 
 
 # Interrupted

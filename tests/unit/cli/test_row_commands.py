@@ -45,8 +45,17 @@ def test_rows_on_standard_input_are_one_to_a_line() -> None:
 @pytest.mark.parametrize(
     ("line", "said", "hint"),
     [
-        ("{", "standard input:2: no JSON", "one JSON object to a line"),
-        ("[1]", "standard input:2: no JSON object: '[1]", "as an object"),
+        (
+            '{"id":',
+            "standard input:2: no JSON: Expecting value, at column 7\n",
+            "one JSON object to a line",
+        ),
+        (
+            '  {"id" 2}',
+            "standard input:2: no JSON: Expecting ':' delimiter, at column 9\n",
+            "one JSON object to a line",
+        ),
+        ("[1]", "standard input:2: no JSON object: '[1]'\n", "as an object"),
         ('{"id": "2"}', "standard input:2: column 'id': expected a whole number", ""),
         ('{"id": 2, "custmer": "x"}', "standard input:2: ", "'customer'"),
         ('{"customer": "x"}', "standard input:2: ", ""),
@@ -59,7 +68,7 @@ def test_rows_on_standard_input_are_one_to_a_line() -> None:
         ('{"id": 2, "customer": "\\ud800"}', "lone surrogate", ""),
         ('{"id": 99999999999999999999}', "standard input:2: ", ""),
     ],
-    ids=range(9),
+    ids=range(10),
 )
 def test_a_wrong_line_is_named_and_none_of_its_batch_is_written(
     line: str, said: str, hint: str

@@ -118,8 +118,13 @@ def test_tags_and_young_versions_stay() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
-    [(["--keep-last", "0"], "keep_last=0"), (["--older-than", "soon"], "'soon' is no time")],
-    ids=["count", "time"],
+    [
+        (["--keep-last", "0"], "keep_last=0"),
+        (["--older-than", "soon"], "'soon' is no time"),
+        (["--older-than", "20240131120000"], "'20240131120000' is no time"),
+        (["--older-than", "9999-01-31T12:00:00+00:00"], "is in the future"),
+    ],
+    ids=["count", "time", "digits", "future"],
 )
 def test_what_cannot_expire_is_refused(arguments: list[str], said: str) -> None:
     refused = RowsLake().orders().run("expire", "shop.orders", *arguments)

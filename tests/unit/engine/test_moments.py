@@ -1,5 +1,6 @@
 """Old Versions by number, tag and time, to read and to go back to, in every form of a time."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
@@ -86,3 +87,21 @@ def test_what_is_older_than_an_age_expires(table: neve.Table) -> None:
 
     assert report.expired_versions == (1,)
     assert table.history().column("version").to_pylist() == [2, 3], "the tagged one stays"
+
+
+@pytest.mark.parametrize("form", [int, str, lambda ms: datetime.fromtimestamp(ms / 1_000, UTC)])
+def test_what_is_older_than_a_time_to_come_does_not_expire(
+    table: neve.Table, clock: SimulatedClock, form: Callable[[int], int | str | datetime]
+) -> None:
+    with pytest.raises(InvalidArgument, match="is in the future"):
+        table.expire(older_than=form(clock.now_ms() + 1))
+
+    assert table.history().column("version").to_pylist() == [1, 2, 3]
+    assert table.expire(older_than=form(clock.now_ms())).expired_versions == (1,)
+
+
+def test_a_time_written_as_digits_does_not_expire_history(table: neve.Table) -> None:
+    with pytest.raises(InvalidArgument, match="is no time"):
+        table.expire(older_than="20240131120000")
+
+    assert table.history().column("version").to_pylist() == [1, 2, 3]

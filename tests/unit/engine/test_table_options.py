@@ -1,5 +1,6 @@
 """Each option of a table, shown by what it changes."""
 
+import re
 import threading
 from dataclasses import fields, replace
 
@@ -85,6 +86,13 @@ def sunk(options: neve.TableOptions, batches: int = 8, size: int = 400) -> neve.
 def test_every_option_has_a_test_that_shows_it() -> None:
     assert set(SHOWN) == {field.name for field in fields(neve.TableOptions)}
     assert set(SHOWN.values()) <= set(globals())
+
+
+def test_help_explains_every_option() -> None:
+    told = neve.TableOptions.__doc__ or ""
+    explained = re.findall(r"^ {8}(\w+)  +[A-Z]", told, re.MULTILINE)
+
+    assert explained == [field.name for field in fields(neve.TableOptions)]
 
 
 def test_sync_decides_which_writes_wait_for_the_disk() -> None:

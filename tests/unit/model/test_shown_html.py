@@ -51,3 +51,14 @@ def test_what_cannot_be_shown_is_replaced_by_the_reason(error: Exception) -> Non
 
     assert "Table a.b" in shown.text
     assert "no <answer>" in shown.text
+
+
+@pytest.mark.parametrize("kind", [Unavailable, ZeroDivisionError])
+def test_an_error_without_words_is_shown_by_its_name(kind: type[Exception]) -> None:
+    def no_words(_error: Exception) -> str:
+        raise ValueError("no words")
+
+    def fail() -> str:
+        raise type("Speechless", (kind,), {"__str__": no_words})("lost")
+
+    assert "Speechless" in Page(shown_page("Table a.b", fail)).text

@@ -1,23 +1,14 @@
 """Columns of a scan with dots: fields inside of structs, wherever rows are."""
 
 from collections.abc import Iterator
-from itertools import count
 
 import pyarrow as pa
 import pytest
 
 import neve
 from neve.errors import InvalidArgument, NotFound
-from neve.model.arrow_types import ArrowField
+from tests.unit.read.nested_tables import PLACES, nested_table
 
-_PLACES = count()
-_INNER = pa.struct([("x", pa.float64()), ("zip.code", pa.int32())])
-_FIELDS: list[ArrowField] = [
-    pa.field("id", pa.int64(), nullable=False),
-    pa.field("s", pa.struct([("a", pa.int32()), ("name", pa.string()), ("in", _INNER)])),
-    pa.field("s.flat", pa.int64()),
-    pa.field("tags", pa.list_(pa.struct([("a", pa.int32())]))),
-]
 _ROWS: list[dict[str, object]] = [
     {"id": 1, "s": {"a": 5, "name": "five", "in": {"x": 0.5, "zip.code": 9}}, "s.flat": 5},
     {"id": 2, "s": {"a": 7, "name": None, "in": None}},
@@ -25,19 +16,9 @@ _ROWS: list[dict[str, object]] = [
 ]
 
 
-@pytest.fixture(params=["file", "memory", "both"])
+@pytest.fixture(params=PLACES)
 def table(request: pytest.FixtureRequest) -> Iterator[neve.Table]:
-    with neve.open(f"memory://unit-nested-columns-{next(_PLACES)}") as lake:
-        made = lake.create_table(
-            "a.b",
-            pa.schema(_FIELDS),
-            ["id"],
-            options=neve.TableOptions(sync="none", background=False),
-        )
-        for row in _ROWS:
-            made.put(row)
-            if request.param == "file" or (request.param == "both" and row["id"] == 2):
-                made.flush()
+    with nested_table(request.param, _ROWS) as made:
         yield made
 
 

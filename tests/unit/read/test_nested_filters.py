@@ -1,24 +1,14 @@
 """Filters on fields inside of structs: in every form, wherever rows are, whatever is NULL."""
 
 from collections.abc import Iterator
-from itertools import count
 
-import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
 import neve
 from neve.errors import InvalidArgument, NotFound, SchemaMismatch
-from neve.model.arrow_types import ArrowField
+from tests.unit.read.nested_tables import PLACES, nested_table
 
-_PLACES = count()
-_INNER = pa.struct([("x", pa.float64()), ("zip.code", pa.int32())])
-_FIELDS: list[ArrowField] = [
-    pa.field("id", pa.int64(), nullable=False),
-    pa.field("s", pa.struct([("a", pa.int32()), ("name", pa.string()), ("in", _INNER)])),
-    pa.field("s.flat", pa.int64()),
-    pa.field("tags", pa.list_(pa.struct([("a", pa.int32())]))),
-]
 _ROWS: list[dict[str, object]] = [
     {"id": 1, "s": {"a": 5, "name": "five", "in": {"x": 0.5, "zip.code": 9}}, "s.flat": 5},
     {"id": 2, "s": {"a": 7, "name": None, "in": None}},
@@ -27,19 +17,9 @@ _ROWS: list[dict[str, object]] = [
 ]
 
 
-@pytest.fixture(params=["file", "memory", "both"])
+@pytest.fixture(params=PLACES)
 def table(request: pytest.FixtureRequest) -> Iterator[neve.Table]:
-    with neve.open(f"memory://unit-nested-filters-{next(_PLACES)}") as lake:
-        made = lake.create_table(
-            "a.b",
-            pa.schema(_FIELDS),
-            ["id"],
-            options=neve.TableOptions(sync="none", background=False),
-        )
-        for row in _ROWS:
-            made.put(row)
-            if request.param == "file" or (request.param == "both" and row["id"] == 2):
-                made.flush()
+    with nested_table(request.param, _ROWS) as made:
         yield made
 
 

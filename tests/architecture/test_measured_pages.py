@@ -87,6 +87,23 @@ def test_a_system_that_took_no_part_has_no_column_and_is_named() -> None:
     assert re.search("Not measured here: RocksDB", written)
 
 
+def test_one_round_has_no_spread() -> None:
+    run = read_run(max(RESULTS.glob("*-iceberg.json")))
+    [commits] = [one for one in run["workloads"] if one["name"] == "iceberg_commits"]
+    for one in commits["candidates"]:
+        one["rounds"] = one["rounds"][:1] * 3
+    several = BLOCKS["iceberg commits"](NewestResults({"iceberg": run}))
+    for one in commits["candidates"]:
+        one["rounds"] = one["rounds"][:1]
+    single = BLOCKS["iceberg commits"](NewestResults({"iceberg": run}))
+
+    assert (several.count(" to "), "one round" in several) == (
+        1 + len(commits["candidates"]),
+        False,
+    )
+    assert (single.count(" to "), "one round" in single) == (1, True)
+
+
 def test_a_result_on_spark_is_one_line_by_cpu_with_its_target(tmp_path: Path) -> None:
     run = read_run(max(RESULTS.glob("*-table.json")))
     [put] = [one for one in run["workloads"] if one["name"] == "table_put"]

@@ -122,3 +122,26 @@ def test_a_merge_of_keys_alone_inserts_rows_of_defaults_and_leaves_others(
     )
 
     assert clean_rows(tmp_path) == {1: (1, 1, "a"), 2: (2, None, None), 3: (3, None, None)}
+
+
+def test_a_bad_row_is_named_by_its_key_for_its_number_says_nothing_in_spark(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with neve.open(tmp_path) as catalog:
+        schema = pa.schema([pa.field("id", pa.int64()), pa.field("v", pa.int32(), nullable=False)])
+        catalog.create_table(NAME, schema, ["id"])
+    rows = spark.range(1_000)
+
+    with pytest.raises(neve.SchemaMismatch) as without_key:
+        ns.upsert(rows.selectExpr("nullif(id, 777) id", "1 v"), tmp_path, NAME)
+    with pytest.raises(neve.SchemaMismatch) as too_large:
+        ns.upsert(rows.selectExpr("id", "id * if(id = 777, 99999999, 1) v"), tmp_path, NAME)
+    with pytest.raises(neve.SchemaMismatch) as deleted:
+        ns.delete(rows.selectExpr("nullif(id, 777) id"), tmp_path, NAME)
+
+    for failed in (without_key, deleted):
+        assert failed.value.column == "id"
+        assert "df.where('`id` IS NULL')" in str(failed.value)
+        assert "row 0" not in str(failed.value)
+    assert "in the row with id=777" in str(too_large.value)
+    assert current_version(tmp_path) == 1

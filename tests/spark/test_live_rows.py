@@ -111,3 +111,33 @@ def test_a_marked_file_that_was_replaced_fails_the_job(
 
         with pytest.raises(PySparkException, match="not the one that the table knows"):
             found.collect()
+
+
+@pytest.mark.parametrize("few_files", [live_rows._FEW_FILES, 0], ids=["few", "many"])
+@pytest.mark.parametrize("rows_known", [99, 30], ids=["in the last word", "behind it"])
+def test_a_row_behind_the_last_one_that_is_known_fails_the_job(
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    few_files: int,
+    rows_known: int,
+) -> None:
+    monkeypatch.setattr(live_rows, "_FEW_FILES", few_files)
+    known = {"first": 100, "second": 200}
+    for name, rows in known.items():
+        pq.write_table(pa.table({"id": range(rows)}), tmp_path / f"{name}.parquet")
+    places = {name: tmp_path / f"{name}.parquet" for name in known}
+    frame = spark.read.parquet(*map(str, places.values()))
+
+    def live() -> int:
+        files = [
+            marked(str(place), rows=known[name], size=place.stat().st_size)
+            for name, place in places.items()
+        ]
+        return live_rows.live_rows(spark, frame, files).count()
+
+    assert live() == 298
+    # The words of the first file are now followed by those of the second, all of live rows.
+    known["first"] = rows_known
+    with pytest.raises(PySparkException, match="not the one that the table knows"):
+        live()

@@ -353,6 +353,50 @@ def test_a_filter_looks_inside_of_a_struct(spark: SparkSession, lake: neve.Catal
         assert sorted(row.id for row in rows) == due, asked
 
 
+def test_fields_inside_of_structs_are_chosen_as_the_scan_chooses_them(
+    spark: SparkSession, lake: neve.Catalog
+) -> None:
+    deep = pa.struct([("u", pa.uuid()), ("gone", pa.string())])
+    inner = pa.struct([("x", pa.int32()), ("y", pa.string()), ("deep", deep)])
+    table = lake.create_table("a.b", with_columns(inner=inner, n=pa.int32()), ["id"], options=QUIET)
+    ref = uuid.UUID("0123456789abcdef0123456789abcdef")
+    values: list[object] = [
+        {"x": 1, "y": "p", "deep": {"u": ref, "gone": "g"}},
+        {"x": 2, "y": None, "deep": None},
+        None,
+        {"x": None, "y": "q", "deep": {"u": None, "gone": None}},
+    ]
+    table.upsert([{"id": n, "inner": value, "n": n} for n, value in enumerate(values)])
+    table.flush()
+    with table.evolve() as e:
+        e.rename_column("inner.x", "xx")
+        e.widen_column("inner.xx", "long")
+        e.add_column("inner.new", "string")
+    table.upsert([{"id": 9, "inner": {"xx": 1 << 40, "new": "n"}, "n": 9}])
+
+    for columns in (
+        ["id", "inner.xx"],
+        ["n", "inner.deep.u", "id", "inner.new"],
+        ["inner.deep", "inner.xx", "id"],
+        ["id", "inner.y", "inner.xx", "inner.new", "inner.deep"],
+    ):
+        for asked in (None, "inner.y = 'p' or inner.new is not null"):
+            found = ns.read(spark, lake.location, "a.b", columns=columns, filter=asked, fresh=True)
+            due = table.scan(asked, columns=columns).to_arrow()
+            assert rows_of(found) == rows_of(due), (columns, asked)
+            assert found.columns == due.column_names
+
+
+def test_a_field_that_no_struct_has_is_refused(spark: SparkSession, lake: neve.Catalog) -> None:
+    inner = pa.struct([("x", pa.int32())])
+    lake.create_table("a.b", with_columns(inner=inner), ["id"], options=QUIET)
+
+    with pytest.raises(neve.NotFound, match=r"inner\.z"):
+        ns.read(spark, lake.location, "a.b", columns=["inner.z"])
+    with pytest.raises(neve.InvalidArgument, match="twice"):
+        ns.read(spark, lake.location, "a.b", columns=["inner", "inner.x"])
+
+
 def test_old_versions_are_read_by_number_time_and_tag(
     spark: SparkSession, lake: neve.Catalog
 ) -> None:

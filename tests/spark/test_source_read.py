@@ -109,6 +109,22 @@ def test_options_choose_version_columns_and_rows(
     assert sorted(row.id for row in some.collect()) == [0, 1, 2, 4]
 
 
+def test_a_dotted_column_gives_a_field_of_a_struct(spark: SparkSession, lake: neve.Catalog) -> None:
+    inner = pa.struct([("x", pa.int32()), ("y", pa.string())])
+    fields: list[pa.Field[pa.DataType]] = [ID, pa.field("inner", inner)]
+    table = lake.create_table("shop.orders", pa.schema(fields), ["id"], options=QUIET)
+    table.upsert([{"id": 1, "inner": {"x": 1, "y": "p"}}, {"id": 2, "inner": None}])
+    table.flush()
+    due = rows_of(table.scan(columns=["inner.y", "id"]).to_arrow())
+
+    found = reading(spark, columns="inner.y, id").load(lake.location)
+    feed = reading(spark, columns="inner.y, id", since=0).load(lake.location)
+
+    assert rows_of(found) == due == [{"inner": {"y": "p"}, "id": 1}, {"inner": None, "id": 2}]
+    assert rows_of(feed.select("inner", "id")) == due
+    assert found.where("inner.y = 'p'").count() == 1
+
+
 def test_a_view_answers_sql(spark: SparkSession, orders: neve.Table, lake: neve.Catalog) -> None:
     spark.sql(
         "create or replace temporary view sold using neve "

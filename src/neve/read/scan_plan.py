@@ -16,7 +16,6 @@ from neve.model.bound_predicate import Always
 from neve.model.data_file import DataFile
 from neve.model.key_range import KeyRange
 from neve.model.pruning_facts import Match, match
-from neve.model.schema import TableSchema
 from neve.model.shown_value import shown
 from neve.read.file_facts import PartitionPruning, statistics_facts
 from neve.read.file_set import FileProbe
@@ -103,13 +102,6 @@ def _may_hold(file: DataFile, wanted: KeyRange) -> bool:
     if wanted.is_empty or (wanted.end is not None and file.key_min >= wanted.end):
         return False
     return wanted.start is None or file.key_max >= wanted.start
-
-
-def chosen_names(columns: Sequence[str] | None, schema: TableSchema) -> tuple[str, ...]:
-    """Check the columns that were asked for; raises InvalidArgument, NotFound."""
-    if columns is None:
-        return tuple(schema.arrow_schema.names)
-    return tuple(schema.column(name).name for name in asked_names(columns))
 
 
 def asked_names(columns: Sequence[str]) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ ns.read(session, "./lake", "shop.orders").show()
 """
 
 from neve.spark.lazy_names import find_lazily as __getattr__  # noqa: F401 - Python calls it
+from neve.spark.lazy_names import list_names as __dir__  # noqa: F401 - Python calls it
 
 __all__ = [
     "Clause",

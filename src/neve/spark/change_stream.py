@@ -62,7 +62,8 @@ def read_changes(pinned: PinnedTable, partition: InputPartition) -> Iterator[pa.
     if not isinstance(partition, VersionsPartition):
         return  # what Spark makes up when there is nothing to read
     target = pinned.schema
-    names = (*pinned.names, *_FEED_NAMES)
+    chosen = pinned.chosen
+    names = (*chosen.names, *_FEED_NAMES)
     with (
         pinned.address.catalog() as lake,
         lake.table(pinned.address.name, read_only=True) as table,
@@ -71,10 +72,12 @@ def read_changes(pinned: PinnedTable, partition: InputPartition) -> Iterator[pa.
         source = table.engine.definitions.schema(schema_id_at(table.stored, partition.until))
         mapping = SchemaMapping(source, target)
         for batch in changes:
-            rows = mapping.batch(batch.select(source.arrow_schema.names), pinned.names)
+            rows = mapping.batch(batch.select(source.arrow_schema.names), chosen.names)
+            given = chosen.given(pa.Table.from_batches([rows]))
+            columns = [column.combine_chunks() for column in given.columns]
             moments = batch.column(COMMIT_TIMESTAMP).cast(pa.timestamp("us", tz="UTC"))
             facts = [batch.column(CHANGE_TYPE), batch.column(COMMIT_VERSION), moments]
-            yield spark_batch(pa.RecordBatch.from_arrays([*rows.columns, *facts], list(names)))
+            yield spark_batch(pa.RecordBatch.from_arrays([*columns, *facts], list(names)))
 
 
 def schema_id_at(stored: StoredTable, number: int) -> int:

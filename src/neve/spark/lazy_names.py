@@ -5,6 +5,7 @@ names are in `neve/spark/__init__.pyi`.
 """
 
 import importlib
+import sys
 from importlib.util import find_spec
 from typing import Final
 
@@ -42,3 +43,8 @@ def find_lazily(name: str) -> object:
             hint="Install it with: pip install 'neve[spark]'",
         )
     return getattr(importlib.import_module(home), name)
+
+
+def list_names() -> list[str]:
+    """Name everything that `neve.spark` has, loaded or not, as `dir` and completion show it."""
+    return sorted({*vars(sys.modules["neve.spark"]), *HOMES})

@@ -4,14 +4,16 @@
         └► row / 64 ───────────────┴► word of the bitmap ─► bit ─► live?
 
     few files    the words of all files are one value, which Spark reads once, and the first word
-                 of a file is in the text of the condition: `CASE size WHEN 6555935 THEN 0 …`
-    many         a broadcast join gives each row the words of its file
+                 of a file is in the text of the condition, with the rows that the file has:
+                 `CASE WHEN size = 6555935 AND row < 50000 THEN 0 …`
+    many         a broadcast join gives each row the words of its file, and how many rows that has
 
 Which file a row is from is told by the size of the file, a number that costs less to compare than
 a name; files of one size are told apart by name.
 
-L1  A row of a file that is not told here, or behind the last bit of its file, fails the job: the
-    file is not the one that the table knows.
+L1  A row of a file that is not told here, or behind the last row that its file has, fails the job:
+    the file is not the one that the table knows. Neither another file's words nor the bits that
+    fill up the last word are asked.
 """
 
 from collections import Counter
@@ -30,6 +32,7 @@ from neve.spark.read_plan import CleanFile, FileGroup, MarkedFile
 _ROW: Final = "_neve_row"
 _FILE: Final = "_neve_file"
 _WORDS: Final = "_neve_words"
+_COUNT: Final = "_neve_count"
 
 # What each task gets as a value with its code; a broadcast is there once for each executor.
 _FEW_FILES: Final = 32
@@ -76,11 +79,13 @@ def live_rows(session: SparkSession, rows: DataFrame, files: Sequence[MarkedFile
     keys: pa.Array[Any] = pa.array(
         [file.file_bytes if has_sizes else file.file_name for file in files]
     )
-    bitmaps = pa.table({_FILE: keys, _WORDS: _lists([[file] for file in files])})
+    counts: pa.Array[Any] = pa.array([file.row_count for file in files], pa.int64())
+    words = _lists([[file] for file in files])
+    bitmaps = pa.table({_FILE: keys, _WORDS: words, _COUNT: counts})
     return (
         rows.select("*", *told)
         .join(sf.broadcast(session.createDataFrame(bitmaps)), _FILE, "left")
-        .where(_is_live(place))
+        .where(_is_live(f"case when {_ROW} < {_COUNT} then {place} end"))
     )
 
 
@@ -97,20 +102,27 @@ def _are_few_beside(clean: Sequence[CleanFile], marked: Sequence[MarkedFile]) ->
 
 
 def _is_live(place: str) -> str:
+    """Ask the bit of a row, whose word is at a place; without a place the job fails."""
     bit = f"bit_get(get({_WORDS}, {place}), cast({_ROW} & 63 as int))"
     return f"coalesce({bit}, {_STRANGE}) = 0"
 
 
 def _first_word(files: Sequence[MarkedFile]) -> str:
-    """Give the place of a file's first word among those of all files, as text of Spark."""
+    """Give the place of a file's first word among those of all files, as text of Spark.
+
+    There is none for a row that the file does not have.
+    """
     ends = np.cumsum([len(file.words) for file in files])
     cases = [
-        (len(file.words), f"when {file.file_bytes} then {end - len(file.words)}")
+        (file.row_count, f"{_FILE} = {file.file_bytes}", end - len(file.words))
         for file, end in zip(files, ends, strict=True)
     ]
     # Those with most rows first: they are compared with each row, one after another.
-    ordered = " ".join(case for _, case in sorted(cases, reverse=True))
-    return f"case {_FILE} {ordered} end"
+    ordered = " ".join(
+        f"when {is_file} and {_ROW} < {row_count} then {first}"
+        for row_count, is_file, first in sorted(cases, reverse=True)
+    )
+    return f"case {ordered} end"
 
 
 def _lists(lists: Sequence[Sequence[MarkedFile]]) -> "pa.Array[Any]":

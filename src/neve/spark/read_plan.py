@@ -39,12 +39,13 @@ from neve.model.schema import Column, TableSchema
 from neve.model.version import Version
 from neve.observability.events import unheard
 from neve.observability.metrics import NoRecorder
+from neve.read.chosen_columns import ChosenColumns, chosen_columns
 from neve.read.file_set import FileSet
 from neve.read.filter_input import RowFilter, row_filter
 from neve.read.key_conditions import asked_range
 from neve.read.memory_rows import MemoryRows
 from neve.read.read_context import ReadContext
-from neve.read.scan_plan import chosen_names, plan_scan
+from neve.read.scan_plan import plan_scan
 from neve.read.table_view import TableView
 from neve.sstable.deletion_vector import bitmap_of, positions_in
 from neve.storage.table_paths import join_path
@@ -178,10 +179,10 @@ class ReadPlan:
 
     version: int
     schema: TableSchema
-    names: tuple[str, ...]
-    """Columns that are given."""
+    chosen: ChosenColumns
+    """What is given."""
     names_read: tuple[str, ...]
-    """The same, and behind them those that only the plan needs."""
+    """Columns of which something is given, and behind them those that only the plan needs."""
     filter: RowFilter
     groups: tuple[FileGroup, ...]
     memory: pa.Table | None
@@ -292,21 +293,21 @@ def _plan(
     asked: object,
 ) -> ReadPlan:
     schema = view.context.schema
-    names = chosen_names(columns, schema)
-    chosen = row_filter(asked, schema)
-    if chosen.expression is not None:
+    chosen = chosen_columns(columns, schema)
+    filter_asked = row_filter(asked, schema)
+    if filter_asked.expression is not None:
         raise InvalidArgument(
             "Spark cannot ask an Arrow expression of its rows",
             hint="Pass the filter as text or with neve.col, or use DataFrame.where",
         )
     plan = plan_scan(
         view,
-        names=names,
-        row_filter=chosen,
+        names=chosen.names,
+        row_filter=filter_asked,
         key_range=asked_range(None, view.context.encoder),
     )
     # With a key column, which every file has: a scan of no column knows no number of rows.
-    wanted = (*names, *chosen.names, schema.key_columns[0].name)
+    wanted = (*chosen.names, *filter_asked.names, schema.key_columns[0].name)
     names_read = tuple(dict.fromkeys(wanted))
     root = _spark_location(stored)
     groups: dict[tuple[StoredColumn | None, ...], tuple[list[CleanFile], list[MarkedFile]]] = {}
@@ -332,9 +333,9 @@ def _plan(
     return ReadPlan(
         version=view.version,
         schema=schema,
-        names=names,
+        chosen=chosen,
         names_read=names_read,
-        filter=chosen,
+        filter=filter_asked,
         groups=tuple(
             FileGroup(stored=stored_columns, clean=tuple(clean), marked=tuple(marked))
             for stored_columns, (clean, marked) in groups.items()

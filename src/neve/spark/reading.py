@@ -42,6 +42,7 @@ from neve.spark.read_plan import (
 from neve.spark.spark_filter import spark_condition, spark_literal
 from neve.spark.spark_session import prepare
 from neve.spark.spark_types import (
+    given_column,
     is_shown_as_stored,
     quoted,
     settings_for,
@@ -68,9 +69,10 @@ def read(
 ) -> DataFrame:
     """Give a table as a DataFrame: the current Version, or one by number, time or tag.
 
-    `filter` is text such as "amount > 5" or `neve.col(…)`; files in which no row can match are left
-    out of the plan. What Spark filters by later, it looks for in the files that are left. With
-    `fresh`, rows that a running writer has logged and not yet flushed are there too, as of now.
+    `columns` are names, with dots for fields inside of structs, as in `Table.scan`. `filter` is
+    text such as "amount > 5" or `neve.col(…)`; files in which no row can match are left out of the
+    plan. What Spark filters by later, it looks for in the files that are left. With `fresh`, rows
+    that a running writer has logged and not yet flushed are there too, as of now.
 
     Raises NotFound for a table, a Version or a column that is not there, InvalidArgument and
     SchemaMismatch, all before a job starts.
@@ -137,7 +139,17 @@ def _frame(session: SparkSession, plan: ReadPlan) -> DataFrame:
     frame = reduce(DataFrame.unionAll, parts)
     if not plan.filter.is_trivial:
         frame = frame.where(spark_condition(plan.filter.predicate))
-    return frame if plan.names == plan.names_read else frame.select(*map(quoted, plan.names))
+    chosen = plan.chosen
+    if chosen.names == plan.names_read and not chosen.ways:
+        return frame
+    return frame.select(
+        *(
+            given_column(sf.col(quoted(field.name)), field.type).alias(field.name)
+            if field.name in chosen.ways
+            else quoted(field.name)
+            for field in chosen.schema
+        )
+    )
 
 
 def _scans(session: SparkSession, plan: ReadPlan, group: FileGroup) -> list[DataFrame]:

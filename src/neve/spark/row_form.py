@@ -21,6 +21,7 @@ from neve.model.key_column import KeyArray
 from neve.model.key_encoding import KeyEncoder
 from neve.model.schema import TableSchema, normalize_batch
 from neve.model.schema_view import ArrowArray
+from neve.model.shown_value import shown
 from neve.spark.spark_types import quoted, spark_schema
 
 OWN_PREFIX = "_neve_"
@@ -51,8 +52,8 @@ def empty_batch(spark_schema: StructType) -> pa.RecordBatch:
 
 
 def fitted(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
-    """Give rows of exactly the table's schema; raises SchemaMismatch naming column and row."""
-    with _way_out_in_spark(schema):
+    """Give rows of exactly the table's schema; raises SchemaMismatch naming column and key."""
+    with _told_for_spark(batch, schema):
         return normalize_batch(_with_uuids(batch, schema), schema)
 
 
@@ -68,8 +69,8 @@ def key_columns(batch: pa.RecordBatch, schema: TableSchema) -> list[ArrowArray]:
                 hint=f"Give the columns {', '.join(each.name for each in schema.key_columns)}",
             )
     keys = [column.name for column in schema.key_columns]
-    narrow = _with_uuids(batch.select(keys), schema)
-    with _way_out_in_spark(schema):
+    with _told_for_spark(batch, schema):
+        narrow = _with_uuids(batch.select(keys), schema)
         return [
             fit_column(narrow.column(column.name), column.arrow_field)
             for column in schema.key_columns
@@ -123,15 +124,37 @@ def check_names(names: Sequence[str], *, has_case: bool = False) -> None:
 
 
 @contextmanager
-def _way_out_in_spark(schema: TableSchema) -> Iterator[None]:
-    """Have an error about a type say what to do in Spark, where it would say what Arrow can do."""
+def _told_for_spark(batch: pa.RecordBatch, schema: TableSchema) -> Iterator[None]:
+    """Have an error say which row it means and what to do in the words of Spark.
+
+    Spark divides rows among tasks and batches, so a row's number there says nothing.
+    """
     try:
         yield
     except SchemaMismatch as error:
+        row, error.row = error.row, None
         name = error.column
         if name is not None and name in schema and "pyarrow." in (error.hint or ""):
             error.hint = _cast_hint(name, schema)
+        elif name is not None and row is not None:
+            _name_row(error, name, batch.slice(row, 1), schema)
         raise
+
+
+def _name_row(
+    error: SchemaMismatch, column: str, bad_row: pa.RecordBatch, schema: TableSchema
+) -> None:
+    """Say how to find a bad row: by its key, or as one of those with NULL."""
+    names = bad_row.schema.names
+    if column in names and bad_row.column(column).null_count:
+        condition = f"{quoted(column)} IS NULL"
+        way = f"df.where({condition!r}) gives the rows without it"
+        error.hint = way if error.hint is None else f"{error.hint}; {way}"
+        return
+    keys = [each.name for each in schema.key_columns]
+    if keys and all(names.count(each) == 1 for each in keys):
+        values = ", ".join(f"{each}={shown(bad_row.column(each)[0].as_py())}" for each in keys)
+        error.message += f", in the row with {values}"
 
 
 def _cast_hint(name: str, schema: TableSchema) -> str:

@@ -17,6 +17,7 @@ from neve.model.data_file import DataFile
 from neve.model.predicate import Predicate
 from neve.model.schema import TableSchema
 from neve.model.version import Operation, Version, VersionFacts
+from neve.read.chosen_columns import ChosenColumns, chosen_columns
 from neve.read.filter_input import row_filter
 from neve.read.filter_text import parse_filter
 from neve.read.key_conditions import asked_range
@@ -36,13 +37,18 @@ class PinnedTable:
     address: TableAddress
     version: int
     schema_json: str
-    names: tuple[str, ...]
-    """Columns that are read, in their order."""
+    asked: tuple[str, ...]
+    """Columns that are given, in their order; with dots, fields inside of structs."""
 
     @property
     def schema(self) -> TableSchema:
         """The schema that rows are given in."""
         return TableSchema.from_json(self.schema_json)
+
+    @property
+    def chosen(self) -> ChosenColumns:
+        """What is given of that schema."""
+        return chosen_columns(self.asked, self.schema)
 
 
 @dataclass(frozen=True)
@@ -76,7 +82,7 @@ class SourceReader(DataSourceReader):
             view, _ = leased_view(table, WantedVersion(version=pinned.version))
             plan = plan_scan(
                 view,
-                names=pinned.names,
+                names=pinned.chosen.names,
                 row_filter=row_filter(self._filter, view.context.schema),
                 key_range=asked_range(None, view.context.encoder),
             )
@@ -97,7 +103,7 @@ class SourceReader(DataSourceReader):
             )
             some = Version(number=pinned.version, parent=None, facts=facts, files=files)
             view = files_view(stored, some, schema.schema_id)
-            scan = Scan(view, sequence=None, filter=self._filter, columns=list(pinned.names))
+            scan = Scan(view, sequence=None, filter=self._filter, columns=list(pinned.asked))
             for batch in scan.to_batches():
                 yield spark_batch(batch)
 

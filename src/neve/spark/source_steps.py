@@ -5,6 +5,7 @@ formats there are.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
@@ -12,8 +13,8 @@ from pyspark.sql.types import StructType
 
 from neve.errors import InvalidArgument
 from neve.read.changes import feed_schema
+from neve.read.chosen_columns import chosen_columns
 from neve.read.filter_input import row_filter
-from neve.read.scan_plan import chosen_names
 from neve.spark.change_stream import ChangesReader, ChangeStreamReader, feed_fields
 from neve.spark.read_plan import TableAddress, WantedVersion, files_view
 from neve.spark.source_options import refuse_slips, storage_options
@@ -56,13 +57,15 @@ class SourceSteps:
                 address=TableAddress.of(lake.location, address.name, dict(address.storage_options)),
                 version=version.number,
                 schema_json=schema.to_json(),
-                names=chosen_names(columns, schema),
+                asked=chosen_columns(columns, schema).asked,
             )
 
     def schema(self, pinned: PinnedTable) -> StructType:
         """Give the columns of a table, or of its change feed."""
         schema = pinned.schema
-        shown = spark_schema(schema.column(name) for name in pinned.names)
+        shown = spark_schema(
+            replace(schema.column(field.name), type=field.type) for field in pinned.chosen.schema
+        )
         if self._option("since") is None:
             return shown
         feed_schema(schema)  # refuses a table with columns of these names
@@ -101,10 +104,10 @@ class SourceSteps:
         return TableAddress.of(location, name, storage_options(self._options))
 
     def _wanted(self) -> WantedVersion:
-        version, moment = self._option("version"), self._option("timestamp")
+        version = self._option("version")
         return WantedVersion(
             version=None if version is None else self._number("version", version),
-            timestamp=int(moment) if moment is not None and moment.isdecimal() else moment,
+            timestamp=self._option("timestamp"),
             tag=self._option("tag"),
         )
 

@@ -136,6 +136,17 @@ def shown_column(value: SparkColumn, stored: pa.DataType, wanted: pa.DataType) -
             return value.cast(_spark_type(wanted, "", stored=False))
 
 
+def given_column(value: SparkColumn, wanted: pa.DataType) -> SparkColumn:
+    """Give of a struct, as Spark shows it, the fields that are wanted, and of those inside it."""
+    if kind_of(wanted) is not TypeKind.STRUCT:
+        return value
+    fields = [
+        given_column(value.getField(field.name), field.type).alias(field.name)
+        for field in child_fields(wanted)
+    ]
+    return sf.when(value.isNotNull(), sf.struct(*fields))
+
+
 def _shown_field(
     struct: SparkColumn, stored: "ArrowField | None", wanted: ArrowField
 ) -> SparkColumn:

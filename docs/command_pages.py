@@ -18,6 +18,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 from neve.cli.documented_command import DocumentedCommand, leaf_commands
+from neve.cli.exit_codes import EXIT_CODE_WORDS
 from neve.cli.main import cli
 
 FOLDER: Final = "commands"
@@ -92,6 +93,13 @@ def _index_lines() -> Iterator[str]:
     yield ""
     root = click.Context(cli, info_name=_COMMAND, **cli.context_settings)
     yield from _options(cli.get_params(root), root)
+    yield ""
+    yield "## How a command ends"
+    yield ""
+    yield "| exit code | means |"
+    yield "|---|---|"
+    for code, meaning in EXIT_CODE_WORDS.items():
+        yield f"| {code} | {meaning} |"
     yield ""
     yield from inspect.cleandoc(_ENDING).splitlines()
 
@@ -194,20 +202,6 @@ def _anchor(heading: str) -> str:
 
 
 _ENDING: Final = """
-    ## How a command ends
-
-    | exit code | means |
-    |---|---|
-    | 0 | done |
-    | 1 | a bug in neve |
-    | 2 | fix the call: wrong usage, a name that is not there or is taken, rows that do not fit |
-    | 3 | try again: somebody else was first, or storage or the output did not take it |
-    | 4 | reopen: another process has the table open for writing |
-    | 5 | look at the data: something is damaged |
-    | 6 | raise a limit |
-    | 130 | interrupted, or a question was answered with no |
-    | 141 | whoever read the output stopped reading |
-
     An error is one line on standard error, `neve: what and where`, and below it what to do. With
     `--json` it is one JSON document on a line of standard error, and standard output stays for the
     answer:

@@ -21,6 +21,7 @@ import neve
 from neve.catalog.known_properties import RETENTION_MILLISECONDS, RETENTION_VERSIONS
 from neve.catalog.system_tables import SYSTEM_TABLES
 from neve.cli.documented_command import leaf_commands
+from neve.cli.exit_codes import EXIT_CODE_WORDS
 from neve.cli.main import cli
 from neve.manifest import mrub_pb2
 from neve.observability.metrics import ALL_METRICS, Metric
@@ -273,6 +274,14 @@ def test_every_command_has_a_page_with_its_arguments_options_and_examples(
             assert f"| `{metavar}` | " in below
     examples = getattr(command, "examples", ())
     assert all(f"\n{example}\n" in below for example in examples)
+
+
+def test_operators_read_of_every_exit_code_what_it_means() -> None:
+    operations = (DOCS / "operations.md").read_text()
+    below = operations.partition("\n### Exit codes\n")[2].partition("\n### ")[0]
+    told = re.findall(r"^\| (\d+) \| (.+) \|$", below, re.MULTILINE)
+
+    assert {int(code): meaning for code, meaning in told} == EXIT_CODE_WORDS
 
 
 def test_every_module_that_owns_bytes_is_on_a_format_page() -> None:

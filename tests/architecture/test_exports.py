@@ -1,5 +1,6 @@
 """The public surface: what `import neve` gives, how fast, and that the docs know it."""
 
+import inspect
 import re
 import subprocess
 import sys
@@ -34,6 +35,20 @@ def test_every_name_for_spark_is_in_the_reference() -> None:
 
     assert spark.__all__
     assert not set(spark.__all__) ^ set(rendered)
+
+
+def test_completion_offers_every_name_before_it_is_loaded() -> None:
+    script = "import neve; from neve import spark; print(*dir(neve), *dir(spark))"
+
+    offered = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+
+    assert {*neve.__all__, *spark.__all__} <= set(offered.stdout.split())
+
+
+def test_help_says_what_open_gives() -> None:
+    assert inspect.signature(neve.open).return_annotation == "Catalog"
 
 
 def test_the_error_tree_in_the_docstring_is_the_tree_in_the_code() -> None:

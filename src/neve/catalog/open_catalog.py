@@ -8,6 +8,7 @@ import importlib
 from collections.abc import Mapping
 from os import PathLike
 
+from neve.errors import InvalidArgument
 from neve.observability.events import Listener
 from neve.observability.metrics import Recorder
 from neve.storage.clock import Clock, IdSource
@@ -30,12 +31,17 @@ def open(  # noqa: A001 - it is called neve.open
     recorder takes the metrics of its tables, the listener what happens to them.
     """
     kv_catalog = importlib.import_module("neve.catalog.kv_catalog")
-    return kv_catalog.open_kv_catalog(
-        location,
-        storage_options=storage_options,
-        clock=clock,
-        ids=ids,
-        create=create,
-        recorder=recorder,
-        listener=listener,
-    )
+    try:
+        return kv_catalog.open_kv_catalog(
+            location,
+            storage_options=storage_options,
+            clock=clock,
+            ids=ids,
+            create=create,
+            recorder=recorder,
+            listener=listener,
+        )
+    except InvalidArgument as error:
+        if isinstance(error.__cause__, NotADirectoryError):
+            error.hint = "A lake is a directory: name one, or one that is to be made"
+        raise

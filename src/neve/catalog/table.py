@@ -67,7 +67,10 @@ class Table(CatalogTable):
         self._is_closed = False
 
     def __repr__(self) -> str:
-        notes = ", read_only" * self._read_only + ", closed" * self._is_closed
+        engine = self._engine
+        is_closed = self._is_closed or self._warehouse.is_closed
+        is_closed = is_closed or (engine is not None and engine.is_closed)
+        notes = ", read_only" * self._read_only + ", closed" * is_closed
         return f"Table({self.name!r}, key={list(self.primary_key)}, version={self.version}{notes})"
 
     def __enter__(self) -> Self:

@@ -356,15 +356,16 @@ class LiveWriter:
             beside.append(work(f"neve-publish-{name}", [self.publishing.publish_once]))
         self.backlog.start(flushing, compacting, beside=beside)
 
-    def close(self, *, flush: bool) -> None:
-        """End: stop the threads, flush if asked to, close the log, release the lock."""
+    def close(self, *, flush: bool, publish: bool = True) -> None:
+        """End: stop the threads, flush and publish if asked to, close the log, release the lock."""
         if self._ended is not None and isinstance(self._ended, Closed):
             return
         self.backlog.stop()
         try:
             if flush and self._ended is None:
                 self.flush()
-            if self.publishing is not None and self._ended is None and self.backlog.has_workers:
+            is_due = publish and self._ended is None and self.backlog.has_workers
+            if self.publishing is not None and is_due:
                 self.publishing.try_publish()
         finally:
             self._ended = self._ended or Closed("the table was closed", path=self._parts.paths.root)

@@ -12,6 +12,8 @@ missing, unknown or given twice, values that do not fit, NULL where none may be.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from math import isnan
 from typing import Final, Protocol, cast, runtime_checkable
 
 import pyarrow as pa
@@ -19,8 +21,11 @@ import pyarrow as pa
 from neve.errors import InvalidArgument, NeveError, SchemaMismatch
 from neve.model.row_codec import RowCodec
 from neve.model.schema import TableSchema, normalize_batch
+from neve.model.shown_value import shown
 
 _PANDAS_INDEX: Final = re.compile(r"__index_level_[0-9]+__")
+_FAILED_COLUMN: Final = re.compile(r"Conversion failed for column (?P<name>.+) with type ")
+_LOOKED_AT: Final = 100_000
 _ACCEPTED: Final = (
     "Pass dicts, a pyarrow Table, RecordBatch or RecordBatchReader, a pandas or Polars frame, "
     "or anything else with __arrow_c_stream__"
@@ -48,7 +53,12 @@ def batches_of(rows: object, codec: RowCodec) -> Iterator[pa.RecordBatch]:
         if given:
             yield _from_dicts(given, codec)
     else:
-        raise InvalidArgument(f"rows are given as {type(rows).__name__}", hint=_ACCEPTED)
+        # A query that was not run, such as a LazyFrame of Polars, holds no rows yet.
+        is_query = callable(getattr(rows, "collect", None))
+        raise InvalidArgument(
+            f"rows are given as {type(rows).__name__}",
+            hint="Run the query first: pass rows.collect()" if is_query else _ACCEPTED,
+        )
 
 
 def arrow_batches(rows: object) -> Iterable[pa.RecordBatch] | None:
@@ -82,9 +92,33 @@ def _imported_batch(rows: object) -> pa.RecordBatch:
 
 
 def _unreadable(rows: object, error: Exception) -> InvalidArgument:
+    # pandas has the values of a column checked when they are read; Arrow names it second.
+    failed = _FAILED_COLUMN.search(str(error.args[-1])) if error.args else None
+    if failed is None:
+        return InvalidArgument(
+            f"rows given as {type(rows).__name__} could not be read: {error}", hint=_ACCEPTED
+        )
+    name = failed["name"]
+    kinds = _kinds_in(rows, name)
     return InvalidArgument(
-        f"rows given as {type(rows).__name__} could not be read: {error}", hint=_ACCEPTED
+        f"column {shown(name)} of the {type(rows).__name__} could not be read: "
+        + (f"it holds {kinds}" if kinds else str(error.args[0])),
+        hint=f"Make its values one type: rows[{name!r}] = rows[{name!r}].astype(…)",
     )
+
+
+def _kinds_in(rows: object, name: str) -> str:
+    """Name the types of a column's first values, when it has several; empty when it cannot tell."""
+    try:
+        values = cast("Mapping[str, Iterable[object]]", rows)[name]
+        kinds = {
+            type(value).__name__: None
+            for value in islice(values, _LOOKED_AT)
+            if value is not None and not (isinstance(value, float) and isnan(value))
+        }
+    except Exception:  # noqa: BLE001 - a frame of anybody's; the error that is told is another
+        return ""
+    return " and ".join(kinds) if len(kinds) > 1 else ""
 
 
 def _imported(rows: ArrowStream) -> Iterable[pa.RecordBatch]:

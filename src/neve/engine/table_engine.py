@@ -318,7 +318,7 @@ class TableEngine:
             return
         try:
             if self._writer is not None:
-                self._writer.close(flush=flush)
+                self._writer.close(flush=flush, publish=not self._is_dropped)
         finally:
             self._closed = self._closed_error()
             self.leases.close()

@@ -161,3 +161,14 @@ def test_a_lake_that_is_made_is_told_of_and_one_that_is_there_is_not(
 
     told = [each.getMessage() for each in caplog.records if "made a lake" in each.getMessage()]
     assert told == [f"made a lake location={(tmp_path / 'lkae').as_uri()}"]
+
+
+@pytest.mark.parametrize("below", [".", "lake"])
+def test_a_file_in_place_of_a_directory_is_told_as_one(tmp_path: Path, below: str) -> None:
+    file = tmp_path / "orders.csv"
+    file.touch()
+
+    with pytest.raises(InvalidArgument) as caught:
+        neve.open(file / below)
+
+    assert caught.value.hint == "A lake is a directory: name one, or one that is to be made"

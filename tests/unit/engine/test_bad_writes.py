@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterator
 
+import pandas as pd  # type: ignore[import-untyped]
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -213,3 +215,17 @@ def test_the_nameless_index_of_a_pandas_frame_is_no_column(table: neve.Table) ->
     table.upsert(frame[frame.id > 2])
 
     assert [table.get((number, "b")) is None for number in (2, 3, 4)] == [True, False, False]
+
+
+def test_a_pandas_column_of_several_types_is_named_with_them(table: neve.Table) -> None:
+    frame = pd.DataFrame([GOOD, {**GOOD, "id": 3, "text": None}, {**GOOD, "id": 4, "text": 7}])
+
+    with pytest.raises(InvalidArgument, match=r"column 'text' .* it holds str and int") as failed:
+        table.upsert(frame)
+
+    assert "rows['text'].astype" in (failed.value.hint or "")
+
+
+def test_a_query_of_polars_that_was_not_run_is_told_to_be(table: neve.Table) -> None:
+    with pytest.raises(InvalidArgument, match=r"LazyFrame\. .*rows\.collect\(\)"):
+        table.upsert(pl.LazyFrame([GOOD]))

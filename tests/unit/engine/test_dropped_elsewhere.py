@@ -1,6 +1,7 @@
 """A table that is dropped by another process while its writer lives."""
 
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -48,3 +49,29 @@ def test_a_writer_finds_out_by_itself_and_its_threads_end_with_one_line(
     warnings = [each.getMessage() for each in caplog.records if each.levelname != "INFO"]
     assert warnings == [f"stopped writing table={table.table_id} cause=the table was dropped"]
     table.close()
+
+
+def test_dropping_a_table_of_ones_own_does_not_publish_it_again(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    with neve.open(tmp_path) as lake:
+        table = a_table(lake, options=neve.TableOptions())
+        table.put({"id": 1, "v": 0, "text": ""})
+
+        lake.drop_table("a.b")
+
+        assert repr(table).endswith(", closed)")
+    assert "could not publish" not in caplog.text
+
+
+def test_a_handle_says_that_it_is_closed_when_its_catalog_was() -> None:
+    lake = a_catalog()
+    unused = a_table(lake)
+    opened = lake.table("a.b", options=neve.TableOptions(background=False))
+    opened.put({"id": 1, "v": 0, "text": ""})
+    assert "closed" not in repr(opened)
+
+    lake.close()
+
+    assert repr(opened).endswith(", closed)")
+    assert repr(unused).endswith(", closed)")

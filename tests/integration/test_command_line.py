@@ -186,7 +186,7 @@ def test_a_command_that_makes_no_data_frame_does_not_load_pandas(tmp_path: Path)
 
 @pytest.mark.parametrize(
     ("answer", "code", "is_left"),
-    [(b"n\n", 130, True), (b"\n", 130, True), (b"y\n", 0, False), (b"\x03", 130, True)],
+    [(b"n\n", 7, True), (b"\n", 7, True), (b"y\n", 0, False), (b"\x03", 130, True)],
     ids=["no", "nothing", "yes", "interrupt"],
 )
 def test_on_a_terminal_a_table_is_dropped_after_a_question(

@@ -1,5 +1,6 @@
 """`neve demo`: plays the acts one after the other and sums up what was measured."""
 
+import shlex
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -100,11 +101,13 @@ def _played(stage: Stage, number: int, act: Act) -> Played:
 
 def _say_what_is_kept(page: Page, lake: str, picture: Path) -> None:
     page.line()
-    words = f"Kept in {lake}, the picture as {picture.name}. Try: neve tables --lake {lake}"
+    words = f"Kept in {lake}, the picture as {picture.name}. Look around:"
     page.lines(wrapped(Text(words), page.columns, indent=0))
+    page.line(f"  neve tables --lake {shlex.quote(lake)}")
 
 
 def _say_how_to_keep(page: Page) -> None:
     page.line()
-    words = "To keep the tables and look around: neve demo --lake ./lake, then neve tables --help"
-    page.lines(wrapped(Text(words), page.columns, indent=0))
+    page.line("To keep the tables and look around:")
+    page.line("  neve demo --lake ./lake")
+    page.line("  neve tables --lake ./lake")

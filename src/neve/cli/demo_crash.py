@@ -55,7 +55,7 @@ def crash(stage: Stage) -> tuple[Found, ...]:
             table.scan().count() == len(rows) + _ROWS_AFTERWARDS,
             "rows written after the crash are not all there",
         )
-        narrator.found(f"{_ROWS_AFTERWARDS} more rows written and flushed, as if nothing had been")
+        narrator.found(f"{_ROWS_AFTERWARDS} more rows written and flushed, as before the crash")
     return (
         Finding("acknowledged", len(acknowledged)),
         Finding("recovered", len(rows)),
@@ -110,5 +110,5 @@ def _read(
                 break
             printed += piece
             rows += piece.count(b"\n")
-            told(rows)
+            told(min(rows, rows_due))
     return bytes(printed)

@@ -29,6 +29,10 @@ def rocksdb(stage: Stage) -> tuple[Found, ...]:
     if importlib.util.find_spec("rocksdict") is None:
         narrator.left_out("RocksDB is not installed here: pip install rocksdict")
         return (Finding("rocksdb_is_installed", value=False),)
+    narrator.say(
+        "neve can write its log in RocksDB's format, so a second implementation checks it, and "
+        "tools for such logs read it"
+    )
     directory = stage.root / f"rocksdb-{stage.run_id}"
     store = LocalStore(str(directory / "neve"))
     log = WriteAheadLog(

@@ -27,6 +27,7 @@ def write(stage: Stage) -> tuple[Found, ...]:
     """Fill the table."""
     narrator = stage.narrator
     narrator.say("a write-ahead log, Parquet files and Iceberg metadata in one directory")
+    narrator.say(f"shop.orders is called {stage.orders.name} here, so that runs never meet")
     with stage.timed() as seconds:
         latency, row_count = _put_single_rows(stage)
     puts = Timing(
@@ -42,7 +43,7 @@ def write(stage: Stage) -> tuple[Found, ...]:
     batches = _upsert_batches(stage)
     narrator.say(
         f"{_BATCHES} upserts of {_ROWS_PER_BATCH:,} rows as Arrow: {batches.latency}; "
-        f"{batches.rows_per_second:,.0f} rows/s"
+        f"{batches.rows_per_second:,.0f} rows/s; the rows put before are among them"
     )
     memory = get_latency(stage)
     narrator.found(f"readable at once, get by key from memory: {memory}")

@@ -66,9 +66,9 @@ def travel(stage: Stage) -> tuple[Found, ...]:
     orders.rollback(FIRST_LOAD)
     check_equal(orders.scan().to_arrow(), stage.table.all_rows, "after a rollback")
     orders.rollback(newest)
-    check_equal(orders.scan().to_arrow(), stage.table.rows_after, "after rolling forth")
+    check_equal(orders.scan().to_arrow(), stage.table.rows_after, "after rolling forward")
     narrator.found(
-        f"rolled back to Version {FIRST_LOAD} and forth to {newest}; a tag keeps the old one"
+        f"rolled back to Version {FIRST_LOAD}, then forward to {newest}; a tag keeps the old one"
     )
     return (
         Finding("versions", orders.history().num_rows),
@@ -99,6 +99,7 @@ def _changes(stage: Stage, newest: int) -> Counter[str]:
     check_equal(after, due, "the rows of the change feed")
     stage.narrator.found(
         f"change feed: {len(updated):,} updates, before and after, and {deleted:,} deletes in "
-        f"{shown_seconds(seconds())}"
+        f"{shown_seconds(seconds())}; {len(CHANGED) - len(updated):,} rows were updated, then "
+        "deleted: one delete each"
     )
     return told

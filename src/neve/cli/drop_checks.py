@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from neve.catalog.kv_catalog import KVCatalog
-from neve.cli.exit_codes import Interrupted
+from neve.cli.exit_codes import Declined
 from neve.cli.shown_text import shown_text
 from neve.engine.table_parts import append_files_of
 from neve.errors import Fenced, NeveError, NotFound
@@ -20,7 +20,7 @@ _YES: Final = frozenset({"y", "yes"})
 
 
 def ask_before_dropping(catalog: KVCatalog, name: str, *, purge: bool) -> None:
-    """Ask on a terminal whether the table is to go; raises Interrupted when it is not."""
+    """Ask on a terminal whether the table is to go; raises Declined when it is not."""
     if sys.stdin is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return
     try:
@@ -34,7 +34,7 @@ def ask_before_dropping(catalog: KVCatalog, name: str, *, purge: bool) -> None:
     print(f"Drop {shown_text(name)}{holds}{files}, for good? [y/N]: ", end="", file=sys.stderr)
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() not in _YES:
-        raise Interrupted("the table was not dropped", hint="Answer y to drop it, or say --yes")
+        raise Declined("nothing was dropped", hint="Answer y to drop the table, or say --yes")
 
 
 @contextmanager

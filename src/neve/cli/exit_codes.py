@@ -1,11 +1,7 @@
 """What a failed command says on standard error, and the code it ends with.
 
-    0        done
-    1        a bug in neve
-    2 … 6    by the error's group, see `neve.errors`; wrong usage is 2, and 3 is also an output that
-             cannot be written, such as a file on a full disk
-    130      interrupted from the keyboard, as shells count it
-    141      whoever read the output stopped reading, as shells count it
+The codes are in `EXIT_CODE_WORDS`: 2 to 6 go by the error's group, see `neve.errors`; 130 and 141
+are as shells count them.
 
 An error is one line `neve: what and where`, and under it what to do. It stands below what the
 command has shown before it failed. With `--json` it is one JSON document on a line:
@@ -25,20 +21,44 @@ from typing import Final
 import click
 
 from neve.cli.failure_words import failure_hint, failure_message
-from neve.cli.interrupts import INTERRUPTED
+from neve.cli.interrupts import INTERRUPTED, was_interrupted
 from neve.cli.shown_text import Json, drawn_in_ascii, is_drawable, shown_text
 from neve.cli.standard_output import OutputClosed, OutputFailed
 from neve.errors import EXIT_CODES, NeveError, NextMove
 
 BUG: Final = 1
 OUTPUT_FAILED: Final = EXIT_CODES[NextMove.TRY_AGAIN]
+DECLINED: Final = 7
 OUTPUT_CLOSED: Final = 141
+EXIT_CODE_WORDS: Final = {
+    0: "done",
+    BUG: "a bug in neve",
+    EXIT_CODES[NextMove.FIX_THE_CALL]: "fix the call: wrong usage, a name that is not there or is "
+    "taken, rows that do not fit",
+    EXIT_CODES[NextMove.TRY_AGAIN]: "try again: somebody else was first, or storage or the output "
+    "did not take it",
+    EXIT_CODES[NextMove.REOPEN]: "reopen: another process has the table open for writing",
+    EXIT_CODES[NextMove.LOOK_AT_THE_DATA]: "look at the data: something is damaged",
+    EXIT_CODES[NextMove.RAISE_A_LIMIT]: "raise a limit",
+    DECLINED: "nothing was done: a question was answered with no",
+    INTERRUPTED: "interrupted from the keyboard",
+    OUTPUT_CLOSED: "whoever read the output stopped reading",
+}
+"""All codes that a command ends with, and what each of them means."""
 
 _FACTS: Final = ("path", "offset", "column", "details")
 
 
 class Interrupted(Exception):
     """A stop from the keyboard, with what was done until then and how to go on."""
+
+    def __init__(self, message: str, *, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class Declined(Exception):
+    """A question was answered with no, so nothing was done; with how to do it all the same."""
 
     def __init__(self, message: str, *, hint: str) -> None:
         super().__init__(message)
@@ -54,6 +74,8 @@ def report_failure(error: BaseException, *, as_json: bool = False) -> int:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         error.show()
         return error.exit_code
+    if was_interrupted() and not isinstance(error, Interrupted):
+        error = KeyboardInterrupt()
     code, message, hint = _told(error)
     if as_json:
         facts = {name: getattr(error, name, None) for name in _FACTS}
@@ -83,6 +105,8 @@ def _told(error: BaseException) -> tuple[int, str, str | None]:
             return error.exit_code, error.format_message(), f"`{asked} --help` tells how to call it"
         case click.ClickException():
             return error.exit_code, error.format_message(), None
+        case Declined():
+            return DECLINED, str(error), error.hint
         case Interrupted():
             return INTERRUPTED, str(error), error.hint
         case click.Abort() | KeyboardInterrupt():

@@ -120,6 +120,12 @@ def rollback(
     if version is not None and version_option is not None:
         raise InvalidArgument("the version is said twice", hint="Give VERSION or --version")
     asked = version if version_option is None else version_option
+    if asked is None and tag is None and timestamp is None:
+        raise InvalidArgument(
+            "no version is given to go back to",
+            hint=f"Say `neve rollback {shown_text(name)} VERSION`, or --tag or --timestamp; "
+            f"`neve history {shown_text(name)}` shows them",
+        )
     with (
         open_lake(lake, storage_options) as catalog,
         catalog.table(name, options=TableOptions(background=False)) as table,

@@ -11,8 +11,14 @@ from neve.cli.output import Page, write_json
 from neve.cli.shown_text import shown_text
 from neve.cli.table_arguments import table_argument
 
+_EXTENSION: Final = "LOAD iceberg;"
 # DuckDB 1.5 may take the bytes of one deletion vector from its cache for another one's.
 _NO_FILE_CACHE: Final = "SET enable_external_file_cache=false;"
+
+_NEEDS: Final = {
+    "DuckDB": ", after INSTALL iceberg once",
+    "Spark": ", with the jar iceberg-spark-runtime of its version",
+}
 
 
 @click.command(
@@ -50,7 +56,7 @@ def iceberg(*, name: str, lake: str, storage_options: tuple[str, ...], as_json: 
     page.line(f"  {shown_text(metadata)}")
     for engine, words in readers.items():
         page.line()
-        page.line(engine)
+        page.line(f"{engine}{_NEEDS.get(engine, '')}")
         page.line(f"  {shown_text(words)}")
 
 
@@ -58,7 +64,7 @@ def one_liners(name: str, *, metadata: str, location: str) -> dict[str, str]:
     """Give, for each engine, the line that reads a table."""
     parsed = TableName.parse(name)
     return {
-        "DuckDB": f"{_NO_FILE_CACHE} FROM iceberg_scan('{_sql(metadata)}');",
+        "DuckDB": f"{_EXTENSION} {_NO_FILE_CACHE} FROM iceberg_scan('{_sql(metadata)}');",
         "PyIceberg": f"StaticTable.from_metadata({metadata!r}).scan().to_arrow()",
         "Polars": f"pl.scan_iceberg({metadata!r}).collect()",
         "Spark": f"spark.read.format('iceberg').load({location!r})",

@@ -136,8 +136,9 @@ def import_rows(
     """Write the rows of a file into a table that is there; - is standard input.
 
     CSV, JSON, Parquet and Arrow files are read, CSV and JSON also compressed: .gz, .bz2, .zst,
-    .lz4. JSON is one object to a line, an array of objects, or what `neve scan` wrote. Columns are found by name. A row replaces the one of its key, so an import
-    that was cut off can be repeated. At the end the rows are committed as a version.
+    .lz4. JSON is one object to a line, an array of objects, or what `neve scan` wrote. Columns
+    are found by name. A row replaces the one of its key, so an import that was cut off can be
+    repeated. At the end the rows are committed as a version.
 
     When rows do not fit, nothing is written: they are told with their lines, the first 20 of up to
     1,000, and the exit code is 2. With --keep-good or --refused the others are written, and the

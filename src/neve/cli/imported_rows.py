@@ -2,7 +2,7 @@
 
     form      names                               is read
     csv       .csv, .tsv                          in blocks of some megabytes
-    jsonl     .jsonl, .ndjson, .json              line by line
+    jsonl     .jsonl, .ndjson, .json              line by line; an array, row by row
     parquet   .parquet, .pq                       batch by batch
     arrow     .arrow, .feather, .ipc, .arrows     batch by batch; an IPC file or stream
 
@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from neve.cli.csv_rows import CsvRows
-from neve.cli.json_rows import JsonRows
+from neve.cli.json_file_rows import JsonFileRows
 from neve.cli.refused_rows import PlaceOf, PlacesOf, RefusedRows
 from neve.errors import InvalidArgument, NeveError, NotFound, Unavailable
 from neve.model.schema import TableSchema
@@ -132,7 +132,7 @@ def open_rows(
         stream = raw
         if form in TEXT_FORMS:
             stream = _unpacked(raw, path)
-        reader: CsvRows | JsonRows | _NumberedRows = _NumberedRows(source)
+        reader: CsvRows | JsonFileRows | _NumberedRows = _NumberedRows(source)
         match form:
             case ImportForm.CSV:
                 mark = delimiter or (_TAB if ".tsv" in Path(path).suffixes else ",")
@@ -146,7 +146,7 @@ def open_rows(
                 )
                 batches = reader.batches(stream)
             case ImportForm.JSONL:
-                reader = JsonRows(schema, source=source, columns=columns, refused=refused)
+                reader = JsonFileRows(schema, source=source, columns=columns, refused=refused)
                 batches = reader.batches(stream, batch_rows=batch_rows)
             case ImportForm.PARQUET:
                 batches = _parquet_batches(raw, batch_rows=batch_rows)

@@ -2,7 +2,8 @@
 
     while modules are loaded     the process ends at once: nothing is begun that could be half done
     while a command runs         KeyboardInterrupt: the command closes what it opened, and the root
-                                 says in one line how far it came
+                                 says in one line how far it came, whatever became of the exception
+                                 on its way
     after a command              the process ends at once: everything is said and written
 
 In each case the exit code is 130 and there is no traceback. Where interrupts are ignored, as in a
@@ -18,18 +19,33 @@ INTERRUPTED: Final = 130
 """Exit code of an interrupted command, as shells count it."""
 
 _STANDARD_ERROR: Final = 2
+_received: Final[list[int]] = []
 
 
 def end_at_once_when_interrupted() -> None:
     """Let Ctrl-C end the process with one line, while nothing is begun or everything is done."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, _raise):
         signal.signal(signal.SIGINT, _end)
 
 
 def raise_when_interrupted() -> None:
     """Let Ctrl-C be a KeyboardInterrupt again: from here on there is something to close."""
     if signal.getsignal(signal.SIGINT) is _end:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        _received.clear()
+        signal.signal(signal.SIGINT, _raise)
+
+
+def was_interrupted() -> bool:
+    """Whether Ctrl-C came while the command ran.
+
+    Whoever calls Python from C may make an error of its own of the KeyboardInterrupt.
+    """
+    return bool(_received)
+
+
+def _raise(number: int, _frame: FrameType | None) -> None:
+    _received.append(number)
+    raise KeyboardInterrupt
 
 
 def _end(_signal: int, _frame: FrameType | None) -> None:

@@ -1,6 +1,8 @@
 """What every command on a warehouse takes: where it is, how to reach it, how to answer."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final, TypeVar
 
 import click
@@ -12,6 +14,9 @@ from neve.errors import InvalidArgument, NotFound
 
 LAKE_VARIABLE: Final = "NEVE_LAKE"
 """The environment variable that names the warehouse."""
+
+_NO_NAMESPACE: Final = re.compile(r"the table name '(.+)' has no namespace")
+_TOLD_MAX: Final = 5
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
@@ -48,8 +53,34 @@ def on_a_lake(command: Command) -> Command:
     return lake_option(storage_option(json_option(command)))
 
 
-def open_lake(lake: str, storage_options: tuple[str, ...], *, create: bool = False) -> KVCatalog:
-    """Open a warehouse; without `create`, one that is not there is NotFound and stays so."""
+@contextmanager
+def open_lake(
+    lake: str, storage_options: tuple[str, ...], *, create: bool = False
+) -> Iterator[KVCatalog]:
+    """Open a warehouse; without `create`, one that is not there is NotFound and stays so.
+
+    Whoever names a table without its namespace is told which tables of that name there are.
+    """
+    with _opened(lake, storage_options, create=create) as catalog:
+        try:
+            yield catalog
+        except InvalidArgument as error:
+            unqualified = _NO_NAMESPACE.fullmatch(error.message)
+            if unqualified is not None and not create:
+                error.hint = _known_tables_hint(catalog, unqualified[1]) or error.hint
+            raise
+
+
+def _known_tables_hint(catalog: KVCatalog, name: str) -> str | None:
+    found = [each for each in catalog.list_tables() if each.rpartition(".")[2] == name]
+    if not found:
+        return None
+    more = len(found) - _TOLD_MAX
+    words = ", ".join(found[:_TOLD_MAX]) + (f" and {more:,} more" if more > 0 else "")
+    return f"Write namespace.table; of that name there {'is' if len(found) == 1 else 'are'} {words}"
+
+
+def _opened(lake: str, storage_options: tuple[str, ...], *, create: bool) -> KVCatalog:
     options = pairs_of(storage_options, what="storage option", show_value=False)
     try:
         return neve.open(lake, storage_options=options, create=create)

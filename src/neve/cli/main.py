@@ -18,7 +18,7 @@ from typing import Any, Final, NoReturn
 import click
 
 from neve.cli.completion import install_completion_option
-from neve.cli.exit_codes import report_failure
+from neve.cli.exit_codes import EXIT_CODE_WORDS, report_failure
 from neve.cli.interrupts import end_at_once_when_interrupted
 from neve.cli.lazy_group import LazyCommand, LazyGroup
 from neve.cli.standard_output import OutputFailed, finish_standard_output, watch_standard_output
@@ -70,6 +70,7 @@ _COMMANDS: Final = {
 }
 
 
+_HELP: Final = "help"
 _JSON: Final = "--json"
 _END_OF_OPTIONS: Final = "--"
 
@@ -88,7 +89,7 @@ class _Neve(LazyGroup):
     ) -> NoReturn:
         """Run one command line and exit; click's own endings are never used."""
         del standalone_mode
-        given = [*(sys.argv[1:] if args is None else args)]
+        given = _with_help_asked([*(sys.argv[1:] if args is None else args)])
         try:
             code = super().main(
                 given,
@@ -105,6 +106,17 @@ class _Neve(LazyGroup):
             code = report_failure(error, as_json=_is_json_asked(given))
             finish_standard_output()
         sys.exit(code)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write what the exit codes mean."""
+        del ctx
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(str(code), words) for code, words in EXIT_CODE_WORDS.items()])
+
+
+def _with_help_asked(args: list[str]) -> list[str]:
+    """Let `neve help scan` be `neve scan --help`."""
+    return [*args[1:], "--help"] if args[:1] == [_HELP] else args
 
 
 def _is_json_asked(args: Sequence[str]) -> bool:

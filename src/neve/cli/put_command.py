@@ -19,6 +19,7 @@ from neve.catalog.table import Table
 from neve.cli.column_words import names_of
 from neve.cli.completed_words import complete_column
 from neve.cli.documented_command import DocumentedCommand
+from neve.cli.json_file_rows import JsonFileRows
 from neve.cli.json_rows import JsonRows
 from neve.cli.lake_options import on_a_lake, open_lake
 from neve.cli.output import Page, write_json
@@ -81,9 +82,9 @@ def put(
 ) -> None:
     """Write a row, given as a JSON object, or with - the rows on standard input.
 
-    A row replaces the one of its key. On standard input there is one JSON object to a line. Rows
-    are durable when the command ends; of many, ten thousand at a time are written all or none, and
-    with --if-absent each by itself.
+    A row replaces the one of its key. On standard input there is one JSON object to a line, or an
+    array of objects. Rows are durable when the command ends; of many, ten thousand at a time are
+    written all or none, and with --if-absent each by itself.
 
     With --columns a row holds its key and these columns. A row that is not as --expect says is a
     conflict, with exit code 3, and nothing is written.
@@ -124,7 +125,7 @@ def _check_way(row: str, columns: Sequence[str], *, if_absent: bool, expected: s
 
 
 def _upsert(table: Table, row: str, columns: Sequence[str] | None, done: _Done) -> None:
-    rows = JsonRows(table.schema, source=_source(row), columns=columns)
+    rows = JsonFileRows(table.schema, source=_source(row), columns=columns)
     with telling_the_row(rows.place_of, lambda: done.written + done.present):
         for encoded in _given(row, rows):
             done.sequence = table.upsert(rows.batch(encoded), columns)
@@ -132,7 +133,7 @@ def _upsert(table: Table, row: str, columns: Sequence[str] | None, done: _Done) 
 
 
 def _put_absent(table: Table, row: str, done: _Done) -> None:
-    rows = JsonRows(table.schema, source=_source(row))
+    rows = JsonFileRows(table.schema, source=_source(row))
     with telling_the_row(rows.place_of, lambda: done.written + done.present):
         for encoded in _given(row, rows):
             for each in encoded:

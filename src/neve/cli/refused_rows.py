@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from typing import BinaryIO, Final, TypeAlias
 
 from neve.cli.row_output import new_file
-from neve.errors import NeveError, SchemaMismatch
+from neve.errors import InvalidArgument, NeveError, SchemaMismatch
 from neve.model.shown_value import counted
 
 PlaceOf: TypeAlias = Callable[[int], str]
@@ -132,7 +132,8 @@ def telling_the_row(place_of: PlaceOf, written: Callable[[], int]) -> Iterator[N
     except SchemaMismatch as error:
         raise _placed(error, place_of, written()) from error.__cause__
     except NeveError as error:
-        error.hint = _with_count(error.hint, written())
+        is_refused = isinstance(error, InvalidArgument)
+        error.hint = _with_count(error.hint, written(), is_refused=is_refused)
         raise
 
 
@@ -142,12 +143,14 @@ def _placed(error: SchemaMismatch, place_of: PlaceOf, before: int) -> SchemaMism
         error.message if row is None else f"{place_of(row)}: {error.message}",
         column=error.column,
         path=error.path,
-        hint=_with_count(error.hint, before),
+        hint=_with_count(error.hint, before, is_refused=True),
     )
 
 
-def _with_count(hint: str | None, before: int) -> str | None:
-    if not before:
-        return hint
-    words = f"{counted(before, 'row')} before it {'is' if before == 1 else 'are'} written"
+def _with_count(hint: str | None, before: int, *, is_refused: bool) -> str | None:
+    if not before and not is_refused:
+        return hint  # a failure of storage, of which nobody knows
+    words = "Nothing was written"
+    if before:
+        words = f"{counted(before, 'row')} before it {'is' if before == 1 else 'are'} written"
     return words if hint is None else f"{hint.removesuffix('.')}. {words}"

@@ -62,6 +62,18 @@ _COMPARISONS: Final[dict[str, _Compare]] = {
     ">": lambda column, value: column > value,
     ">=": lambda column, value: column >= value,
 }
+_NO_ARITHMETIC: Final = (
+    "A filter does not calculate: compare a column with a value, and put text and dates in single "
+    "quotes"
+)
+# What is meant by signs of other languages.
+_SIGN_HINTS: Final = {
+    "&": "Write and between conditions: a > 1 and b < 2",
+    "|": "Write or between conditions: a > 1 or b < 2",
+    "!": "Write not before a condition: not a > 1",
+    "~": "Write not before a condition: not a > 1",
+    **dict.fromkeys("+-*/%", _NO_ARITHMETIC),
+}
 # What `5 < x` says of x.
 _MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
@@ -112,6 +124,8 @@ class _Parser:
     def _mistake(self, expected: str, *, hint: str | None = None) -> InvalidArgument:
         token = self._next
         found = "the end" if token.kind == "end" else shown(token.text)
+        if token.kind == "number" and token.text.startswith(("+", "-")):
+            hint = _NO_ARITHMETIC  # where a literal may stand, it is no mistake
         return InvalidArgument(
             f"filter {shown(self._text)} cannot be read at character {token.at + 1}: {expected}, "
             f"found {found}",
@@ -259,7 +273,10 @@ def _tokens(text: str) -> list[_Token]:
             raise InvalidArgument(
                 f"filter {shown(text)} cannot be read at character {start + 1}: "
                 f"{shown(text[start])} begins nothing that could stand there",
-                hint="Put text in single quotes, and names with other signs in double quotes",
+                hint=_SIGN_HINTS.get(
+                    text[start],
+                    "Put text in single quotes, and names with other signs in double quotes",
+                ),
             )
         kind = found.lastgroup
         tokens.append(_Token(kind, found.group(kind), found.start(kind)))

@@ -87,6 +87,22 @@ def test_where_to_roll_back_to_is_said_once(lake: RowsLake, way: list[str]) -> N
     assert ids(lake) == [1, 2]
 
 
+def test_a_rollback_without_a_version_is_told_where_one_is_written(lake: RowsLake) -> None:
+    refused = lake.run("rollback", "shop.orders")
+
+    assert "`neve rollback shop.orders VERSION`, or --tag or --timestamp" in refused.stderr
+
+
+def test_a_name_without_a_namespace_is_answered_with_the_tables_of_that_name(
+    lake: RowsLake,
+) -> None:
+    refused = lake.run("history", "orders")
+
+    assert refused.exit_code == 2
+    assert "of that name there is shop.orders\n" in refused.stderr
+    assert "such as default.visits" in lake.run("history", "visits").stderr
+
+
 def test_describe_tells_files_levels_and_what_is_only_in_the_log(lake: RowsLake) -> None:
     lake.flushes([[{"id": 1, "customer": "eve"}]])
     options = TableOptions(background=False)

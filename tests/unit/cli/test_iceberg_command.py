@@ -21,6 +21,9 @@ def test_it_says_where_the_metadata_is_and_how_to_read_it(tmp_path: Path) -> Non
     lines = lake.ok("iceberg", "shop.orders").splitlines()
     assert lines[0] == "shop.orders, version 2, as Iceberg format 3:"
     assert lines[1].strip() == said["metadata"]
+    assert said["readers"]["DuckDB"].startswith("LOAD iceberg; ")
+    assert "DuckDB, after INSTALL iceberg once" in lines
+    assert "Spark, with the jar iceberg-spark-runtime of its version" in lines
 
 
 def test_it_publishes_beside_a_writer_what_is_missing(tmp_path: Path) -> None:

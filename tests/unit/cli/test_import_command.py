@@ -118,7 +118,7 @@ def test_an_import_can_be_repeated(lake: RowsLake, tmp_path: Path) -> None:
     assert lake.rows() == WANTED
 
 
-@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
+@pytest.mark.parametrize("form", ["csv", "json", "jsonl", "parquet"])
 def test_rows_of_every_type_go_round_through_files(tmp_path: Path, form: str) -> None:
     _, rows = rows_of_all_types(40)
     lake = RowsLake()
@@ -160,7 +160,7 @@ def test_cells_of_csv_take_more_forms_than_columns_of_them(lake: RowsLake) -> No
         ("csv", "customer\nx\n", "column 'id' is missing"),
         ("csv", "id\n1\n\n", None),
         ("jsonl", '{"id": 1}\n{"id": 1.5}\n', "standard input:2: column 'id'"),
-        ("jsonl", "[]\n", "standard input:1: no JSON object"),
+        ("jsonl", "[1]\n", "standard input, row 1: no JSON object"),
         ("arrow", "text", "standard input cannot be read"),
         ("parquet", "text", "standard input cannot be read"),
     ],

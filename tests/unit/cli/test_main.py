@@ -8,7 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from neve.cli.exit_codes import report_failure
+from neve.cli.exit_codes import EXIT_CODE_WORDS, Declined, report_failure
 from neve.cli.lazy_group import LazyCommand, LazyGroup
 from neve.cli.main import cli
 from neve.cli.standard_output import OutputClosed, OutputFailed
@@ -19,6 +19,7 @@ from neve.errors import (
     Corruption,
     InvalidArgument,
     LimitExceeded,
+    NeveError,
     NotFound,
     Unavailable,
 )
@@ -36,6 +37,7 @@ from neve.errors import (
         (Corruption("no"), 5),
         (LimitExceeded("no", limit=1), 6),
         (click.UsageError("no"), 2),
+        (Declined("nothing was dropped", hint="say --yes"), 7),
         (click.Abort(), 130),
         (KeyboardInterrupt(), 130),
         (OutputClosed(), 141),
@@ -157,6 +159,28 @@ def test_help_lists_every_command_with_its_summary() -> None:
     assert result.exit_code == 0
     assert re.search(r"demo +Show what neve does", result.stdout)
     assert re.search(r"inspect +Take a file of a table apart", result.stdout)
+
+
+def test_help_tells_what_each_exit_code_means() -> None:
+    shown = CliRunner().invoke(cli, ["--help"]).stdout.partition("Exit codes:")[2]
+
+    assert [int(code) for code in re.findall(r"^  (\d+) ", shown, re.MULTILINE)] == [
+        *EXIT_CODE_WORDS
+    ]
+    assert {error.exit_code for error in _all_errors(NeveError)} < EXIT_CODE_WORDS.keys()
+
+
+def _all_errors(kind: type[NeveError]) -> list[NeveError]:
+    here = [] if kind is NeveError else [kind.__new__(kind)]
+    return [*here, *(each for below in kind.__subclasses__() for each in _all_errors(below))]
+
+
+@pytest.mark.parametrize("args", [[], ["demo"], ["inspect"], ["inspect", "wal"]], ids=" ".join)
+def test_the_word_help_asks_for_help(args: list[str]) -> None:
+    result = CliRunner().invoke(cli, ["help", *args])
+
+    assert result.exit_code == 0
+    assert result.stdout == CliRunner().invoke(cli, [*args, "--help"]).stdout
 
 
 @pytest.mark.parametrize("args", [[], ["demo"], ["inspect"], ["inspect", "wal"]], ids=" ".join)

@@ -48,12 +48,12 @@ def test_rows_on_standard_input_are_one_to_a_line() -> None:
         (
             '{"id":',
             "standard input:2: no JSON: Expecting value, at column 7\n",
-            "one JSON object to a line",
+            "one object to a line",
         ),
         (
             '  {"id" 2}',
             "standard input:2: no JSON: Expecting ':' delimiter, at column 9\n",
-            "one JSON object to a line",
+            "one object to a line",
         ),
         ("[1]", "standard input:2: no JSON object: '[1]'\n", "as an object"),
         ('{"id": "2"}', "standard input:2: column 'id': expected a whole number", ""),

@@ -204,3 +204,23 @@ def test_long_chains_are_not_nesting() -> None:
 
 def test_numbers_of_any_length_are_read() -> None:
     assert parse_filter("a < " + "9" * 6_000).bind(SCHEMA) == (col("a") < 2**31).bind(SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("a > 1 & id > 2", "Write and between conditions"),
+        ("a > 1 || id > 2", "Write or between conditions"),
+        ("!ok", "Write not before a condition"),
+        ("id + 1 > 3", "does not calculate"),
+        ("id+1 > 3", "does not calculate"),
+        ("id % 2 = 0", "does not calculate"),
+        ("ts > 2024-01-31", "dates in single quotes"),
+        ("name = a§b", "names with other signs in double quotes"),
+    ],
+)
+def test_signs_of_other_languages_are_answered_with_what_to_write(text: str, hint: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        parse_filter(text)
+
+    assert hint in str(caught.value.hint)

@@ -407,7 +407,9 @@ def test_the_demo_measures_and_keeps_its_lake(tmp_path: Path) -> None:
         for line in act.code.splitlines():
             assert f"    │ {line}\n" in second.stdout
     assert "lost 0, torn 0" in second.stdout
-    assert max(len(line) for line in second.stdout.splitlines()) <= 80
+    # A command to copy stays in one piece, however long the name of the directory is.
+    lines = [each for each in second.stdout.splitlines() if not each.startswith("  neve ")]
+    assert max(map(len, lines)) <= 80
     assert "Corruption: column" in second.stdout
     closing, _, drawn = second.stdout.partition("Measured in this run\n")[2].partition(
         "The table of orders, level by level\n"

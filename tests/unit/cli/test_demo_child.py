@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+from collections.abc import Iterator
 from typing import Any
 
 import psutil
@@ -12,6 +13,14 @@ from neve.cli.demo_child import child_process
 
 STARTED = subprocess.Popen
 LASTING = "http.server"
+
+
+@pytest.fixture(autouse=True)
+def handler_of_python() -> Iterator[None]:
+    """Begin with what Python does by itself: tests in the background of a shell ignore Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def test_a_child_is_killed_when_its_block_ends() -> None:

@@ -172,7 +172,11 @@ def test_what_is_wrong_with_rows_is_said_and_nothing_is_committed(
         (lambda: given.withColumnRenamed("v", "w"), neve.SchemaMismatch, "'w' .* not in the table"),
         (lambda: given.selectExpr("id", "date'2024-01-01' v"), neve.SchemaMismatch, "'v'"),
         (lambda: given.selectExpr("cast(null as long) id", "v"), neve.SchemaMismatch, "NULL"),
-        (lambda: given.selectExpr("id", "1.5D v"), neve.SchemaMismatch, "'v'.* in the row with id=1"),
+        (
+            lambda: given.selectExpr("id", "1.5D v"),
+            neve.SchemaMismatch,
+            "'v'.* in the row with id=1",
+        ),
     ]
     for make, kind, message in bad:
         with pytest.raises(kind, match=message):

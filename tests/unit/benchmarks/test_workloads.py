@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks.harness import Scale, run_workload
 from benchmarks.iceberg_suite import ICEBERG_WORKLOADS
+from benchmarks.peer_environment import PeerEnvironment
 from benchmarks.run import WORKLOADS, main
 
 TINY = Scale(
@@ -21,6 +22,12 @@ TINY = Scale(
 
 
 EVERY = {**WORKLOADS, **ICEBERG_WORKLOADS}
+
+
+@pytest.fixture(autouse=True)
+def only_peers_that_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fetch nothing: peers take part where their environment was made before."""
+    monkeypatch.setattr(PeerEnvironment, "prepare", lambda self, _say: self.is_ready())
 
 
 @pytest.mark.parametrize("name", EVERY)

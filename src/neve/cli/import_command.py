@@ -18,7 +18,7 @@ from rich.text import Text
 
 from neve.catalog.table import Table
 from neve.cli.column_words import names_of
-from neve.cli.completed_words import complete_column, complete_file
+from neve.cli.completed_words import complete_file
 from neve.cli.documented_command import DocumentedCommand
 from neve.cli.exit_codes import Interrupted
 from neve.cli.imported_rows import (
@@ -34,7 +34,7 @@ from neve.cli.output import Page, write_json
 from neve.cli.progress_bar import TellProgress, progress_bar
 from neve.cli.refused_rows import RefusedRows, TooManyRefused, nth_left, telling_the_row
 from neve.cli.shown_text import Json, shown_text
-from neve.cli.table_arguments import table_argument
+from neve.cli.table_arguments import table_argument, written_columns
 from neve.engine.decided_writes import DecidedWrites
 from neve.errors import InvalidArgument, SchemaMismatch
 from neve.model.shown_value import counted
@@ -103,13 +103,7 @@ class _Done:
     show_default="a comma, in .tsv a tab",
     help="What separates the cells of CSV.",
 )
-@click.option(
-    "--columns",
-    multiple=True,
-    metavar="NAME,NAME",
-    help="Write only these columns, and leave the others as they are; may be repeated.",
-    shell_complete=complete_column,
-)
+@written_columns
 @click.option("--keep-good", is_flag=True, help="Pass over rows that do not fit, write the others.")
 @click.option(
     "--refused",

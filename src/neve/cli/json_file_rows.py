@@ -16,13 +16,11 @@ piece by piece; no more than one row of it is looked for at a time.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import BinaryIO, Final, cast
 
-from neve.cli.json_rows import BYTE_ORDER_MARK, LINE_BYTES_MAX, JsonRows
-from neve.cli.refused_rows import RefusedRows
+from neve.cli.json_rows import BYTE_ORDER_MARK, JSON_FORMS, LINE_BYTES_MAX, JsonRows
 from neve.errors import InvalidArgument, LimitExceeded
-from neve.model.schema import TableSchema
 
 _HEAD_BYTES: Final = 1 << 16
 _CHUNK_BYTES: Final = 1 << 20
@@ -34,22 +32,12 @@ _BEFORE_ROWS: Final = re.compile(
 )
 _PIECE: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|["\[\]{},]', re.DOTALL)
 _UNFINISHED: Final = b'"'
-_FORMS: Final = "Write JSON lines, one object to a line, or one array of objects"
 
 
 class JsonFileRows(JsonRows):
     """Reads rows of one schema out of JSON lines, an array, or a document of `neve scan`."""
 
-    def __init__(
-        self,
-        schema: TableSchema,
-        *,
-        source: str,
-        columns: Sequence[str] | None = None,
-        refused: RefusedRows | None = None,
-    ) -> None:
-        super().__init__(schema, source=source, columns=columns, refused=refused)
-        self._is_array = False
+    _is_array = False
 
     def _named(self, line: int) -> str:
         return f"{self._source}, row {line:,}" if self._is_array else super()._named(line)
@@ -78,7 +66,7 @@ class JsonFileRows(JsonRows):
             if begun is not None:
                 return read[begun.end() :]
         raise InvalidArgument(
-            f'{self._source}: one JSON document, which has no array "rows"', hint=_FORMS
+            f'{self._source}: one JSON document, which has no array "rows"', hint=JSON_FORMS
         )
 
     def _elements(self, opened: bytes, stream: BinaryIO, *, end: bytes) -> Iterator[bytes]:
@@ -127,7 +115,7 @@ class JsonFileRows(JsonRows):
             rest += chunk.strip()
         if rest != end:
             raise InvalidArgument(
-                f"{self._source}: not only blanks behind the end of the array", hint=_FORMS
+                f"{self._source}: not only blanks behind the end of the array", hint=JSON_FORMS
             )
 
 

@@ -28,6 +28,7 @@ BATCH_BYTES: Final = 32 << 20
 """A batch ends after so many bytes of input, however few rows they are."""
 
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+JSON_FORMS: Final = "Write JSON lines, one object to a line, or one array of objects"
 
 
 def codec_of(schema: TableSchema, columns: Sequence[str] | None) -> RowCodec:
@@ -74,7 +75,7 @@ class JsonRows:
         except ValueError as error:
             raise InvalidArgument(
                 f"{where}: no JSON: {_what_is_wrong(error, text)}",
-                hint="Write JSON lines, one object to a line, or one array of objects"
+                hint=JSON_FORMS
                 if line is not None
                 else 'Write a row as an object: {"id": 1, "name": "ada"}',
             ) from None

@@ -17,7 +17,6 @@ import click
 
 from neve.catalog.table import Table
 from neve.cli.column_words import names_of
-from neve.cli.completed_words import complete_column
 from neve.cli.documented_command import DocumentedCommand
 from neve.cli.json_file_rows import JsonFileRows
 from neve.cli.json_rows import JsonRows
@@ -25,7 +24,7 @@ from neve.cli.lake_options import on_a_lake, open_lake
 from neve.cli.output import Page, write_json
 from neve.cli.refused_rows import telling_the_row
 from neve.cli.shown_text import Json
-from neve.cli.table_arguments import table_argument
+from neve.cli.table_arguments import table_argument, written_columns
 from neve.errors import Conflict, InvalidArgument
 from neve.model.shown_value import counted
 
@@ -54,13 +53,7 @@ class _Done:
 )
 @table_argument
 @click.argument("row", metavar="JSON|-", help="The row, as a JSON object; - reads standard input.")
-@click.option(
-    "--columns",
-    multiple=True,
-    metavar="NAME,NAME",
-    help="Write only these columns, and leave the others as they are; may be repeated.",
-    shell_complete=complete_column,
-)
+@written_columns
 @click.option("--if-absent", is_flag=True, help="Pass over rows whose keys have one.")
 @click.option(
     "--expect",

@@ -1,11 +1,11 @@
-"""Arguments that many commands take, each with one name, one help and one way to complete it."""
+"""Arguments and options that several commands take, each with one name, one help and one way to complete it."""
 
 from collections.abc import Callable
 from typing import TypeVar
 
 import click
 
-from neve.cli.completed_words import complete_file, complete_table
+from neve.cli.completed_words import complete_column, complete_file, complete_table
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
@@ -21,6 +21,13 @@ to_file_argument = click.argument(
     metavar="[FILE]",
     help="A file to write; its name says the format. It appears when it is whole.",
     shell_complete=complete_file,
+)
+written_columns = click.option(
+    "--columns",
+    multiple=True,
+    metavar="NAME,NAME",
+    help="Write only these columns, and leave the others as they are; may be repeated.",
+    shell_complete=complete_column,
 )
 
 

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands take, each with one name, one help and one way to complete it."""
+"""What several commands take, each with one name, one help and one way to complete it."""
 
 from collections.abc import Callable
 from typing import TypeVar

@@ -284,15 +284,15 @@ class Rewrite:
         """Delete the files of plans that a conflict names, or else of all; gives the others."""
         live = self._parts.versions.snapshot_latest().version.files.keys()
         named = frozenset(map(str, conflict.keys))
-        kept = [
-            output
-            for output in outputs
-            if output[0].paths <= live and output[0].paths.isdisjoint(named)
-        ]
-        if len(kept) == len(outputs):
+        kept: list[PlanOutput] = []
+        void: list[PlanOutput] = []
+        for output in outputs:
+            paths = output[0].paths
+            (kept if paths <= live and paths.isdisjoint(named) else void).append(output)
+        if not void:
             # What stands in the way is no input, so nothing tells whose way it is.
-            kept = []
-        self._discard(output for output in outputs if output not in kept)
+            kept, void = [], kept
+        self._discard(void)
         return kept
 
     def _discard(self, outputs: Iterable[PlanOutput]) -> None:

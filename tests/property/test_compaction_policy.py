@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from neve.compaction.levels import LevelOptions
 from neve.compaction.partition_levels import partitions_of
-from neve.compaction.plan import CompactionPlan, CompactionReason, disjoint_runs
+from neve.compaction.plan import CompactionPlan, CompactionReason
 from neve.compaction.policy import full_plan, is_garbage, pick, pick_all
 from neve.manifest.invariants import check_version
-from neve.model.data_file import DataFile
+from neve.model.data_file import DataFile, disjoint_runs
 from neve.model.version import Version
 from tests.unit.compaction.builders import data_file, vector_of, version_of
 

@@ -14,9 +14,8 @@ An executor decides nothing: a plan executed here or on Spark gives the same row
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from heapq import heappop, heappush
 
-from neve.model.data_file import DataFile, FileFormat, PartitionValue
+from neve.model.data_file import DataFile, FileFormat, PartitionValue, disjoint_runs
 
 
 class CompactionReason(StrEnum):
@@ -101,19 +100,3 @@ def jobs_of(plans: Iterable[CompactionPlan]) -> list[list[CompactionPlan]]:
         jobs[-1].append(plan)
         room -= plan.input_bytes
     return jobs
-
-
-def disjoint_runs(files: Iterable[DataFile]) -> tuple[tuple[DataFile, ...], ...]:
-    """Arrange files in as few sequences as possible; within one, keys never overlap."""
-    runs: list[list[DataFile]] = []
-    # The run that ended first is the one to go on with; only when it has not, a new one is needed.
-    ends: list[tuple[bytes, int]] = []
-    for file in sorted(files, key=lambda file: (file.key_min, file.key_max, file.path)):
-        if ends and ends[0][0] < file.key_min:
-            _, number = heappop(ends)
-        else:
-            number = len(runs)
-            runs.append([])
-        runs[number].append(file)
-        heappush(ends, (file.key_max, number))
-    return tuple(map(tuple, runs))

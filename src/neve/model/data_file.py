@@ -4,8 +4,10 @@ Planning reads only these, never the file. Bounds of a column are in Iceberg's s
 may be wider than the values, never narrower.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from heapq import heappop, heappush
 
 
 class FileFormat(IntEnum):
@@ -97,3 +99,19 @@ class DataFile:
     def with_vector(self, vector: VectorRef) -> "DataFile":
         """Give the same file under another vector."""
         return replace(self, vector=vector)
+
+
+def disjoint_runs(files: Iterable[DataFile]) -> tuple[tuple[DataFile, ...], ...]:
+    """Arrange files in as few sequences as possible; within one, keys never overlap."""
+    runs: list[list[DataFile]] = []
+    # The run that ended first is the one to go on with; only when it has not, a new one is needed.
+    ends: list[tuple[bytes, int]] = []
+    for file in sorted(files, key=lambda file: (file.key_min, file.key_max, file.path)):
+        if ends and ends[0][0] < file.key_min:
+            _, number = heappop(ends)
+        else:
+            number = len(runs)
+            runs.append([])
+        runs[number].append(file)
+        heappush(ends, (file.key_max, number))
+    return tuple(map(tuple, runs))

@@ -14,7 +14,6 @@ a search goes to one of them; all other files share one.
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from heapq import heappush, heapreplace
 from itertools import count
 from typing import Final, Protocol, TypeAlias, cast
 
@@ -24,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from neve.model.data_file import DataFile, PartitionValue
+from neve.model.data_file import DataFile, PartitionValue, disjoint_runs
 from neve.model.key_column import KeyArray
 from neve.model.key_range import KeyRange
 from neve.model.partition_groups import Positions
@@ -281,14 +280,8 @@ def _young_count(probes: Sequence[FileProbe]) -> int:
     A job writes as many files as it has tasks, each with keys of its own: to whoever looks for a
     key, they are one.
     """
-    jobs = [probe for probe in probes if not probe.file.sequence_max]
-    last_keys: list[bytes] = []
-    for probe in sorted(jobs, key=lambda each: each.key_min):
-        if last_keys and last_keys[0] < probe.key_min:
-            heapreplace(last_keys, probe.key_max)
-        else:
-            heappush(last_keys, probe.key_max)
-    return len(probes) - len(jobs) + len(last_keys)
+    jobs = [probe.file for probe in probes if not probe.file.sequence_max]
+    return len(probes) - len(jobs) + len(disjoint_runs(jobs))
 
 
 def _overlaps(file: DataFile, wanted: KeyRange) -> bool:

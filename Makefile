@@ -11,6 +11,8 @@ INTEROP := .venv-interop
 WORKERS ?= $(shell nproc)
 # Some fifty gates: with 30 seconds each the whole would take longer than 20 minutes on two cores.
 SECONDS_EACH ?= 5
+# Torture reaches its full counts in about a day on two cores; an hour and a half needs about 120.
+TORTURE_SECONDS ?= inf
 export UV_LINK_MODE ?= copy
 export UV_SYSTEM_CERTS ?= 1
 
@@ -73,9 +75,17 @@ bench: setup ## benchmarks beside peers; writes dated JSON and a page into bench
 	$(BIN)/python -m benchmarks.run
 	$(BIN)/python -m benchmarks.pages
 
-torture: setup ## the reliability scoreboard at full counts (about an hour on two cores)
-	NEVE_TORTURE=1 HYPOTHESIS_PROFILE=nightly $(BIN)/pytest -n $(WORKERS) --timeout=7200 -s tests/crash tests/interop tests/property tests/integration
-	NEVE_TORTURE=1 $(BIN)/pytest -n 0 --timeout=7200 -s tests/spark/test_exactly_once.py
+torture: export NEVE_TORTURE := 1
+torture: export NEVE_TORTURE_SECONDS := $(TORTURE_SECONDS)
+torture: export NEVE_SCOREBOARD := $(abspath .scratch/scoreboard.jsonl)
+torture: setup ## the reliability scoreboard at full counts; TORTURE_SECONDS boxes each figure
+	@mkdir -p .scratch && rm -f "$$NEVE_SCOREBOARD" && date +%s > .scratch/torture-started
+	@# Both runs and the page come to their end, whatever fails in between.
+	status=0; \
+	HYPOTHESIS_PROFILE=nightly $(BIN)/pytest -n $(WORKERS) --dist=worksteal --timeout=14400 -m "not spark" tests/crash tests/interop tests/property tests/integration || status=$$?; \
+	$(BIN)/pytest -n 0 --timeout=14400 tests/spark/test_exactly_once.py || status=$$?; \
+	$(BIN)/python -m tests.torture_page "$$NEVE_SCOREBOARD" $$(( $$(date +%s) - $$(cat .scratch/torture-started) )); \
+	exit $$status
 
 interop: setup $(INTEROP)/.ready ## Spark 3.5 with Iceberg's own runtime reads published tables
 	NEVE_INTEROP_PYTHON=$(abspath $(INTEROP)/bin/python) $(BIN)/pytest -q -n 0 tests/interop/test_spark35_iceberg.py

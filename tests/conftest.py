@@ -1,7 +1,9 @@
 """What every test folder shares: Hypothesis profiles, the scoreboard, lakes that end."""
 
+import json
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -20,6 +22,8 @@ settings.register_profile("nightly", max_examples=5_000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 Record = Callable[[str], None]
+SCOREBOARD_FILE = os.environ.get("NEVE_SCOREBOARD")
+OUTCOMES = ("passed", "failed", "error", "skipped")
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +35,7 @@ def _lakes_in_memory_end() -> Iterator[None]:
 
 @pytest.fixture
 def scoreboard(record_property: Callable[[str, object], None]) -> Record:
-    """Give a function that adds one line to the scoreboard at the end of the run."""
+    """Return a function that adds one line to the scoreboard at the end of the run."""
 
     def add(line: str) -> None:
         record_property("scoreboard", line)
@@ -40,15 +44,19 @@ def scoreboard(record_property: Callable[[str, object], None]) -> Record:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    lines = [
+    lines = sorted(
         str(value)
         for reports in terminalreporter.stats.values()
         for report in reports
         if isinstance(report, pytest.TestReport) and report.when == "call"
         for name, value in report.user_properties
         if name == "scoreboard"
-    ]
+    )
     if lines:
         terminalreporter.section("reliability scoreboard")
-        for line in sorted(lines):
+        for line in lines:
             terminalreporter.write_line(line)
+    if SCOREBOARD_FILE:
+        counts = {word: len(terminalreporter.stats.get(word, ())) for word in OUTCOMES}
+        with Path(SCOREBOARD_FILE).open("a") as file:
+            file.write(json.dumps({"lines": lines, "outcomes": counts}) + "\n")

@@ -1,8 +1,8 @@
 """Time-boxed, seeded runs: the same code is a gate in `make test` and torture in `make torture`.
 
 A gate stops at its aim or when its time is up, whichever comes first, and says how far it came.
-Torture ignores the time and runs the full count. Seeds are 0, 1, 2, …, so a failure is replayed by
-its number.
+Torture aims at the full count and has its own time, endless by default. Seeds are 0, 1, 2, …, so a
+failure is replayed by its number.
 """
 
 import os
@@ -11,7 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 TORTURE = os.environ.get("NEVE_TORTURE") == "1"
-GATE_SECONDS = float(os.environ.get("NEVE_GATE_SECONDS", "10"))
+GATE_SECONDS = float(
+    os.environ.get("NEVE_TORTURE_SECONDS", "inf")
+    if TORTURE
+    else os.environ.get("NEVE_GATE_SECONDS", "10")
+)
 
 
 @dataclass(slots=True)
@@ -25,16 +29,16 @@ class Gate:
     violations: int = 0
 
     def seeds(self) -> Iterator[int]:
-        """Give seed after seed while there is time; the caller counts cases as they come."""
+        """Yield seed after seed while there is time; the caller counts cases as they come."""
         goal = self.full if TORTURE else self.aim
-        ends_at = time.monotonic() + (float("inf") if TORTURE else GATE_SECONDS)
+        ends_at = time.monotonic() + GATE_SECONDS
         seed = 0
         while self.cases < goal and (seed == 0 or time.monotonic() < ends_at):
             yield seed
             seed += 1
 
     def line(self) -> str:
-        """Say the figure in one line."""
+        """Return the figure as one line of the scoreboard."""
         goal = self.full if TORTURE else self.aim
         kind = "full" if TORTURE else "gate"
         return f"{self.figure}: {self.violations} of {self.cases:,} ({kind} aim {goal:,})"

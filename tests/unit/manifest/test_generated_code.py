@@ -51,9 +51,7 @@ def test_generating_the_code_again_changes_nothing(definition: Path, tmp_path: P
 
     for suffix in ("py", "pyi"):
         module = definition.with_name(f"{definition.stem}_pb2.{suffix}")
-        assert meaning(tmp_path / module) == meaning(SOURCES / module), (
-            "run: make proto"
-        )
+        assert meaning(tmp_path / module) == meaning(SOURCES / module), "run: make proto"
 
 
 @pytest.mark.parametrize("definition", DEFINITIONS, ids=str)

@@ -121,8 +121,9 @@ class PosixDisk:
 
     def __init__(self) -> None:
         flush = _drive_flush()
-        self._sync: Callable[[int], None] = flush or getattr(os, "fdatasync", os.fsync)
-        self._sync_entries: Callable[[int], None] = flush or os.fsync
+        sync_bytes: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
+        self._sync = sync_bytes if flush is None else flush
+        self._sync_entries: Callable[[int], None] = os.fsync if flush is None else flush
         self._reserve: Callable[[int, int, int], None] | None = getattr(os, "posix_fallocate", None)
         self._write_pieces: Callable[[int, Sequence[bytes | memoryview], int], int] = getattr(
             os, "pwritev", _write_joined

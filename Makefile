@@ -4,29 +4,45 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PYTHON ?= python3
 UV_VERSION := 0.13.7
-VENV := .venv
+VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 INTEROP := .venv-interop
-WORKERS ?= $(shell nproc)
+WORKERS ?= $(shell getconf _NPROCESSORS_ONLN)
 # Some fifty gates: with 30 seconds each the whole would take longer than 20 minutes on two cores.
 SECONDS_EACH ?= 5
 # Torture reaches its full counts in about a day on two cores; an hour and a half needs about 120.
 TORTURE_SECONDS ?= inf
 export UV_LINK_MODE ?= copy
 export UV_SYSTEM_CERTS ?= 1
+# The compiler of the oldest protobuf that pyproject.toml allows: 5.26.1.
+PROTOC_VERSION := 1.64.3
+VERSION_OF := -c 'import platform; print(platform.python_version())'
 
-.PHONY: help setup check lint types layers tidy format test demo bench torture interop docs package lock clean
+.PHONY: help setup same-python check lint types layers tidy format test pythons demo bench torture interop docs package proto lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*## "} {printf "  make %-9s %s\n", $$1, $$2}'
 
-setup: $(READY) ## make .venv with every extra and the test tools, from the hashed lock
+setup: same-python $(READY) ## make .venv with every extra and the test tools, from the hashed lock
+
+# Only when somebody names a Python: without one, the environment that is there is the right one.
+same-python:
+ifneq ($(origin PYTHON),file)
+	@if test -x $(BIN)/python; then \
+	  asked=$$("$(PYTHON)" $(VERSION_OF)); found=$$($(BIN)/python $(VERSION_OF)); \
+	  if test "$$asked" != "$$found"; then \
+	    echo "neve set-up: $(VENV) was made with Python $$found, and PYTHON=$(PYTHON) is $$asked" >&2; \
+	    echo "neve set-up: add VENV=.venv-$$asked to keep both, or remove $(VENV)" >&2; \
+	    exit 1; \
+	  fi; \
+	fi
+endif
 
 $(READY): requirements.lock pyproject.toml
 	@"$(PYTHON)" -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "neve needs Python 3.11 or newer; call make with PYTHON=/path/to/python3.11")'
 	@echo "neve set-up: creating $(VENV) with $$("$(PYTHON)" --version)"
-	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
+	@$(BIN)/python -m pip --version > /dev/null 2>&1 || "$(PYTHON)" -m venv --clear $(VENV)
 	@echo "neve set-up: installing the uv installer"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "uv==$(UV_VERSION)"
 	@echo "neve set-up: installing $$(grep -cE '^[a-z0-9]' requirements.lock) locked packages (the largest, PySpark, is 455 MB)"
@@ -68,6 +84,19 @@ test: setup lint types layers ## everything CI runs: lint, types, layers, tidy, 
 	@echo "== tests on Spark: one session, one process"
 	HYPOTHESIS_PROFILE=dev $(BIN)/pytest -n 0 -m spark tests
 
+pythons: ## make test on the oldest and the newest Python of this machine, or on PYTHONS="…"
+	@pythons="$(PYTHONS)"; \
+	if test -z "$$pythons"; then \
+	  pythons=$$(for python in $$(type -ap python3 python3.{11..14}) $(wildcard /usr/bin/python3.1[1-4]); do \
+	    "$$python" -c 'import sys; v = sys.version_info; (3, 11) <= v < (3, 15) and print(*v[:3], sys.executable, sep="\t")' 2> /dev/null || true; \
+	  done | sort -t $$'\t' -k 1,1n -k 2,2n -k 3,3n -u | cut -f 4 | sed -n '1p;$$p' | uniq); \
+	fi; \
+	for python in $$pythons; do \
+	  version=$$("$$python" $(VERSION_OF)); \
+	  echo "== Python $$version, in .venv-$$version"; \
+	  $(MAKE) test PYTHON="$$python" VENV=".venv-$$version"; \
+	done
+
 demo: setup ## run the main job that exists, end to end, on embedded defaults
 	$(BIN)/neve demo
 
@@ -104,7 +133,13 @@ docs: setup ## build the site into site/, warnings are errors
 package: setup ## sdist and wheel into dist/, each extra tried in an empty environment
 	$(BIN)/python -m tests.integration.packaging.try_extras
 
-lock: setup ## resolve the lock files anew
+proto: setup ## generate the protobuf code again, with the compiler of the oldest protobuf supported
+	$(BIN)/uv run --quiet --no-project --with "grpcio-tools==$(PROTOC_VERSION)" --with "setuptools<81" \
+	  python -W ignore -m grpc_tools.protoc -Isrc --python_out=src src/neve/manifest/*.proto
+	$(BIN)/python -m grpc_tools.protoc -Isrc --pyi_out=src src/neve/manifest/*.proto
+	$(BIN)/ruff format src/neve/manifest
+
+lock: setup ## resolve the lock files again
 	$(BIN)/uv pip compile pyproject.toml --all-extras --group quality --group test --group docs \
 	  --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet -o requirements.lock
 	$(BIN)/uv pip compile requirements-peers.in \
@@ -115,4 +150,4 @@ lock: setup ## resolve the lock files anew
 	  --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet -o requirements-interop.lock
 
 clean: ## remove the environment and everything built
-	rm -rf $(VENV) .venv-peers .venv-pypaimon $(INTEROP) .scratch site dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-3.* .venv-peers .venv-pypaimon $(INTEROP) .scratch site dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

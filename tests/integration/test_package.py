@@ -9,10 +9,12 @@ import sys
 import sysconfig
 import tomllib
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from packaging.requirements import Requirement
 
 from tests.integration.packaging import built_package
 from tests.integration.packaging.built_package import ROOT
@@ -104,6 +106,27 @@ def test_the_metadata_say_what_a_release_needs(built: Built, project: dict[str, 
         r"\[console_scripts\]\nneve = neve\.cli\.\w+:main\n",
         built_package.entry_points_of(built.wheel),
     )
+
+
+def test_each_python_that_is_tested_is_declared(built: Built) -> None:
+    metadata = built_package.metadata_of(built.wheel)
+
+    declared = {
+        version
+        for each in metadata.get_all("Classifier", [])
+        if (version := each.rpartition(" :: ")[2]).startswith("3.")
+    }
+
+    assert declared == {"3.11", "3.12", "3.13", "3.14"}
+    assert f"{sys.version_info.major}.{sys.version_info.minor}" in declared
+
+
+def test_a_dependency_is_a_range_and_never_one_version(project: dict[str, Any]) -> None:
+    extras: dict[str, list[str]] = project["optional-dependencies"]
+    wanted = [Requirement(each) for each in (*project["dependencies"], *chain(*extras.values()))]
+
+    for each in wanted:
+        assert {clause.operator for clause in each.specifier} == {">=", "<"}, str(each)
 
 
 def test_the_version_stands_in_one_place(project: dict[str, Any]) -> None:

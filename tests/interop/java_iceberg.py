@@ -1,4 +1,4 @@
-"""Java Iceberg, the reference implementation, reading a published table.
+"""Java Iceberg, the reference implementation: it reads published tables, and writes golden files.
 
 Its classes come in a jar that a package carries, and run in the JVM that PySpark starts. What
 Iceberg's generic reader gives is written by Iceberg's generic writer to a Parquet file, inside the
@@ -6,7 +6,7 @@ JVM, and read from there: no row crosses between the languages one by one.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark import SparkConf
 from pyspark.java_gateway import launch_gateway
 
@@ -27,19 +28,17 @@ JAR: Final = "iceberg-spark-runtime-3.5_2.13-1.10.2.jar"
 _EXIT_SECONDS: Final = 20.0
 
 
-def find_jar() -> Path | None:
-    """Find the jar in the package that carries it; None when that is not installed."""
-    try:
-        files = metadata.files(PACKAGE) or []
-    except metadata.PackageNotFoundError:
-        return None
-    return next((Path(str(file.locate())) for file in files if file.name == JAR), None)
+def find_jar() -> Path:
+    """Find the jar in the package that carries it."""
+    [found] = [file for file in metadata.files(PACKAGE) or [] if file.name == JAR]
+    return Path(str(found.locate()))
 
 
 class JavaIceberg:
-    """Iceberg's own reader, in a JVM that is running."""
+    """Iceberg's own readers and writers, in a JVM that is running."""
 
     def __init__(self, jvm: Any, folder: Path) -> None:  # noqa: ANN401 - whatever Java has
+        self._jvm = jvm
         self._iceberg = jvm.org.apache.iceberg
         self._new_list = jvm.java.util.ArrayList
         self._file_io = self._iceberg.hadoop.HadoopFileIO(
@@ -76,6 +75,65 @@ class JavaIceberg:
         schema = self._iceberg.Schema(fields)
         scan = self._iceberg.data.IcebergGenerics.read(table).project(schema)
         return in_order(self._rows(scan, schema))
+
+    def write_position_index(self, runs: Iterable[range]) -> bytes:
+        """Write positions as the blob of a deletion vector."""
+        index = self._iceberg.deletes.Deletes.toPositionIndex(
+            self._iceberg.io.CloseableIterable.empty()
+        )
+        for run in runs:
+            index.delete(run.start, run.stop)
+        return bytes(index.serialize().array())
+
+    def write_bitmap(self, runs: Iterable[range]) -> bytes:
+        """Write positions as the vector inside such a blob, without packing runs."""
+        bitmap = self._read_bitmap(bytes(8))
+        for run in runs:
+            bitmap.setRange(run.start, run.stop)
+        buffer = self._in_little_endian(
+            self._jvm.java.nio.ByteBuffer.allocate(bitmap.serializedSizeInBytes())
+        )
+        bitmap.serialize(buffer)
+        return bytes(buffer.array())
+
+    def refusal_of_bitmap(self, vector: bytes) -> str | None:
+        """Return why Iceberg does not read the vector; None when it does."""
+        try:
+            self._read_bitmap(vector)
+        except Py4JJavaError as error:
+            return str(error.java_exception.getMessage())
+        return None
+
+    def write_puffin(
+        self, blobs: Sequence[tuple[str, bytes]], *, created_by: str | None, is_packed: bool
+    ) -> bytes:
+        """Write blobs of these types into a Puffin file, each about the field of its number."""
+        path = self._folder / "golden.puffin"
+        puffin = self._iceberg.puffin
+        writing = puffin.Puffin.write(self._iceberg.Files.localOutput(str(path)))
+        if created_by is not None:
+            writing = writing.createdBy(created_by)
+        if is_packed:
+            writing = writing.compressBlobs(puffin.PuffinCompressionCodec.ZSTD)
+        writer = writing.build()
+        for number, (kind, payload) in enumerate(blobs, start=1):
+            fields = self._new_list()
+            fields.add(number)
+            properties = self._jvm.java.util.HashMap()
+            properties.put("written-as", kind.upper())
+            buffer = self._jvm.java.nio.ByteBuffer.wrap(payload)
+            writer.add(puffin.Blob(kind, fields, 2, 1, buffer, None, properties))
+        writer.close()
+        written = path.read_bytes()
+        path.unlink()
+        return written
+
+    def _read_bitmap(self, vector: bytes) -> Any:  # noqa: ANN401 - a bitmap of Java
+        buffer = self._in_little_endian(self._jvm.java.nio.ByteBuffer.wrap(vector))
+        return self._iceberg.deletes.RoaringPositionBitmap.deserialize(buffer)
+
+    def _in_little_endian(self, buffer: Any) -> Any:  # noqa: ANN401 - a buffer of Java
+        return buffer.order(self._jvm.java.nio.ByteOrder.LITTLE_ENDIAN)
 
     def _open(self, location: str) -> Any:  # noqa: ANN401 - a table of Java
         operations = self._iceberg.StaticTableOperations(location, self._file_io)

@@ -1,4 +1,4 @@
-"""Iceberg's golden vectors and Puffin files are read and written alike; PyIceberg reads ours."""
+"""Vectors and Puffin files of Java Iceberg are written alike here; PyIceberg reads ours."""
 
 import struct
 import zlib
@@ -14,39 +14,56 @@ from pyroaring import BitMap64
 from neve.errors import Corruption
 from neve.sstable.deletion_vector import decode_vector, encode_vector
 from neve.sstable.puffin import encode_footer, read_puffin_footer, write_puffin
-from tests.interop.golden_files import golden
+from tests.interop.java_iceberg import JavaIceberg
 
 Record = Callable[[str], None]
 
 CONTAINER = 1 << 16
 BITMAP = 1 << 32
 
+needs_java = [
+    pytest.mark.spark,
+    pytest.mark.xdist_group("spark"),
+    # PySpark leaves the closing of its sockets to the garbage collector.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
 
-def spread(*parts: tuple[int, range | list[int]]) -> BitMap64:
-    return BitMap64([start + low for start, lows in parts for low in lows])
+
+def run(start: int, stop: int, *, at: int = 0) -> range:
+    return range(at + start, at + stop)
+
+
+def single(*positions: int) -> list[range]:
+    return [run(position, position + 1) for position in positions]
 
 
 POSITION_INDEXES = {
-    "all-container-types-position-index.bin": spread(
-        (0, [5, 7]),
-        (CONTAINER, range(1, 1_000)),
-        (2 * CONTAINER, range(1, CONTAINER - 1)),
-        (BITMAP, [10, 20]),
-        (BITMAP + CONTAINER, range(10, 500)),
-        (BITMAP + 2 * CONTAINER, range(1, CONTAINER - 1)),
-    ),
-    "empty-position-index.bin": BitMap64(),
-    "small-alternating-values-position-index.bin": BitMap64([1, 3, 5, 7, 9]),
-    "small-and-large-values-position-index.bin": BitMap64(
-        [100, 101, (1 << 31) + 99, (1 << 31) + 100]
-    ),
+    "all kinds of containers": [
+        *single(5, 7),
+        run(1, 1_000, at=CONTAINER),
+        run(1, CONTAINER - 1, at=2 * CONTAINER),
+        *single(BITMAP + 10, BITMAP + 20),
+        run(10, 500, at=BITMAP + CONTAINER),
+        run(1, CONTAINER - 1, at=BITMAP + 2 * CONTAINER),
+    ],
+    "empty": [],
+    "small alternating values": single(1, 3, 5, 7, 9),
+    "small and large values": single(100, 101, (1 << 31) + 99, (1 << 31) + 100),
+    "many containers": [run(3 * at, 3 * at + 1, at=at * 1_000) for at in range(2_000)],
 }
-ROARING_MAPS = {
-    "64map32bitvals.bin": BitMap64(range(10)),
-    "64mapempty.bin": BitMap64(),
-    "64mapspreadvals.bin": spread(*((high * BITMAP, range(10)) for high in range(10))),
+BITMAPS = {
+    "32-bit values": [run(0, 10)],
+    "empty": [],
+    "spread values": [run(0, 10, at=high * BITMAP) for high in range(10)],
 }
-SAMPLES = ("sample-metric-data-uncompressed.bin", "sample-metric-data-compressed-zstd.bin")
+BLOBS = [
+    ("some-blob", b"abcdefghi"),
+    ("some-other-blob", "binary \0 data 🤯 that is not very, very, very, very long".encode()),
+]
+
+
+def positions_of(runs: list[range]) -> BitMap64:
+    return BitMap64([position for each in runs for position in each])
 
 
 def sealed(vector: bytes) -> bytes:
@@ -58,66 +75,83 @@ def reader(payload: bytes) -> Callable[[int, int], bytes]:
     return lambda offset, length: payload[offset : offset + length]
 
 
-# What Iceberg wrote
+# What Java Iceberg writes
 
 
-@pytest.mark.parametrize("name", POSITION_INDEXES)
-def test_a_golden_vector_is_read_and_written_to_the_same_bytes(
-    name: str, scoreboard: Record
-) -> None:
-    blob = golden(f"deletes/{name}")
+class TestBesideJavaIceberg:
+    pytestmark = needs_java
 
-    assert decode_vector(blob) == POSITION_INDEXES[name]
-    assert encode_vector(POSITION_INDEXES[name]) == blob
-    scoreboard(f"R22 golden vector {name}: identical")
+    @pytest.mark.parametrize("name", POSITION_INDEXES)
+    def test_a_vector_is_read_and_written_to_the_same_bytes(
+        self, java: JavaIceberg, name: str, scoreboard: Record
+    ) -> None:
+        positions = positions_of(POSITION_INDEXES[name])
 
+        blob = java.write_position_index(POSITION_INDEXES[name])
 
-@pytest.mark.parametrize("name", ROARING_MAPS)
-def test_a_golden_bitmap_is_read(name: str, scoreboard: Record) -> None:
-    vector = golden(f"deletes/{name}")
+        assert decode_vector(blob) == positions
+        assert encode_vector(positions) == blob
+        scoreboard(f"R22 vector of Java Iceberg, {name}: identical")
 
-    assert decode_vector(sealed(vector)) == ROARING_MAPS[name]
-    scoreboard(f"R22 golden bitmap {name}: read")
+    @pytest.mark.parametrize("name", BITMAPS)
+    def test_a_bitmap_without_packed_runs_is_read(
+        self, java: JavaIceberg, name: str, scoreboard: Record
+    ) -> None:
+        vector = java.write_bitmap(BITMAPS[name])
 
+        assert decode_vector(sealed(vector)) == positions_of(BITMAPS[name])
+        scoreboard(f"R22 bitmap of Java Iceberg, {name}: read")
 
-def test_a_golden_bitmap_that_iceberg_refuses_is_corruption() -> None:
-    kept = golden("deletes/64maphighvals.bin")
-    last = range((1 << 32) - 11, 1 << 32)
-    positions = [high * BITMAP + low for high in last for low in last]
-    vector = BitMap64(positions, optimize=False).serialize()
+    def test_a_bitmap_that_iceberg_refuses_is_corruption(self, java: JavaIceberg) -> None:
+        last = range((1 << 32) - 11, 1 << 32)
+        positions = [high * BITMAP + low for high in last for low in last]
+        vector = BitMap64(positions, optimize=False).serialize()
 
-    # The copy at hand was once read as text, which wrote all bytes above 127 alike.
-    assert kept in {vector, vector.decode(errors="replace").encode()}
-    with pytest.raises(Corruption, match="marks row"):
-        decode_vector(sealed(vector))
+        assert java.refusal_of_bitmap(vector) == "Invalid unsigned key: -11"
+        with pytest.raises(Corruption, match="marks row"):
+            decode_vector(sealed(vector))
 
+    @pytest.mark.parametrize("is_packed", [False, True], ids=["plain", "packed"])
+    @pytest.mark.parametrize("blobs", [[], BLOBS], ids=["empty", "two blobs"])
+    @pytest.mark.parametrize("created_by", [None, "Test 1234"])
+    def test_the_footer_of_a_puffin_file_is_read_and_written_to_the_same_bytes(
+        self,
+        java: JavaIceberg,
+        scoreboard: Record,
+        *,
+        blobs: list[tuple[str, bytes]],
+        created_by: str | None,
+        is_packed: bool,
+    ) -> None:
+        payload = java.write_puffin(blobs, created_by=created_by, is_packed=is_packed)
 
-@pytest.mark.parametrize("name", ["empty-puffin-uncompressed.bin", *SAMPLES])
-def test_the_footer_of_a_golden_puffin_file_is_read_and_written_to_the_same_bytes(
-    name: str, scoreboard: Record
-) -> None:
-    payload = golden(f"puffin/v1/{name}")
+        footer = read_puffin_footer(reader(payload), len(payload), path="golden")
 
-    footer = read_puffin_footer(reader(payload), len(payload), path=name)
+        assert [blob.type for blob in footer.blobs] == [kind for kind, _ in blobs]
+        assert payload.endswith(encode_footer(footer))
+        begins = max((blob.offset + blob.length for blob in footer.blobs), default=4)
+        assert len(payload) == begins + len(encode_footer(footer))
+        form = "packed" if is_packed else "plain"
+        scoreboard(f"R22 Puffin file of Java Iceberg, {len(blobs)} blobs, {form}: identical")
 
-    assert payload.endswith(encode_footer(footer))
-    begins = max((blob.offset + blob.length for blob in footer.blobs), default=4)
-    assert len(payload) == begins + len(encode_footer(footer))
-    scoreboard(f"R22 golden Puffin file {name}: identical")
+    def test_blobs_are_where_the_footer_says(self, java: JavaIceberg) -> None:
+        plain, packed = (
+            java.write_puffin(BLOBS, created_by="test", is_packed=is_packed)
+            for is_packed in (False, True)
+        )
+        plain_footer = read_puffin_footer(reader(plain), len(plain), path="plain")
+        packed_footer = read_puffin_footer(reader(packed), len(packed), path="packed")
 
-
-def test_the_blobs_of_the_golden_puffin_files_are_where_the_footer_says() -> None:
-    plain, packed = (golden(f"puffin/v1/{name}") for name in SAMPLES)
-    plain_footer = read_puffin_footer(reader(plain), len(plain), path="plain")
-    packed_footer = read_puffin_footer(reader(packed), len(packed), path="packed")
-
-    assert plain[4:13] == b"abcdefghi"
-    for one, other in zip(plain_footer.blobs, packed_footer.blobs, strict=True):
-        frame = packed[other.offset : other.offset + other.length]
-        unpacked = pa.CompressedInputStream(pa.BufferReader(frame), "zstd").read()
-        assert unpacked == plain[one.offset : one.offset + one.length]
-        assert other.compression_codec == "zstd"
-        assert replace(other, offset=one.offset, length=one.length, compression_codec=None) == one
+        for (_, payload), one, other in zip(
+            BLOBS, plain_footer.blobs, packed_footer.blobs, strict=True
+        ):
+            frame = packed[other.offset : other.offset + other.length]
+            unpacked = pa.CompressedInputStream(pa.BufferReader(frame), "zstd").read()
+            assert unpacked == plain[one.offset : one.offset + one.length] == payload
+            assert other.compression_codec == "zstd"
+            assert (
+                replace(other, offset=one.offset, length=one.length, compression_codec=None) == one
+            )
 
 
 # What PyIceberg reads

@@ -7,11 +7,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import plyvel
 import rocksdict
 from click.testing import CliRunner
 
 from neve.cli.main import cli
+from tests.interop.foreign_logs import leveldb
 
 
 def document(path: Path) -> Mapping[str, Any]:
@@ -171,7 +171,7 @@ def test_the_manifest_of_rocksdb_is_told_field_by_field(tmp_path: Path) -> None:
 
 
 def test_logs_and_manifest_of_leveldb_are_told(tmp_path: Path) -> None:
-    database = plyvel.DB(str(tmp_path / "db"), create_if_missing=True, write_buffer_size=1 << 16)
+    database = leveldb().DB(str(tmp_path / "db"), create_if_missing=True, write_buffer_size=1 << 16)
     with database.write_batch() as batch:
         batch.put(b"a", b"1")
         batch.delete(b"b")

@@ -1,13 +1,12 @@
 """Java Iceberg reads every published Version as neve does, in both formats."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import neve
 from tests.interop.iceberg_history import SCHEMA, History
-from tests.interop.java_iceberg import PACKAGE, JavaIceberg, find_jar, open_java_iceberg
+from tests.interop.java_iceberg import JavaIceberg
 from tests.interop.published_versions import PARTITIONS, check_head, check_versions, rows_of
 from tests.unit.iceberg.published_lake import BY_HAND
 
@@ -17,15 +16,6 @@ pytestmark = [
     # PySpark leaves the closing of its sockets to the garbage collector.
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
-
-
-@pytest.fixture(scope="module")
-def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaIceberg]:
-    jar = find_jar()
-    if jar is None:
-        pytest.skip(f"Java Iceberg is not here: {PACKAGE} is not installed")
-    with open_java_iceberg(jar, tmp_path_factory.mktemp("java")) as reader:
-        yield reader
 
 
 def test_it_is_the_reference_reader(java: JavaIceberg) -> None:

@@ -7,6 +7,20 @@ A forked child shares its parent's open files: it would keep the parent's locks 
 parent's death, and its writes would land between the parent's. So in the child every handle open
 for writing is exchanged for a read-only one on the null device: the lock belongs to the parent
 alone, and a write fails with EBADF.
+
+Systems differ in four calls. Each PosixDisk decides once, when it is made, and nowhere else in neve
+is the question asked:
+
+    call of the disk    Linux               macOS               where neither exists
+    sync                fdatasync           F_FULLFSYNC         fsync
+    sync_directory      fsync               F_FULLFSYNC         fsync
+    allocate            posix_fallocate     ftruncate           ftruncate
+    write of pieces     pwritev             pwritev             pwrite of the joined pieces
+
+On macOS `fsync` only hands the bytes to the drive, which may keep them in its cache and reorder
+them; F_FULLFSYNC makes the drive write them out. A file system that does not know F_FULLFSYNC (a
+network share) gets the strongest call it has, `fsync`. `ftruncate` reserves no space, so there a
+full disk is found out by a later write instead of by `allocate`.
 """
 
 # This module is the system calls themselves; pathlib would only stand in between.
@@ -18,7 +32,7 @@ import importlib
 import mmap
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from neve.storage.disk import PIECES_MAX, DirectoryEntry, FileKind, FileStatus
@@ -36,7 +50,9 @@ _OPEN_FILES: Final = "/dev/fd"
 _FILE_MODE: Final = 0o600
 _DIRECTORY_MODE: Final = 0o700
 
+# ENOTSUP and EOPNOTSUPP are one number on Linux and two on macOS.
 _CANNOT_ALLOCATE: Final = frozenset({errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL})
+_CANNOT_FLUSH_DRIVE: Final = _CANNOT_ALLOCATE | {errno.ENOTTY}
 
 # Handles open for writing in this process. A plain dict: each change is one step under the
 # interpreter's lock, and a mutex could be held by another thread at the moment of the fork.
@@ -79,8 +95,39 @@ def _entry_kind(entry: os.DirEntry[str]) -> FileKind:
     return FileKind.DIRECTORY if entry.is_dir(follow_symlinks=False) else FileKind.OTHER
 
 
+def _drive_flush() -> Callable[[int], None] | None:
+    """Return the call that empties the drive's cache, where `fsync` does not: on macOS."""
+    command: int | None = getattr(fcntl, "F_FULLFSYNC", None)
+    if command is None:
+        return None
+
+    def flush(handle: int) -> None:
+        try:
+            fcntl.fcntl(handle, command)
+        except OSError as error:
+            if error.errno not in _CANNOT_FLUSH_DRIVE:
+                raise
+            os.fsync(handle)
+
+    return flush
+
+
+def _write_joined(handle: int, pieces: Sequence[bytes | memoryview], offset: int) -> int:
+    return os.pwrite(handle, b"".join(pieces), offset)
+
+
 class PosixDisk:
     """The operating system's file calls, as `neve.storage.disk.Disk` describes them."""
+
+    def __init__(self) -> None:
+        flush = _drive_flush()
+        sync_bytes: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
+        self._sync = sync_bytes if flush is None else flush
+        self._sync_entries: Callable[[int], None] = os.fsync if flush is None else flush
+        self._reserve: Callable[[int, int, int], None] | None = getattr(os, "posix_fallocate", None)
+        self._write_pieces: Callable[[int, Sequence[bytes | memoryview], int], int] = getattr(
+            os, "pwritev", _write_joined
+        )
 
     def make_directory(self, path: str) -> None:
         """Make one directory, for its owner only."""
@@ -123,17 +170,21 @@ class PosixDisk:
             return os.pwrite(handle, pieces[0], offset)
         if not count:
             return 0
-        return os.pwritev(handle, pieces if count <= PIECES_MAX else pieces[:PIECES_MAX], offset)
+        taken = pieces if count <= PIECES_MAX else pieces[:PIECES_MAX]
+        return self._write_pieces(handle, taken, offset)
 
     def allocate(self, handle: int, length: int) -> None:
-        """Reserve space; where the file system cannot, only the size grows."""
-        try:
-            os.posix_fallocate(handle, 0, length)
-        except OSError as error:
-            if error.errno not in _CANNOT_ALLOCATE:
-                raise
-            if os.fstat(handle).st_size < length:
-                os.ftruncate(handle, length)
+        """Reserve space; where system or file system cannot, only the size grows."""
+        if self._reserve is not None:
+            try:
+                self._reserve(handle, 0, length)
+            except OSError as error:
+                if error.errno not in _CANNOT_ALLOCATE:
+                    raise
+            else:
+                return
+        if os.fstat(handle).st_size < length:
+            os.ftruncate(handle, length)
 
     def truncate(self, handle: int, length: int) -> None:
         """Cut or lengthen an open file."""
@@ -149,7 +200,7 @@ class PosixDisk:
 
     def sync(self, handle: int) -> None:
         """Flush bytes and size, leaving out times nobody needs after a crash."""
-        os.fdatasync(handle)
+        self._sync(handle)
 
     def close(self, handle: int) -> None:
         """Close the handle."""
@@ -177,7 +228,7 @@ class PosixDisk:
         """Flush the entries of a directory."""
         handle = os.open(path, _DIRECTORY)
         try:
-            os.fsync(handle)
+            self._sync_entries(handle)
         finally:
             os.close(handle)
 

@@ -22,7 +22,9 @@ def build_sdist(folder: Path) -> Path:
 def build_wheel(sdist: Path, folder: Path, scratch: Path) -> Path:
     """Build the wheel from what the sdist holds, unpacked in `scratch`, and from nothing else."""
     with tarfile.open(sdist) as archive:
-        archive.extractall(scratch, filter="data")
+        # Python before 3.11.4 has no filters, and passes over this; the archive is our own.
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)
+        archive.extractall(scratch)  # noqa: S202
     return _built(scratch / sdist.name.removesuffix(".tar.gz"), "wheel", folder, "*.whl")
 
 

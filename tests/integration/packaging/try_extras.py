@@ -5,8 +5,10 @@
    package registry, and run its smoke script there, with nothing of this shell's environment and
    without any Java of the machine.
 3. Check a user's program with mypy against the base environment.
+4. Install the oldest versions that pyproject.toml allows for neve and the extras that do work, and
+   run their smoke scripts there again.
 
-Tells what passed, how large environments are, and how long `import neve` takes.
+Reports what passed, how large environments are, and how long `import neve` takes.
 """
 
 import json
@@ -28,6 +30,9 @@ SCRIPTS: Final = Path(__file__).parent
 BIN: Final = Path(sys.executable).parent
 MODULES_OF_SERVER: Final = "import starlette, uvicorn, jinja2, prometheus_client"
 IMPORTS: Final = 7
+OLDEST: Final = "oldest"
+"""The environment with the lowest version of every dependency of neve and of these extras."""
+OLDEST_EXTRAS: Final = ("s3", "sql", "spark", "testing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +58,23 @@ class Environment:
         return sum(path.stat().st_size for path in packages.rglob("*") if path.is_file())
 
     def make(self, wheel: Path) -> None:
-        """Make it anew, and install the wheel."""
-        extra = "" if self.name == "base" else f"[{self.name}]"
+        """Make the environment again, and install the wheel."""
         shutil.rmtree(self.folder, ignore_errors=True)
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", self.folder], check=True)
-        command: list[str | Path] = [
-            BIN / "uv",
-            "pip",
-            "install",
-            "--quiet",
-            "--python",
-            self.python,
-        ]
-        subprocess.run([*command, f"neve{extra} @ {wheel.as_uri()}"], check=True)
+        if self.name == OLDEST:
+            # What a wheel asks for counts as indirect, so the requirements are named themselves.
+            extras = [f"--extra={extra}" for extra in OLDEST_EXTRAS]
+            self._install(
+                "--resolution=lowest-direct", "--requirement", ROOT / "pyproject.toml", *extras
+            )
+            self._install("--no-deps", wheel)
+        else:
+            extra = "" if self.name == "base" else f"[{self.name}]"
+            self._install(f"neve{extra} @ {wheel.as_uri()}")
+
+    def _install(self, *what: str | Path) -> None:
+        uv: list[str | Path] = [BIN / "uv", "pip", "install", "--quiet", "--python", self.python]
+        subprocess.run([*uv, *what], check=True)
 
     def run(self, *args: str | Path) -> None:
         """Run its Python with an environment of almost nothing."""
@@ -81,7 +90,7 @@ class Environment:
             check=False,
         )
         # Spark talks while it works; from all others a word is one too many.
-        if ran.returncode or (ran.stderr and self.name != "spark"):
+        if ran.returncode or (ran.stderr and self.name not in {"spark", OLDEST}):
             sys.exit(f"neve[{self.name}]: {args[0]} failed\n{ran.stderr}")
 
 
@@ -98,7 +107,11 @@ def main() -> None:
     _say("import neve", f"{_import_seconds(base) * 1000:.0f} ms more than Python alone")
     with locked_moto() as server:
         options = json.dumps(server.at.storage_options())
-        _installed("s3", wheel, [["smoke_s3.py", server.at.location("smoke"), options]])
+        s3 = ["smoke_s3.py", server.at.location("smoke"), options]
+        _installed("s3", wheel, [s3])
+        oldest = [["smoke_base.py"], ["smoke_sql.py"], ["smoke_testing.py"], ["smoke_spark.py"]]
+        s3_again = ["smoke_s3.py", server.at.location("smoke-again"), options]
+        _installed(OLDEST, wheel, [*oldest, s3_again])
     _installed("sql", wheel, [["smoke_sql.py"]])
     _installed("testing", wheel, [["smoke_testing.py"]])
     _installed("spark", wheel, [["smoke_spark.py"]])

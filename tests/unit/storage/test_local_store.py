@@ -35,12 +35,20 @@ from neve.testing.simulated_clock import SeededIds, SimulatedClock
 from neve.testing.simulated_disk import SimulatedDisk
 from neve.testing.store_contract import ObjectStoreContract
 from tests.conftest import Record
+from tests.unit.storage.test_posix_disk import run_as_macos
 from tests.unit.storage.test_table_paths import HOSTILE_PATHS
 
 
 class TestObjectsOnTheRealDisk(ObjectStoreContract):
     @pytest.fixture
     def store(self, tmp_path: Path) -> ObjectStore:
+        return LocalStore(str(tmp_path / "lake"))
+
+
+class TestObjectsOnTheDiskOfMacOS(ObjectStoreContract):
+    @pytest.fixture
+    def store(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
+        run_as_macos(monkeypatch)
         return LocalStore(str(tmp_path / "lake"))
 
 
@@ -53,6 +61,16 @@ class TestObjectsOnTheSimulatedDisk(ObjectStoreContract):
 class TestFilesOnTheRealDisk(AppendFilesContract):
     @pytest.fixture
     def files(self, tmp_path: Path) -> tuple[AppendFiles, ObjectStore]:
+        store = LocalStore(str(tmp_path / "lake"))
+        return store, store
+
+
+class TestFilesOnTheDiskOfMacOS(AppendFilesContract):
+    @pytest.fixture
+    def files(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> tuple[AppendFiles, ObjectStore]:
+        run_as_macos(monkeypatch)
         store = LocalStore(str(tmp_path / "lake"))
         return store, store
 

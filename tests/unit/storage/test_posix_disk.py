@@ -13,9 +13,36 @@ import pytest
 from neve.storage.disk import FileKind, read_fully, write_fully
 from neve.storage.posix_disk import PosixDisk
 
+MACOS_FULL_SYNC = 51
 
-@pytest.fixture
-def disk() -> PosixDisk:
+
+def leave_out(monkeypatch: pytest.MonkeyPatch, *calls: str) -> None:
+    """Make the system one that does not have these calls."""
+    for call in calls:
+        monkeypatch.delattr(os, call, raising=False)
+
+
+def run_as_macos(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out what macOS does not have, and name what it has instead.
+
+    Linux answers F_FULLFSYNC with EINVAL, as a file system does that cannot flush its drive.
+    """
+    leave_out(monkeypatch, "fdatasync", "posix_fallocate", "pwritev")
+    monkeypatch.setattr(fcntl, "F_FULLFSYNC", MACOS_FULL_SYNC, raising=False)
+
+
+SYSTEMS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "this system": lambda _patch: None,
+    "without Linux calls": lambda patch: leave_out(
+        patch, "fdatasync", "posix_fallocate", "pwritev"
+    ),
+    "as macOS": run_as_macos,
+}
+
+
+@pytest.fixture(params=SYSTEMS.values(), ids=SYSTEMS)
+def disk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> PosixDisk:
+    request.param(monkeypatch)
     return PosixDisk()
 
 
@@ -141,12 +168,13 @@ def test_allocating_only_makes_a_file_longer(disk: PosixDisk, place: Path) -> No
 
 @pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.EINVAL])
 def test_a_file_system_that_cannot_allocate_still_gives_the_size(
-    disk: PosixDisk, place: Path, monkeypatch: pytest.MonkeyPatch, number: int
+    place: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     def refuse(*_arguments: int) -> None:
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "posix_fallocate", refuse)
+    disk = PosixDisk()
     handle = disk.create_file(str(place / "file"))
 
     disk.allocate(handle, 1_000)
@@ -157,17 +185,95 @@ def test_a_file_system_that_cannot_allocate_still_gives_the_size(
 
 
 def test_a_full_disk_is_not_taken_for_one_that_cannot_allocate(
-    disk: PosixDisk, place: Path, monkeypatch: pytest.MonkeyPatch
+    place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_arguments: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "posix_fallocate", refuse)
+    disk = PosixDisk()
     handle = disk.create_file(str(place / "file"))
 
     with pytest.raises(OSError, match="No space"):
         disk.allocate(handle, 1_000)
 
+    disk.close(handle)
+
+
+# What makes bytes durable
+
+
+class Calls:
+    """The calls that ask for durability, recorded; F_FULLFSYNC fails when an error is given."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, failure: int | None = None) -> None:
+        self.made: list[str] = []
+        for name in ("fsync", "fdatasync"):
+            if hasattr(os, name):
+                monkeypatch.setattr(os, name, lambda _handle, name=name: self.made.append(name))
+
+        def full_sync(_handle: int, command: int) -> int:
+            assert command == MACOS_FULL_SYNC
+            self.made.append("F_FULLFSYNC")
+            if failure is not None:
+                raise OSError(failure, os.strerror(failure))
+            return 0
+
+        monkeypatch.setattr(fcntl, "fcntl", full_sync)
+
+
+@pytest.mark.parametrize(
+    ("system", "of_bytes", "of_entries"),
+    [
+        ("this system", "fdatasync", "fsync"),
+        ("without Linux calls", "fsync", "fsync"),
+        ("as macOS", "F_FULLFSYNC", "F_FULLFSYNC"),
+    ],
+)
+def test_each_system_syncs_with_the_call_that_reaches_its_drive(
+    place: Path, monkeypatch: pytest.MonkeyPatch, system: str, of_bytes: str, of_entries: str
+) -> None:
+    SYSTEMS[system](monkeypatch)
+    calls = Calls(monkeypatch)
+    disk = PosixDisk()
+    handle = disk.create_file(str(place / "file"))
+
+    disk.sync(handle)
+    disk.sync_directory(str(place))
+
+    assert calls.made == [of_bytes, of_entries]
+    disk.close(handle)
+
+
+@pytest.mark.parametrize("number", [errno.ENOTSUP, errno.EINVAL, errno.ENOTTY])
+def test_a_share_that_cannot_flush_its_drive_is_synced_as_well_as_it_can(
+    place: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    run_as_macos(monkeypatch)
+    calls = Calls(monkeypatch, failure=number)
+    disk = PosixDisk()
+    handle = disk.create_file(str(place / "file"))
+
+    disk.sync(handle)
+    disk.sync_directory(str(place))
+
+    assert calls.made == ["F_FULLFSYNC", "fsync"] * 2
+    disk.close(handle)
+
+
+def test_a_drive_that_fails_to_write_is_not_taken_for_one_that_cannot_flush(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_as_macos(monkeypatch)
+    calls = Calls(monkeypatch, failure=errno.EIO)
+    disk = PosixDisk()
+    handle = disk.create_file(str(place / "file"))
+
+    for sync in (lambda: disk.sync(handle), lambda: disk.sync_directory(str(place))):
+        with pytest.raises(OSError, match="Input/output"):
+            sync()
+
+    assert calls.made == ["F_FULLFSYNC"] * 2
     disk.close(handle)
 
 

@@ -166,12 +166,13 @@ class Replay:
             due = self._first_needed or start.sequence
         else:
             due = max(self._expected, self._first_needed)
-        if self._skips or start.sequence <= due:
-            self._expected = start.sequence
-        else:
+        if start.sequence > due:
             self._expected = due
-            self._refuse(self._gap(start.log, 0, start.sequence), "a log is missing or was cut")
-            return not self.report.stopped_early
+            missing = f"a log is missing or was cut; {self._rows_before(start.sequence)}"
+            self._refuse(self._gap(start.log, 0, start.sequence), missing)
+            if self.report.stopped_early:
+                return False
+        self._expected = start.sequence
         self.report.next_sequence = max(self.report.next_sequence or 0, self._expected)
         return True
 
@@ -286,6 +287,11 @@ class Replay:
 
     def _evidence(self, start: _Start, stop: _Stop) -> _Evidence | None:
         """Look for signs that the last log held more rows, durable ones, than were read."""
+        mark = None if self._marked is None else self._marked.mark
+        if mark is not None and mark.log_number == start.log.number:
+            missing = mark.missing_rows(due=self._due)
+            if missing is not None and mark.next_sequence > self._due:
+                return _Evidence(lost=missing, through=mark.next_sequence - 1)
         found = self._lost_rows(start.log, stop.offset, nonce=start.nonce)
         if found is not None:
             return found

@@ -177,7 +177,12 @@ class LogJson:
             members["schema_version"] = batch.stamps.schema_version
             members["durable_through"] = batch.stamps.durable_through
             members["nonce"] = f"{batch.stamps.nonce:016x}"
-            members["log_start"] = batch.stamps.log_start
+            start = batch.stamps.log_start
+            members["log_start"] = None if start is None else start.log_number
+            if start is not None:
+                members["table"] = None if start.table is None else str(start.table)
+                members["epoch"] = start.epoch
+                members["reserved_bytes"] = start.reserved_bytes
             members["log_end"] = batch.stamps.log_end
         members["entries"] = [self._entry(entry) for entry in batch.entries]
         if batch.omitted_count:

@@ -74,8 +74,11 @@ class RecordWords:
     def _batch(self, batch: InspectedBatch) -> Iterator[Text]:
         stamps = batch.stamps
         if stamps is not None and stamps.log_start is not None:
-            begins = f"log {stamps.log_start} begins"
+            start = stamps.log_start
+            begins = f"log {start.log_number} begins"
             yield Text.assemble((begins, "bold"), f" at row {batch.sequence:,}")
+            if start.table is not None:
+                yield Text(f"of table {start.table}, epoch {start.epoch:,}")
         if stamps is not None and stamps.log_end:
             yield Text("log ends, closed in good order", "bold")
         for entry in batch.entries[:_ENTRIES_MAX]:

@@ -4,24 +4,29 @@ Steps of a writer, in this order:
 
 1. take the lock of the log directory: a writer that is alive keeps it, a dead one cannot
 2. take the table over: the next epoch fences every commit of the writer before
-3. read the head: rows up to `flushed_sequence` are in files
-4. replay the logs above it into a memtable; partial writes are merged with the rows of the head
+3. read the head: rows up to `flushed_sequence` are in files; then the mark, then list the logs
+4. replay the logs from the floor on into a memtable, and hold them against the mark; partial writes
+   are merged with the rows of the head
 5. begin a new log under the new epoch; the replayed ones stay until their rows are flushed, and go
    at once when there are none; are there many, what was replayed is the first to be flushed
 
 A reader takes no lock and no epoch, writes nothing, and reads the same logs as far as the operating
-system has them. Logs that vanish while it reads were flushed: it starts again at step 3.
+system has them. Logs that vanish while it reads were flushed: it starts again at step 3. What looks
+like damage is damage when it is found again while head, mark and logs stay as they are.
 
 Q1  Sequence and log numbers never restart: both are above everything the head and the logs know.
 """
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Final, TypeVar
+from uuid import UUID
 
 import pyarrow as pa
 
 from neve.engine.partial_rows import given_rows
-from neve.engine.table_parts import TableParts
+from neve.engine.table_parts import TableParts, append_files_of
+from neve.errors import Corruption, NeveError, NotFound, Unavailable
 from neve.manifest.table_head import TableHead
 from neve.memtable.memtable import Memtable
 from neve.model.key_column import KeyArray
@@ -39,10 +44,22 @@ from neve.read.partial_merge import merged, widened
 from neve.read.read_context import ReadContext
 from neve.read.schema_mapping import SchemaMapping
 from neve.read.table_view import TableView
-from neve.storage.table_paths import log_epoch, log_number
+from neve.storage.disk import FileKind
+from neve.storage.table_paths import log_epoch, log_number, split_path
 from neve.wal.batch_codec import LoggedBatch
-from neve.wal.recovery_mode import RecoveryMode, ReplayReport
+from neve.wal.log_mark import LogMark, MarkedLog
+from neve.wal.recovery_mode import Problem, RecoveryMode, ReplayReport
 from neve.wal.replay import LogFile, Replay
+
+Answer = TypeVar("Answer")
+
+_STEADY_TRIES: Final = 50
+_SALVAGE: Final = (RecoveryMode.POINT_IN_TIME, RecoveryMode.SKIP_CORRUPT)
+_ODDITIES: Final = {
+    FileKind.DIRECTORY: "a directory is in the place of a log",
+    FileKind.LINK: "a symbolic link is in the place of a log",
+    FileKind.OTHER: "a pipe, a socket or a device is in the place of a log",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +68,9 @@ class Recovered:
 
     memtable: Memtable
     logs: tuple[LogFile, ...]
-    """Every log there is, whether it holds needed rows or not."""
+    """Every log of the table there is, whether it holds needed rows or not."""
+    owned_from: int | None
+    """Lowest log number known to name its table; None when none is."""
     next_sequence: int
     next_log_number: int
     report: ReplayReport
@@ -63,13 +82,143 @@ class Recovered:
 
 
 def find_logs(parts: TableParts) -> list[LogFile]:
-    """Give the logs of all epochs, in the order in which they were written."""
+    """Return the logs of all epochs, in the order in which they were written.
+
+    What has the name of a log and is not a plain file is among them, with its oddity. Anything else
+    that is neither a plain file nor the directory of an epoch is Corruption; plain files of other
+    names are passed over.
+    """
+    paths: dict[str, str | None] = {
+        info.path: None for info in parts.objects.list(f"{parts.paths.wal}/")
+    }
+    append_files = append_files_of(parts.objects)
+    if append_files is not None:
+        for path, kind in append_files.odd_entries(parts.paths.wal).items():
+            is_top = split_path(path)[0] == parts.paths.wal
+            if log_epoch(path) is not None:
+                paths[path] = _ODDITIES[kind]
+            elif not (is_top and kind is FileKind.DIRECTORY):
+                raise Corruption(
+                    "there is something among the logs that is not a plain file",
+                    path=path,
+                    hint="neve makes no links, pipes or devices: find out who did, and remove it",
+                )
     found = []
-    for info in parts.objects.list(f"{parts.paths.wal}/"):
-        number = log_number(info.path)
-        if number is not None and log_epoch(info.path) is not None:
-            found.append(LogFile(number=number, path=info.path))
+    for path, oddity in paths.items():
+        number, epoch = log_number(path), log_epoch(path)
+        if number is not None and epoch is not None:
+            found.append(LogFile(number=number, path=path, epoch=epoch, oddity=oddity))
     return sorted(found, key=lambda log: log.number)
+
+
+def read_mark(parts: TableParts, table: UUID) -> LogMark | None:
+    """Read how far the newest log of a table went; None when its writers left no mark.
+
+    Raises Corruption for one that is damaged or another table's.
+    """
+    path = parts.paths.log_mark
+    try:
+        stored = parts.objects.get(path)
+    except NotFound:
+        return None
+    mark = LogMark.decode(stored.payload, path=path)
+    if mark.table != table:
+        raise Corruption(
+            f"the mark of the log belongs to table {mark.table}",
+            path=path,
+            hint="restore it from a copy, or open with recovery mode 'skip_corrupt'",
+        )
+    return mark
+
+
+def replay_logs(
+    parts: TableParts, head: TableHead, *, mode: RecoveryMode
+) -> tuple[Replay, list[LogFile], int | None]:
+    """Return the replay of what is not in data files, all logs, and the mark's `owned_from`.
+
+    Logs are listed after the mark was read: whatever it names is there by then, or was flushed.
+    """
+    table = UUID(head.table_uuid)
+    problem: Problem | None = None
+    mark: LogMark | None = None
+    try:
+        mark = read_mark(parts, table)
+    except Corruption as error:
+        if mode not in _SALVAGE:
+            raise
+        problem = Problem(path=parts.paths.log_mark, offset=0, what=error.message)
+    logs = find_logs(parts)
+    marked = None
+    # A log below the floor is not needed, and may be gone.
+    if mark is not None and mark.log_number >= head.wal_floor:
+        marked = MarkedLog(mark=mark, path=parts.paths.wal_file(mark.epoch, mark.log_number))
+    replay = Replay(
+        parts.objects,
+        [log for log in logs if log.number >= head.wal_floor],
+        mode=mode,
+        from_sequence=head.flushed_sequence + 1,
+        table=table,
+        marked=marked,
+    )
+    if problem is not None:
+        replay.report.problems.append(problem)
+    return replay, logs, None if mark is None else mark.owned_from
+
+
+def read_steadily(parts: TableParts, read: Callable[[], Answer | None]) -> Answer:
+    """Read head and logs without a lock; the writer may rotate, flush and delete logs meanwhile.
+
+    `read` answers None when it has to be repeated. A problem is raised when it is met again and
+    nothing has moved in between.
+    """
+    problem: NeveError | None = None
+    signs: object = None
+    for _ in range(_STEADY_TRIES):
+        try:
+            answer = read()
+        except (NotFound, Corruption) as error:
+            problem, before, signs = error, signs, _signs(parts)
+            if signs == before:
+                raise
+            continue
+        if answer is not None:
+            return answer
+    raise problem or Unavailable(
+        "the writer flushed as fast as its log was read",
+        path=parts.paths.wal,
+        hint="Try again, or have the writer flush less often: raise its memtable_bytes",
+    )
+
+
+def _signs(parts: TableParts) -> object:
+    """Return what changes when a writer begins, rotates, flushes or ends."""
+    head = parts.versions.head()
+    logs = [info.path for info in parts.objects.list(f"{parts.paths.wal}/")]
+    try:
+        mark = parts.objects.get(parts.paths.log_mark).payload
+    except (NotFound, Corruption):
+        mark = b""
+    return head.flushed_sequence, head.wal_floor, head.writer_epoch, logs, mark
+
+
+def verify_logs(parts: TableParts) -> list[NeveError]:
+    """Read every log that is needed, as opening the table would; returns what is wrong."""
+
+    def read() -> ReplayReport:
+        head = parts.versions.head()
+        if head.dropped:
+            return ReplayReport()
+        mode = RecoveryMode.TOLERATE_TORN_TAIL
+        replay, _, _ = replay_logs(parts, head, mode=mode)
+        for _ in replay:
+            pass
+        return replay.report
+
+    try:
+        read_steadily(parts, read)
+    except (NotFound, Corruption) as problem:
+        return [problem]
+    return []
 
 
 def recover(
@@ -85,9 +234,8 @@ def recover(
 
     `files` are those of the head's Version: partial writes are merged with their rows.
     """
-    logs = find_logs(parts)
     first = head.flushed_sequence + 1
-    replay = Replay(parts.objects, logs, mode=mode, from_sequence=first)
+    replay, logs, owned_from = replay_logs(parts, head, mode=mode)
     memtable = Memtable(context.schema, context.codec, context.encoder, first_sequence=first)
     apply = BatchApply(context, schema_of, files)
     for logged in replay:
@@ -96,7 +244,8 @@ def recover(
     highest = max((log.number for log in logs), default=0)
     return Recovered(
         memtable=memtable,
-        logs=tuple(logs),
+        logs=tuple(log for log in logs if log.path not in replay.refused_paths),
+        owned_from=owned_from,
         next_sequence=next_sequence,
         next_log_number=max(head.next_log_number, highest + 1),
         report=replay.report,

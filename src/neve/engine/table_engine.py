@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Lock
 from typing import Final, TypeVar
+from uuid import UUID
 
 import pyarrow as pa
 
@@ -29,13 +30,13 @@ from neve.engine.memory_pins import pin_memtables, unpin_memtables
 from neve.engine.open_files import OpenFiles
 from neve.engine.publish_mode import PublishMode
 from neve.engine.publishing import CommitPublishing
-from neve.engine.recovery import Recovered, drop_logs, recover
+from neve.engine.recovery import Recovered, drop_logs, read_steadily, recover
 from neve.engine.snapshot import Snapshot, SnapshotOrigin
 from neve.engine.table_options import TableOptions
 from neve.engine.table_parts import Definitions, TableParts, append_files_of
 from neve.engine.upkeep import Upkeep
 from neve.engine.write_path import PreparedWrite
-from neve.errors import Closed, Corruption, InvalidArgument, NeveError, NotFound, Unavailable
+from neve.errors import Closed, InvalidArgument, NeveError, NotFound
 from neve.manifest.leases import HeldLease
 from neve.manifest.version_reader import TableSnapshot
 from neve.model.key_column import KeyArray
@@ -47,6 +48,7 @@ from neve.read.read_context import ReadContext
 from neve.read.scan import Scan
 from neve.read.table_view import Row, TableView
 from neve.storage.own_process import forked, keep_to_process
+from neve.wal.log_mark import LogOwner
 from neve.wal.recovery_mode import RecoveryMode, ReplayReport
 from neve.wal.write_ahead_log import WriteAheadLog
 
@@ -55,7 +57,6 @@ logger = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 
 _REOPEN_TRIES: Final = 5
-_TAIL_TRIES: Final = 20
 
 
 class TableEngine:
@@ -396,6 +397,12 @@ class TableEngine:
                 next_log_number=recovered.next_log_number,
                 next_sequence=recovered.next_sequence,
                 older_logs=older,
+                owner=LogOwner(
+                    table=UUID(snapshot.head.table_uuid),
+                    epoch=epoch,
+                    mark_path=parts.paths.log_mark,
+                    owned_from=recovered.owned_from,
+                ),
                 options=options.log_options,
                 clock=parts.clock,
                 ids=parts.ids,
@@ -451,9 +458,9 @@ class TableEngine:
         )
 
     def _read_state(self, before: TableView | None = None) -> tuple[TableView, int, ReplayReport]:
-        """Read head and log without a lock; the writer may flush and delete logs meanwhile."""
-        problem: NeveError | None = None
-        for _ in range(_TAIL_TRIES):
+        """Read head and log without a lock."""
+
+        def read() -> tuple[TableView, int, ReplayReport] | None:
             snapshot = self.parts.versions.snapshot_latest()
             if snapshot.head.dropped:
                 raise NotFound("the table was dropped", path=self.parts.paths.manifest)
@@ -462,25 +469,14 @@ class TableEngine:
             files = FileSet(
                 snapshot.version, self.files, partitions=context.partitions, before=known
             )
-            try:
-                recovered = self._recover(snapshot, context, files)
-            except (NotFound, Corruption) as error:
-                # A log that was deleted, or written to between two reads of it, may look damaged
-                # once; what is damaged looks the same again.
-                if str(error) == str(problem):
-                    raise
-                problem = error
-                continue
+            recovered = self._recover(snapshot, context, files)
+            # A flush in between may have taken rows out of the logs that the Version lacks.
+            if recovered.next_sequence <= self.parts.versions.head().flushed_sequence:
+                return None
             view = TableView((recovered.memtable,), files, context)
-            # A flush in between would have taken rows out of the log that the Version lacks.
-            latest = self.parts.versions.head()
-            if latest.flushed_sequence == snapshot.head.flushed_sequence:
-                return view, recovered.next_sequence - 1, recovered.report
-        raise problem or Unavailable(
-            "the writer flushed as fast as its log was read",
-            path=self.parts.paths.wal,
-            hint="Try again, or have the writer flush less often: raise its memtable_bytes",
-        )
+            return view, recovered.next_sequence - 1, recovered.report
+
+        return read_steadily(self.parts, read)
 
     @contextmanager
     def _pinned_run(self, version: int) -> Iterator[HeldLease | None]:

@@ -4,6 +4,7 @@
 2. every vector: its checksum, its cardinality, positions inside of the file, its Puffin footer
 3. one live row per key, over all files
 4. every file of the other retained Versions is there, with its size, and every vector can be read
+5. the logs that are needed, held against their mark
 
 Nothing is changed. The first three take as long as reading the table; they are checks of single
 files, which can be run anywhere.
@@ -18,6 +19,7 @@ from typing import TypeAlias
 import numpy as np
 
 from neve.engine.open_files import OpenFiles
+from neve.engine.recovery import verify_logs
 from neve.engine.table_parts import TableParts
 from neve.errors import Corruption, NeveError, NotFound
 from neve.model.data_file import DataFile, VectorRef
@@ -142,6 +144,7 @@ def verify_table(
                 except (Corruption, NotFound) as problem:
                     problems.append(problem)
     problems.extend(problem for problem in sizes.values() if problem is not None)
+    problems.extend(verify_logs(parts))
     return VerifyReport(
         version=version.number,
         file_count=len(version.files),

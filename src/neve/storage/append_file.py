@@ -10,8 +10,10 @@ A4  A failed append or sync poisons the file: every later call raises Closed, an
 A5  One process at a time holds a lock; the kernel frees it when its holder dies.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
+
+from neve.storage.disk import FileKind
 
 
 class AppendFile(Protocol):
@@ -67,6 +69,13 @@ class AppendFiles(Protocol):
         """Sync a file that another writer left behind; raises NotFound.
 
         What a reader finds in it may exist only in memory until then.
+        """
+        ...
+
+    def odd_entries(self, directory: str) -> Mapping[str, FileKind]:
+        """Return what is below a directory and is not a plain file, by path: other directories too.
+
+        Listings of an ObjectStore pass over links, pipes and the like.
         """
         ...
 

@@ -312,6 +312,17 @@ class LocalStore:
         finally:
             self._tree.close(handle)
 
+    def odd_entries(self, directory: str) -> dict[str, FileKind]:
+        """Return what is below a directory and is not a plain file, by path: other directories too.
+
+        No link is followed.
+        """
+        check_path(directory)
+        try:
+            return dict(self._tree.odd_entries(directory))
+        except OSError as error:
+            raise error_from_disk(error, doing="list a directory", path=directory) from error
+
     def lock(self, path: str) -> LocalLock:
         """Take the exclusive lock at `path`, a file named LOCK; raises Fenced when it is held."""
         directory = check_lock_path(path)

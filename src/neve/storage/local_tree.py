@@ -200,6 +200,23 @@ class LocalTree:
             else:
                 yield path
 
+    def odd_entries(self, start: str) -> Iterator[tuple[str, FileKind]]:
+        """Entries below `start` that are not plain files, directories before what is in them."""
+        self.refuse_links(f"{start}/")
+        pending = [start]
+        while pending:
+            directory = pending.pop()
+            try:
+                entries = self.disk.list_directory(self.on_disk(directory))
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            for entry in sorted(entries, key=lambda each: each.name):
+                if entry.kind is not FileKind.FILE:
+                    path = join_path(directory, entry.name)
+                    yield path, entry.kind
+                    if entry.kind is FileKind.DIRECTORY:
+                        pending.append(path)
+
     def _below(self, directory: str, *, enter: PathTest, keep: PathTest) -> list[str]:
         """Entries of one directory, descending, directories marked by a slash at the end.
 

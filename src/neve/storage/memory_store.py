@@ -15,9 +15,10 @@ from typing import Final
 from urllib.parse import quote
 
 from neve.errors import AlreadyExists, Closed, Fenced, InvalidArgument, NotFound
+from neve.storage.disk import FileKind
 from neve.storage.file_checks import check_lock_path, check_object_path, check_preallocation
 from neve.storage.object_store import ObjectInfo, StoredObject
-from neve.storage.table_paths import check_prefix
+from neve.storage.table_paths import check_path, check_prefix
 
 
 @dataclass(slots=True)
@@ -173,6 +174,11 @@ class MemoryStore:
         check_object_path(path)
         with self._contents.lock:
             self._contents.entry_locked(path)
+
+    def odd_entries(self, directory: str) -> dict[str, FileKind]:
+        """Return nothing: memory holds objects only."""
+        check_path(directory)
+        return {}
 
     def lock(self, path: str) -> "MemoryLock":
         """Take the exclusive lock at `path`, a file named LOCK; raises Fenced when it is held."""

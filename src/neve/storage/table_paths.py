@@ -5,6 +5,7 @@ Nothing else in neve joins or splits a path. The layout, relative to the warehou
     manifest/catalog/                      manifest store of names, schemas and properties
     manifest/version/<table id>/           manifest store of one table
     tables/<table id>/
+    ├── wal.mark                           how far the newest log went (`neve.wal.log_mark`)
     ├── wal/LOCK                           held by the one live writer
     ├── wal/<epoch>/000001.wal             decimal, zero padded to six, grows past six
     ├── data/<partition path>/<id>.parquet
@@ -175,6 +176,11 @@ class TablePaths:
     def wal(self) -> str:
         """Directory of all logs of all epochs."""
         return f"{self.root}/wal"
+
+    @property
+    def log_mark(self) -> str:
+        """File that says how far the newest log went; not in the directory that it speaks of."""
+        return f"{self.root}/wal.mark"
 
     @property
     def lock(self) -> str:

@@ -348,6 +348,17 @@ class AppendFilesContract:
             appending.lock("wal/LOCK")
         held.release()
 
+    # What is not a plain file
+
+    def test_files_and_a_directory_that_is_not_there_are_nothing_odd(self, files: Files) -> None:
+        appending, store = files
+        appending.create("wal/000001.wal").close()
+        store.put("wal/note", b"a plain file")
+        appending.lock("wal/LOCK").release()
+
+        assert appending.odd_entries("wal") == {}
+        assert appending.odd_entries("nowhere") == {}
+
     def test_a_lock_of_another_name_is_refused(self, files: Files) -> None:
         appending, _ = files
 
@@ -369,6 +380,7 @@ class AppendFilesContract:
             lambda: appending.recycle(path, new_path="new"),
             lambda: appending.recycle("witness", new_path=path),
             lambda: appending.make_durable(path),
+            lambda: appending.odd_entries(path),
             lambda: appending.lock(path),
         ]
         for call in calls:

@@ -15,7 +15,8 @@ The frame is LevelDB's and RocksDB's; entries 00 and 01 are theirs, the others a
     20 SchemaVersion   varint version         schema the rows of this batch were written with
     21 DurableThrough  u64 sequence, u64 nonce     every row up to here was synced before this
                        batch; the nonce is the log's own
-    22 LogStart        u8 format, u64 log number    first record of a neve log
+    22 LogStart        first record of a neve log: u8 format, u64 log number; from format 2 on also
+                       16 bytes table uuid, u64 writer epoch, u64 bytes reserved for the file
     23 LogEnd          (nothing)              last record of a log that was closed in good order
 
 B1  `sequence` is that of the first row; entries 00 and 01 take one number, 10-12 take `rows`,
@@ -24,7 +25,9 @@ B2  Every neve batch begins with 20 and 21; the rocksdb and merutable dialects h
 B3  merutable's deletes carry a value, the row before: written empty, read and dropped.
 B4  A log draws its nonce when it begins, and every batch of it carries the same. Bytes of a row
     that look like a record, here or left over in a recycled file, do not know it.
-B5  Nothing is allocated by a length or count that the bytes at hand do not bear out; Arrow bodies
+B5  A log of format 1 does not say whose it is; 0.1.0 wrote those. A uuid of zeros is a log that
+    belongs to no table. A log without its LogEnd is at least as long as what was reserved for it.
+B6  Nothing is allocated by a length or count that the bytes at hand do not bear out; Arrow bodies
     are uncompressed and validated before they are used.
 """
 
@@ -33,6 +36,7 @@ import struct
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple, assert_never
+from uuid import UUID
 
 import pyarrow as pa
 
@@ -53,12 +57,14 @@ from neve.model.write_batch import (
 from neve.wal.arrow_payload import read_rows, schema_message
 from neve.wal.record_format import RECORD_BYTES_MAX, Dialect
 
-LOG_FORMAT: Final = 1  # on disk: never change, only add
+LOG_FORMAT: Final = 2  # on disk: never change, only add
+_FORMAT_WITHOUT_OWNER: Final = 1
 
 _FRAME: Final = struct.Struct("<QI")
 _STAMPED_FRAME: Final = struct.Struct("<QIBBBQQ")
 _STAMP: Final = struct.Struct("<QQ")
-_LOG_START: Final = struct.Struct("<BBQ")
+_LOG_START: Final = struct.Struct("<BBQ16sQQ")
+_LOG_OWNER: Final = struct.Struct("<16sQQ")
 FRAME_BYTES: Final = 12  # on disk: never change
 assert _FRAME.size == FRAME_BYTES
 
@@ -68,6 +74,7 @@ _length_of: Final = lru_cache(maxsize=1_024)(encode_varint)
 _STAMPS: Final = 2
 _FRAME_BYTES_MAX: Final = 64
 _NO_ROW_BEFORE: Final = b"\x00"
+_NO_TABLE: Final = bytes(16)
 # A schema version below 128, which is one byte, followed by the durable sequence.
 _STAMPED_PREFIX: Final = re.compile(rb"\x20[\x00-\x7f]\x21", re.DOTALL).fullmatch
 
@@ -96,6 +103,18 @@ class EncodedChanges(NamedTuple):
     byte_count: int
 
 
+class LogStart(NamedTuple):
+    """What a log's first record says about the log."""
+
+    log_number: int
+    table: UUID | None = None
+    """The table the log belongs to; None when it says nothing about one."""
+    epoch: int = 0
+    """Epoch of its writer."""
+    reserved_bytes: int = 0
+    """How long the file was made before the first record."""
+
+
 class LoggedBatch(NamedTuple):
     """One batch as it was read from a log."""
 
@@ -105,7 +124,7 @@ class LoggedBatch(NamedTuple):
     batch: WriteBatch
     durable_through: SequenceNumber
     nonce: int
-    log_start: int | None
+    log_start: LogStart | None
     log_end: bool
 
 
@@ -178,9 +197,12 @@ def frame_batch(
     return (frame, *changes.pieces)
 
 
-def encode_log_start(*, log_number: int) -> EncodedChanges:
+def encode_log_start(start: LogStart) -> EncodedChanges:
     """Entry that opens a neve log."""
-    entry = _LOG_START.pack(Op.LOG_START, LOG_FORMAT, log_number)
+    table = _NO_TABLE if start.table is None else start.table.bytes
+    entry = _LOG_START.pack(
+        Op.LOG_START, LOG_FORMAT, start.log_number, table, start.epoch, start.reserved_bytes
+    )
     return EncodedChanges((entry,), 1, 0, 0, len(entry))
 
 
@@ -316,7 +338,7 @@ class _EntryReader:
         self.deletes_carry_values = deletes_carry_values
         self.changes: list[Change] = []
         self.row_count = 0
-        self.log_start: int | None = None
+        self.log_start: LogStart | None = None
         self.log_end = False
         if len(payload) >= _STAMPED_FRAME.size and _STAMPED_PREFIX(
             payload[FRAME_BYTES : FRAME_BYTES + 3]
@@ -369,14 +391,18 @@ class _EntryReader:
         self.changes.append(change)
         self.row_count += row_count
 
-    def _take_log_start(self) -> int:
+    def _take_log_start(self) -> LogStart:
         log_format, log_number = struct.unpack("<BQ", self._take(9))
+        if log_format == _FORMAT_WITHOUT_OWNER:
+            return LogStart(log_number)
         if log_format != LOG_FORMAT:
             raise Corruption(
                 f"log format {log_format} is newer than this neve reads ({LOG_FORMAT})",
                 hint="open the table with the neve that wrote it, or a newer one",
             )
-        return int(log_number)
+        table, epoch, reserved_bytes = _LOG_OWNER.unpack(self._take(_LOG_OWNER.size))
+        owner = None if table == _NO_TABLE else UUID(bytes=table)
+        return LogStart(log_number, owner, epoch, reserved_bytes)
 
     def _take(self, length: int) -> bytes:
         end = self.position + length

@@ -5,6 +5,9 @@ A power cut leaves damage only behind that point; so damage that a later, whole 
 have been durable was done afterwards, and acknowledged rows are lost. Without such a record the
 damage is the torn tail of writes that nobody was told about.
 
+A file that was cut takes such records with it. But its length was reserved before its first record,
+and is given back only after LogEnd was synced: a log without LogEnd that is shorter was cut.
+
 Behind damage the chain of records is broken, so records are found by their headers: the log number
 of a recyclable header is looked for at every byte, and what follows must have a right checksum.
 """
@@ -70,7 +73,15 @@ def claims_behind(
                 )
 
 
-def lost_rows(claims: Iterable[DurableClaim], *, due: int | None) -> str | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostRows:
+    """Rows that were durable and could not be read."""
+
+    words: str
+    durable_through: int
+
+
+def lost_rows(claims: Iterable[DurableClaim], *, due: int | None) -> LostRows | None:
     """Say which rows are lost when `due` is the first that could not be read; None if none is.
 
     Where nothing could be read, the lowest row that any record holds is due.
@@ -81,11 +92,22 @@ def lost_rows(claims: Iterable[DurableClaim], *, due: int | None) -> str | None:
         if due is None:
             first = min(first, claim.sequence)
         if claim.durable_through >= first:
-            return (
+            words = (
                 f"the record at byte {claim.offset:,} shows that rows up to "
                 f"{claim.durable_through:,} were durable, and rows from {first:,} cannot be read"
             )
+            return LostRows(words=words, durable_through=claim.durable_through)
     return None
+
+
+def cut_file(*, size: int, reserved_bytes: int, due: int) -> str | None:
+    """Say that a log without LogEnd was cut: its writer never makes it shorter than reserved."""
+    if size >= reserved_bytes:
+        return None
+    return (
+        f"the file has {size:,} bytes where {reserved_bytes:,} were reserved, so it was cut, and "
+        f"rows from {due:,} on may be missing"
+    )
 
 
 def _written_blocks(read_at: ReadAt, base: int) -> Iterator[tuple[int, bytes]]:

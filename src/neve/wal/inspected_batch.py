@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from neve.errors import NeveError
 from neve.model.write_batch import DeleteRow, DeleteRows, PartialRows, PutRow, UpsertRows
-from neve.wal.batch_codec import FRAME_BYTES, LoggedBatch, Op, decode_batch, read_stamp
+from neve.wal.batch_codec import FRAME_BYTES, LoggedBatch, LogStart, Op, decode_batch, read_stamp
 from neve.wal.foreign_batches import ENTRIES_MAX, Entry, NamedBytes, read_foreign_batch
 from neve.wal.record_format import Dialect
 
@@ -35,7 +35,7 @@ class Stamps:
     schema_version: int
     durable_through: int
     nonce: int
-    log_start: int | None
+    log_start: LogStart | None
     log_end: bool
 
 

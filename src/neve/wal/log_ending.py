@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import Final
 
 from neve.errors import LimitExceeded, NeveError, Unavailable
-from neve.wal.durable_claims import claims_behind, lost_rows
+from neve.wal.durable_claims import claims_behind, cut_file, lost_rows
 from neve.wal.inspected_batch import InspectedBatch
 from neve.wal.record_format import HEADER_BYTES, Dialect
 from neve.wal.segment_reader import TORN_TAIL, Damage, DamageKind, ReadAt, SegmentEnd, Stale
@@ -96,6 +96,7 @@ class EndingJudge:
         self._stop: _Stop | None = None
         self._expected: int | None = None
         self._nonce: int | None = None
+        self._reserved_bytes = 0
         self._record_count = 0
         self._records_behind = 0
         self._row_count = 0
@@ -124,6 +125,8 @@ class EndingJudge:
             return True
         self._expected = batch.next_sequence
         self._nonce = None if batch.stamps is None else batch.stamps.nonce
+        if batch.stamps is not None and batch.stamps.log_start is not None:
+            self._reserved_bytes = batch.stamps.log_start.reserved_bytes
         self._row_count += row_count
         if batch.stamps is not None and batch.stamps.log_end:
             detail = "the log was closed in good order"
@@ -217,7 +220,7 @@ class EndingJudge:
         start = None if batch.stamps is None else batch.stamps.log_start
         if start is None or number is None:
             return False
-        return start & _LOG_NUMBER_BITS == number & _LOG_NUMBER_BITS
+        return start.log_number & _LOG_NUMBER_BITS == number & _LOG_NUMBER_BITS
 
     def _misplaced(self, offset: int, batch: InspectedBatch) -> str | None:
         """Say why this batch is not the one that is due."""
@@ -266,4 +269,7 @@ class EndingJudge:
             return error.message
         if lost is not None and self._expected is None and not self._from_start:
             return "rows that were durable cannot be read; reading from the beginning tells which"
-        return lost
+        if lost is not None:
+            return lost.words
+        due = self._expected or 0
+        return cut_file(size=self._file_bytes, reserved_bytes=self._reserved_bytes, due=due)

@@ -9,8 +9,16 @@ Steps, for each log in ascending number:
    What lies behind that was dropped by an earlier recovery.
 3. At the end of the log, or at the first thing that is not the next batch, judge:
    - another log follows: it must begin where this one stopped;
-   - it is the last: if any whole record behind says that rows missing here were durable, they were
-     acknowledged and are lost: Corruption. Otherwise this is a torn tail, and the end.
+   - it is the last: look for evidence that rows are missing which were durable. That is a whole
+     record behind which says so, or a file shorter than what was reserved for it. Then read on from
+     the last batch: a live writer may have gone on between the two reads, but what the evidence
+     speaks of was there before it. What still cannot be read is lost: Corruption. Without evidence
+     this is a torn tail, and the end.
+4. Compare with the mark, if there is one: the log it names must be there, begin as it says, and
+   the rows it knows to be durable must have been read or be in data files.
+
+A log that says it belongs to another table, or that is not a plain file, is refused. Logs below
+`owned_from` of the mark may not say whose they are: 0.1.0 wrote them.
 
 Rows below the first one needed are in data files. They may be missing: a deleted log can come back
 after power loss while the next one stays away.
@@ -18,15 +26,18 @@ after power loss while the next one stays away.
 R1  Sequence numbers given are contiguous, in every mode but `skip_corrupt`.
 R2  A batch is given whole or not at all.
 R3  Replaying twice gives the same.
+R4  A reader beside a live writer is never told of damage because the writer was faster.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from uuid import UUID
 
 from neve.errors import Corruption, LimitExceeded, NeveError, Unavailable
 from neve.storage.object_store import ObjectStore
-from neve.wal.batch_codec import LoggedBatch, decode_batch
-from neve.wal.durable_claims import claims_behind, lost_rows
+from neve.wal.batch_codec import LoggedBatch, LogStart, decode_batch
+from neve.wal.durable_claims import claims_behind, cut_file, lost_rows
+from neve.wal.log_mark import MarkedLog
 from neve.wal.record_format import Dialect
 from neve.wal.recovery_mode import Problem, RecoveryMode, ReplayReport
 from neve.wal.segment_reader import Damage, DamageKind, ReadAt, Record, SegmentReader, Stale
@@ -43,6 +54,10 @@ class LogFile:
 
     number: int
     path: str
+    epoch: int | None = None
+    """Epoch of the directory it is in; None where there are no such directories."""
+    oddity: str | None = None
+    """What is there under the log's name when it is not a plain file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +67,24 @@ class _Start:
     log: LogFile
     sequence: int
     nonce: int
+    reserved_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stop:
+    """Where reading a log ended without its LogEnd."""
+
+    offset: int
+    problem: Problem | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Evidence:
+    """A sign that the last log held more than was read."""
+
+    lost: str
+    through: int | None
+    """Last row that was certainly durable; None when only LogEnd can show that nothing is lost."""
 
 
 class Replay:
@@ -64,31 +97,50 @@ class Replay:
         *,
         mode: RecoveryMode = RecoveryMode.TOLERATE_TORN_TAIL,
         from_sequence: int | None = None,
+        table: UUID | None = None,
+        marked: MarkedLog | None = None,
     ) -> None:
-        """Rows below `from_sequence` are not needed: they are in data files already."""
+        """Rows below `from_sequence` are not needed: they are in data files already.
+
+        With a table, logs of others are refused; with a mark, logs that are cut or gone are.
+        """
         self.report = ReplayReport(next_sequence=from_sequence)
         self._store = store
         self._logs = sorted(logs, key=lambda log: log.number)
         self._mode = mode
         self._first_needed = from_sequence or 0
+        self._table = table
+        self._marked = marked
+        self._refused: dict[int, Problem] = {}
         self._expected: int | None = None
+        self._last_offset = 0
+        self._stop: _Stop | None = None
+
+    @property
+    def refused_paths(self) -> frozenset[str]:
+        """Logs that are not this table's, or not plain files."""
+        return frozenset(problem.path for problem in self._refused.values())
 
     def __iter__(self) -> Iterator[LoggedBatch]:
         """Give every batch in sequence order; raises Corruption as the mode says."""
         self.report.log_count = len(self._logs)
         logs = self._live_logs()
-        for index, (log, start) in enumerate(logs):
+        for index, (log, found) in enumerate(logs):
+            start = found
             begun_later = [later for _, later in logs[index + 1 :] if later is not None]
             limit = begun_later[0].sequence if begun_later else None
+            if log.number in self._refused:
+                self._refuse(self._refused[log.number], self._rows_before(limit))
+            elif start is None and limit is None and not self._skips:
+                # With another log behind it, that log's start says whether rows are missing.
+                start = self._judge_startless(log)
             if start is not None:
                 if not self._joins(start):
                     return
                 yield from self._replay_log(start, limit)
-            elif limit is None and not self._skips:
-                # With another log behind it, that log's start says whether rows are missing.
-                self._judge_startless(log)
             if self.report.stopped_early:
                 return
+        self._compare_with_mark(logs)
 
     def _live_logs(self) -> list[tuple[LogFile, _Start | None]]:
         """Find where each log begins, and leave out those that a later one replaced.
@@ -114,26 +166,47 @@ class Replay:
             due = self._first_needed or start.sequence
         else:
             due = max(self._expected, self._first_needed)
-        if self._skips or start.sequence <= due:
-            self._expected = start.sequence
-        else:
+        if start.sequence > due:
             self._expected = due
-            self._refuse(self._gap(start.log, 0, start.sequence), "a log is missing or was cut")
-            return not self.report.stopped_early
+            missing = f"a log is missing or was cut; {self._rows_before(start.sequence)}"
+            self._refuse(self._gap(start.log, 0, start.sequence), missing)
+            if self.report.stopped_early:
+                return False
+        self._expected = start.sequence
         self.report.next_sequence = max(self.report.next_sequence or 0, self._expected)
         return True
 
     def _replay_log(self, start: _Start, limit: int | None) -> Iterator[LoggedBatch]:
+        self._last_offset = 0
+        yield from self._read_batches(start, limit, from_offset=0)
+        if self._stop is None or self._skips:
+            return
+        evidence = self._evidence(start, self._stop) if limit is None else None
+        if evidence is not None:
+            # The writer may have gone on since: only what is read after the evidence counts.
+            if self._stop.problem is not None:
+                self.report.problems.remove(self._stop.problem)
+            yield from self._read_batches(start, limit, from_offset=self._last_offset)
+        if self._stop is not None:
+            self._judge(start, self._stop, limit, evidence)
+
+    def _read_batches(
+        self, start: _Start, limit: int | None, *, from_offset: int
+    ) -> Iterator[LoggedBatch]:
+        """Give the batches that follow each other, and leave in `_stop` why no more do."""
         log = start.log
-        problem: Problem | None = None
+        self._stop = None
         stopped_at = 0
-        for event in self._reader(log):
+        for event in self._reader(log, from_offset):
             if isinstance(event, Record):
+                if from_offset and event.offset == from_offset:
+                    continue  # counted before
                 outcome = self._next_batch(start, event, limit)
                 if outcome is None:
                     continue
                 if isinstance(outcome, LoggedBatch):
                     self._count(outcome)
+                    self._last_offset = event.offset
                     if outcome.log_end:
                         return
                     if self._is_needed(outcome):
@@ -150,10 +223,9 @@ class Replay:
                 break
             self.report.problems.append(problem)
             if not self._skips:
-                stopped_at = problem.offset
-                break
-        if not self._skips:
-            self._judge(start, problem, stopped_at, limit)
+                self._stop = _Stop(offset=problem.offset, problem=problem)
+                return
+        self._stop = _Stop(offset=stopped_at, problem=None)
 
     def _next_batch(
         self, start: _Start, record: Record, limit: int | None
@@ -185,41 +257,105 @@ class Replay:
     def _is_needed(self, logged: LoggedBatch) -> bool:
         return bool(logged.batch.changes) and logged.next_sequence > self._first_needed
 
+    @property
+    def _due(self) -> int:
+        """First row that is neither read nor in data files; 0 when nothing is known."""
+        return max(self._expected or 0, self._first_needed)
+
     def _judge(
-        self, start: _Start, problem: Problem | None, stopped_at: int, limit: int | None
+        self, start: _Start, stop: _Stop, limit: int | None, evidence: _Evidence | None
     ) -> None:
         """Decide what it means that a log stops without its LogEnd."""
-        assert self._expected is not None
+        lost = self._rows_before(limit)
         if limit is None:
-            lost = self._lost_rows(start.log, stopped_at, nonce=start.nonce)
-            self.report.torn_tail = problem is not None and lost is None
-        elif limit <= max(self._expected, self._first_needed):
-            lost = None
-        else:
-            lost = f"rows {self._expected:,} to {limit - 1:,} are missing"
-        if lost is not None or (problem is not None and self._mode is RecoveryMode.ABSOLUTE):
-            ends = Problem(path=start.log.path, offset=stopped_at, what="the log ends too early")
-            self._refuse(problem or ends, lost)
+            is_met = evidence is None or (
+                evidence.through is not None and evidence.through < self._due
+            )
+            lost = None if is_met or evidence is None else evidence.lost
+            self.report.torn_tail = stop.problem is not None and lost is None
+        if lost is not None or (stop.problem is not None and self._mode is RecoveryMode.ABSOLUTE):
+            ends = Problem(path=start.log.path, offset=stop.offset, what="the log ends too early")
+            self._refuse(stop.problem or ends, lost)
 
-    def _lost_rows(self, log: LogFile, from_offset: int, *, nonce: int | None) -> str | None:
+    def _rows_before(self, limit: int | None) -> str | None:
+        """Say which rows are missing before the log that begins at `limit`, or before the mark."""
+        if limit is None:
+            return None if self._marked is None else self._marked.mark.missing_rows(due=self._due)
+        if limit <= self._due:
+            return None
+        return f"rows {self._due:,} to {limit - 1:,} are missing ({limit - self._due:,} in all)"
+
+    def _evidence(self, start: _Start, stop: _Stop) -> _Evidence | None:
+        """Look for signs that the last log held more rows, durable ones, than were read."""
+        mark = None if self._marked is None else self._marked.mark
+        if mark is not None and mark.log_number == start.log.number:
+            missing = mark.missing_rows(due=self._due)
+            if missing is not None and mark.next_sequence > self._due:
+                return _Evidence(lost=missing, through=mark.next_sequence - 1)
+        found = self._lost_rows(start.log, stop.offset, nonce=start.nonce)
+        if found is not None:
+            return found
+        cut = cut_file(
+            size=self._store.size(start.log.path),
+            reserved_bytes=start.reserved_bytes,
+            due=self._due,
+        )
+        return None if cut is None else _Evidence(lost=cut, through=None)
+
+    def _lost_rows(self, log: LogFile, from_offset: int, *, nonce: int | None) -> _Evidence | None:
         """Say which acknowledged rows are missing, by the word of a record behind the damage."""
         claims = claims_behind(
             self._read_at(log), from_offset=from_offset, log_number=log.number, nonce=nonce
         )
         try:
-            return lost_rows(claims, due=max(self._expected or 0, self._first_needed) or None)
+            found = lost_rows(claims, due=self._due or None)
         except LimitExceeded as error:
-            return error.message
+            return _Evidence(lost=error.message, through=None)
+        return None if found is None else _Evidence(lost=found.words, through=found.durable_through)
 
-    def _judge_startless(self, log: LogFile) -> None:
-        """Refuse a last log without a readable start if rows in it were durable."""
-        lost = self._lost_rows(log, 0, nonce=None)
-        if lost is not None:
-            self._refuse(Problem(path=log.path, offset=0, what="damaged first record"), lost)
+    def _judge_startless(self, log: LogFile) -> _Start | None:
+        """Refuse a last log without a readable start if rows in it were durable.
+
+        It may have begun since it was looked at: then its start is given.
+        """
+        evidence = self._lost_rows(log, 0, nonce=None)
+        if evidence is None:
+            return None
+        start = self._read_start(log)
+        if start is None:
+            problem = Problem(path=log.path, offset=0, what="damaged first record")
+            self._refuse(problem, evidence.lost)
+        return start
+
+    def _compare_with_mark(self, logs: Sequence[tuple[LogFile, _Start | None]]) -> None:
+        """Hold what was read against what is known outside of the logs."""
+        if self._marked is None:
+            return
+        mark = self._marked.mark
+        found = [start for log, start in logs if log.number == mark.log_number]
+        is_there = any(log.number == mark.log_number for log in self._logs)
+        begun = [start for start in found if start is not None]
+        if any((each.nonce, each.sequence) != (mark.nonce, mark.first_sequence) for each in begun):
+            what, lost = "this is not the log that the table wrote", self._rows_before(None)
+        elif mark.log_number in self._refused:
+            return  # said already
+        elif not is_there or (found and not begun):
+            what = "the log lost its first record" if is_there else "the log is missing"
+            lost = self._rows_before(None)
+            if lost is None:
+                return
+        else:
+            what = "the log ends too early"
+            lost = mark.missing_rows(due=self._due) if mark.next_sequence > self._due else None
+            if lost is None:
+                return
+        self._refuse(Problem(path=self._marked.path, offset=0, what=what), lost)
 
     def _refuse(self, problem: Problem, lost: str | None) -> None:
         if problem not in self.report.problems:
             self.report.problems.append(problem)
+        if self._skips:
+            return
         if self._mode is RecoveryMode.POINT_IN_TIME:
             self.report.stopped_early = True
             return
@@ -242,6 +378,9 @@ class Replay:
 
     def _read_start(self, log: LogFile) -> _Start | None:
         """Read how a log begins; None when it has no first record."""
+        if log.oddity is not None:
+            self._refused[log.number] = Problem(path=log.path, offset=0, what=log.oddity)
+            return None
         first = next(iter(self._reader(log)))
         if isinstance(first, Damage):
             self._refuse_unread(first, log)
@@ -250,14 +389,37 @@ class Replay:
         logged = self._read_batch(log, first)
         if isinstance(logged, Problem):
             raise Corruption(logged.what, path=log.path, offset=0)
-        if logged.log_start != log.number:
+        begun = logged.log_start
+        if begun is None or begun.log_number != log.number:
             raise Corruption(
                 f"the file does not begin as log {log.number}",
                 path=log.path,
                 offset=0,
                 hint="it was renamed, or written by another system: `neve inspect wal` shows it",
             )
-        return _Start(log=log, sequence=logged.sequence, nonce=logged.nonce)
+        strange = self._strangeness(log, begun)
+        if strange is not None:
+            self._refused[log.number] = Problem(path=log.path, offset=0, what=strange)
+            return None
+        return _Start(
+            log=log,
+            sequence=logged.sequence,
+            nonce=logged.nonce,
+            reserved_bytes=begun.reserved_bytes,
+        )
+
+    def _strangeness(self, log: LogFile, begun: LogStart) -> str | None:
+        """Say why a log is not one of this table; None when it is, as far as it says."""
+        if self._table is None:
+            return None
+        if begun.table is None:
+            is_old = self._marked is None or log.number < self._marked.mark.owned_from
+            return None if is_old else "the log does not say that it belongs to this table"
+        if begun.table != self._table:
+            return f"the log belongs to table {begun.table}"
+        if log.epoch is not None and begun.epoch != log.epoch:
+            return f"the log was written in epoch {begun.epoch}, not {log.epoch}"
+        return None
 
     def _read_batch(self, log: LogFile, record: Record) -> LoggedBatch | Problem:
         try:
@@ -279,11 +441,12 @@ class Replay:
             what=f"row {sequence:,} follows where row {self._expected:,} is due",
         )
 
-    def _reader(self, log: LogFile) -> SegmentReader:
+    def _reader(self, log: LogFile, from_offset: int = 0) -> SegmentReader:
         return SegmentReader(
             self._read_at(log),
             dialect=Dialect.CRC32C,
             log_number=log.number,
+            start_offset=from_offset,
             passes_unread=self._skips,
         )
 

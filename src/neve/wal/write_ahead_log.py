@@ -9,6 +9,8 @@ Steps of an append, in one function (`_commit_group`; `_commit_one` when a batch
 5. acknowledge
 
 Steps of a rotation: make the next file; sync the full log and write its LogEnd; write LogStart.
+The mark (`neve.wal.log_mark`) follows with the first sync of the new log: a rotation costs no sync
+more, and no row of the log is acknowledged as durable before the mark names the log.
 
 W1  Sequence and log numbers only grow.
 W2  Every log but the last was synced to its end before the next one got its first record.
@@ -17,6 +19,10 @@ W3  A failed append or sync fails its whole group with OutcomeUnknown and poison
     is acknowledged any more, and what is durable is found out by reopening. An interrupt does so
     from the first byte on; before it, nothing has happened.
 W4  Under `group` and `always` a batch is applied only after it is durable.
+W5  The mark says nothing that is not durable. One that cannot be written is tried again with the
+    next sync: it guards against damage, and rows are durable without it.
+W6  A file is cut to what was written only after its LogEnd was synced: a log without LogEnd that is
+    shorter than what was reserved for it was cut by somebody else.
 """
 
 import logging
@@ -42,12 +48,14 @@ from neve.storage.object_store import ObjectStore
 from neve.wal.append_metrics import record_append
 from neve.wal.batch_codec import (
     EncodedChanges,
+    LogStart,
     check_size,
     encode_log_end,
     encode_log_start,
     frame_batch,
 )
 from neve.wal.closed_log import ClosedLog
+from neve.wal.log_mark import LogMark, LogOwner
 from neve.wal.log_options import LogOptions, SyncPolicy
 from neve.wal.pending_append import (
     Apply,
@@ -80,13 +88,17 @@ class WriteAheadLog:
         next_log_number: int,
         next_sequence: int,
         older_logs: Sequence[LogFile] = (),
+        owner: LogOwner | None = None,
         options: LogOptions | None = None,
         clock: Clock | None = None,
         ids: IdSource | None = None,
         recorder: Recorder | None = None,
         make_latch: Callable[[], Latch] = Lock,
     ) -> None:
-        """Begin a new log; `older_logs` have been replayed and await `truncate_below`."""
+        """Begin a new log; `older_logs` have been replayed and await `truncate_below`.
+
+        Without an owner the log belongs to no table, and no mark says how far it went.
+        """
         if next_sequence < 1 or next_log_number < 1:
             raise InvalidArgument("sequence and log numbers begin at 1")
         # fixed at construction
@@ -94,6 +106,9 @@ class WriteAheadLog:
         self._files = files
         self._store = store
         self._log_path = log_path
+        self._owner = owner if self.options.dialect is Dialect.CRC32C else None
+        known = None if owner is None else owner.owned_from
+        self._owned_from = next_log_number if known is None else known
         self._clock = clock or SystemClock()
         self._ids = ids or SystemIds()
         self._recorder = recorder or NoRecorder()
@@ -120,9 +135,13 @@ class WriteAheadLog:
         self._spare_paths: list[str] = []
         self._unusable: Closed | None = None
         self._nonce: int | None = None
+        self._first_sequence = next_sequence
+        self._is_mark_due = False
         self._synced_at = self._clock.monotonic()
         self._adopt(older_logs)
-        self._active = self._begin_log(next_log_number)
+        self._active = self._open_segment(self._make_file(next_log_number), next_log_number)
+        if self._is_mark_due:
+            self._mark_first_log()
 
     @property
     def next_sequence(self) -> int:
@@ -272,7 +291,7 @@ class WriteAheadLog:
         return dropped
 
     def close(self) -> None:
-        """Sync, write LogEnd and release the log; closing twice is no error.
+        """Sync, write LogEnd and the mark, and release the log; closing twice is no error.
 
         Logs kept to be written over are deleted: the next writer begins in a directory of its own.
         """
@@ -286,6 +305,8 @@ class WriteAheadLog:
                 except NeveError as error:
                     # They hold nothing that is needed; the next open finds them below the floor.
                     logger.warning("left spare logs behind cause=%s", error)
+                if self._owner is not None:
+                    self._try_to_mark(is_closed=True)
             self._active.file.close()
 
         self._queue.run_alone(close)
@@ -397,6 +418,8 @@ class WriteAheadLog:
         self._durable_through = reached
         self._recorder.add(WAL_SYNCS, 1)
         self._recorder.add(WAL_SYNC_SECONDS, self._synced_at - began_at)
+        if self._is_mark_due:
+            self._try_to_mark()
 
     def _rotate(self) -> None:
         """Begin the next log; the full one stays as it is when no new file can be made."""
@@ -420,16 +443,55 @@ class WriteAheadLog:
         logger.info("rotated log=%s next=%d", full.file.path, self._active.log_number)
 
     def _end_active(self, *, is_last: bool = False) -> None:
-        # LogEnd says that all rows are durable, so they must be. It needs no sync of its own:
+        # LogEnd says that all rows are durable, so they must be. By itself it needs no sync:
         # without it the log merely ends like one whose writer died between two records.
         if self._durable_through < self._next_sequence - 1:
             self._sync_active()
         if self._stamped:
             self._active.append([self._framed(encode_log_end())])
         if is_last or self.options.recycle_count == 0:
-            # Nobody will write over it: the space that it reserved is given back.
+            # Nobody will write over it: the space that it reserved is given back (W6).
+            if self._stamped and self.options.preallocate:
+                self._active.sync()
             self._active.file.truncate_to_position()
         self._active.file.close()
+
+    def _mark_first_log(self) -> None:
+        """Mark the log that a writer begins with.
+
+        Until then the mark names a log of the writer before, which must not go first.
+        """
+        try:
+            self._active.sync()
+            self._write_mark()
+        except BaseException:
+            self._active.file.close()
+            raise
+
+    def _try_to_mark(self, *, is_closed: bool = False) -> None:
+        """Write the mark, or leave it to the next sync (W5)."""
+        try:
+            self._write_mark(is_closed=is_closed)
+        except NeveError as error:
+            path = self._active.file.path
+            logger.warning("could not mark how far the log went log=%s cause=%s", path, error)
+
+    def _write_mark(self, *, is_closed: bool = False) -> None:
+        """Say outside of the log how far it is durable."""
+        assert self._owner is not None
+        assert self._nonce is not None
+        mark = LogMark(
+            table=self._owner.table,
+            epoch=self._owner.epoch,
+            log_number=self._active.log_number,
+            first_sequence=self._first_sequence,
+            next_sequence=self._durable_through + 1,
+            nonce=self._nonce,
+            owned_from=self._owned_from,
+            is_closed=is_closed,
+        )
+        self._store.put(self._owner.mark_path, mark.encode())
+        self._is_mark_due = False
 
     def _adopt(self, older_logs: Sequence[LogFile]) -> None:
         """Make durable what was replayed.
@@ -439,9 +501,6 @@ class WriteAheadLog:
         """
         for log in older_logs:
             self._files.make_durable(log.path)
-
-    def _begin_log(self, number: int) -> SegmentWriter:
-        return self._open_segment(self._make_file(number), number)
 
     def _make_file(self, number: int) -> AppendFile:
         path = self._log_path(number)
@@ -467,9 +526,17 @@ class WriteAheadLog:
         )
         if self._stamped:
             self._nonce = self._ids.uuid().int & _U64_MAX
-            start = self._framed(encode_log_start(log_number=number))
+            self._first_sequence = self._next_sequence
+            start = self._framed(encode_log_start(self._log_start(number)))
             self._guard(lambda: segment.append([start]), file.path)
+            self._is_mark_due = self._owner is not None
         return segment
+
+    def _log_start(self, number: int) -> LogStart:
+        reserved_bytes = self.options.segment_bytes if self.options.preallocate else 0
+        if self._owner is None:
+            return LogStart(number, reserved_bytes=reserved_bytes)
+        return LogStart(number, self._owner.table, self._owner.epoch, reserved_bytes)
 
     def _framed(self, changes: EncodedChanges) -> tuple[bytes | memoryview, ...]:
         return frame_batch(

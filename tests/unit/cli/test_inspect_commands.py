@@ -192,13 +192,13 @@ def test_a_damaged_log_is_shown_and_is_no_failure(tmp_path: Path) -> None:
 
 
 def test_a_damaged_log_is_exit_code_five_when_strict(tmp_path: Path) -> None:
-    path = written(tmp_path, flipped(neve_log([put(b"a")], [put(b"b")]), 60))
+    path = written(tmp_path, flipped(neve_log([put(b"a")], [put(b"b")]), 92))
 
     result = run(path, "--strict")
 
     assert result.exit_code == 5
     assert "reading ends at byte" in result.stdout
-    assert result.stderr == f"neve: the log is damaged in {path} at byte 52\n"
+    assert result.stderr == f"neve: the log is damaged in {path} at byte 84\n"
 
 
 def test_a_torn_tail_fails_only_the_strict(tmp_path: Path) -> None:
@@ -350,9 +350,9 @@ def test_json_has_stable_keys(tmp_path: Path) -> None:
     assert block["parts"][0] == {
         "kind": "record",
         "offset": 0,
-        "bytes": 52,
+        "bytes": 84,
         "type": "full",
-        "length": 41,
+        "length": 73,
         "checksum": "ok",
     }
     record = parsed["records"][1]

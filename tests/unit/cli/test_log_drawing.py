@@ -12,7 +12,7 @@ from neve.model.row_codec import RowCodec
 from neve.model.schema import TableSchema
 from neve.model.write_batch import UpsertRows, WriteBatch
 from neve.storage.memory_store import MemoryStore
-from neve.wal.batch_codec import encode_changes, encode_log_start, encode_put, frame_batch
+from neve.wal.batch_codec import LogStart, encode_changes, encode_log_start, encode_put, frame_batch
 from neve.wal.inspection import LogInspection, PayloadKind
 from neve.wal.log_options import LogOptions
 from neve.wal.record_format import BLOCK_BYTES, HEADER_BYTES, Dialect, RecordType
@@ -149,7 +149,7 @@ def stamped_log(*payloads: bytes) -> bytes:
     """Give log 1 with these payloads behind its start."""
     return segment(
         b"".join(
-            frame_batch(encode_log_start(log_number=1), sequence=1, durable_through=0, nonce=1)
+            frame_batch(encode_log_start(LogStart(1)), sequence=1, durable_through=0, nonce=1)
         ),
         *payloads,
         dialect=Dialect.CRC32C,

@@ -7,6 +7,7 @@ from neve.storage.append_file import AppendFiles
 from neve.storage.memory_store import MemoryStore
 from neve.storage.object_store import ObjectStore
 from neve.wal.batch_codec import EncodedChanges, LoggedBatch, encode_put
+from neve.wal.log_mark import LogOwner
 from neve.wal.log_options import LogOptions, SyncPolicy
 from neve.wal.recovery_mode import RecoveryMode
 from neve.wal.replay import LogFile, Replay
@@ -35,6 +36,7 @@ def open_log(
     options: LogOptions = SMALL,
     older_logs: tuple[LogFile, ...] = (),
     path: Callable[[int], str] = log_path,
+    owner: LogOwner | None = None,
 ) -> WriteAheadLog:
     return WriteAheadLog(
         files=store,
@@ -43,6 +45,7 @@ def open_log(
         next_log_number=number,
         next_sequence=sequence,
         older_logs=older_logs,
+        owner=owner,
         options=options,
     )
 

@@ -1,5 +1,7 @@
 """Bytes of a write batch: golden, round trip, hostile."""
 
+from uuid import UUID
+
 import pyarrow as pa
 import pytest
 
@@ -15,6 +17,7 @@ from neve.model.write_batch import (
     WriteBatch,
 )
 from neve.wal.batch_codec import (
+    LogStart,
     decode_batch,
     encode_changes,
     encode_log_end,
@@ -59,13 +62,25 @@ def test_a_neve_batch_begins_with_its_stamps() -> None:
     )
 
 
-def test_the_log_start_names_format_and_log() -> None:
+def test_the_log_start_names_format_log_and_table() -> None:
+    table = UUID(bytes=bytes(range(16)))
+    start = LogStart(7, table, epoch=3, reserved_bytes=32_768)
+
     payload = b"".join(
-        frame_batch(encode_log_start(log_number=7), sequence=1, durable_through=0, nonce=NONCE)
+        frame_batch(encode_log_start(start), sequence=1, durable_through=0, nonce=NONCE)
     )
 
-    assert payload.hex(" ").endswith("22 01 07 00 00 00 00 00 00 00")
-    assert decode_batch(payload, dialect=Dialect.CRC32C).log_start == 7
+    assert payload.hex(" ").endswith(
+        "22 02 07 00 00 00 00 00 00 00 00 01 02 03 04 05 06 07 08 09 0a 0b 0c 0d 0e 0f "
+        "03 00 00 00 00 00 00 00 00 80 00 00 00 00 00 00"
+    )
+    assert decode_batch(payload, dialect=Dialect.CRC32C).log_start == start
+
+
+def test_a_log_start_of_the_first_format_names_no_table() -> None:
+    payload = bytes.fromhex("0100000000000000 01000000 22 01 0700000000000000")
+
+    assert decode_batch(payload, dialect=Dialect.CRC32C).log_start == LogStart(7)
 
 
 @pytest.mark.parametrize("schema_version", [0, 127, 128, 100_000])
@@ -145,7 +160,8 @@ def test_a_count_of_four_billion_costs_nothing() -> None:
         ("0100000000000000 01000000 12 ff7f 00 00", "columns"),
         ("0100000000000000 01000000 10 01 7f 00", "is cut off"),
         ("0100000000000000 01000000 10 01 02 ffff", "cannot be read"),
-        ("0100000000000000 01000000 22 02 0100000000000000", "newer"),
+        ("0100000000000000 01000000 22 02 0100000000000000", "wants 32 bytes"),
+        ("0100000000000000 01000000 22 03 0100000000000000", "newer"),
         ("ffffffffffffffff 01000000 00 01 6b", "beyond"),
     ],
 )

@@ -265,7 +265,7 @@ def entries(payload: bytes) -> tuple[int, list[tuple[int, bytes, bytes]]]:
     sequence, count = struct.unpack_from("<QI", payload)
     position = 12
     found = []
-    widths = {0x20: 1, 0x21: 16, 0x22: 9, 0x23: 0}
+    widths = {0x20: 1, 0x21: 16, 0x22: 41, 0x23: 0}
     for _ in range(count):
         op = payload[position]
         position += 1
@@ -312,9 +312,10 @@ def test_a_live_log_is_its_start_its_batches_its_end_and_zeros() -> None:
 
     whole = walk(store.get(log_path(LOG_NUMBER)).payload, dialect="crc32c")
 
+    start = b"\x02" + _u64(LOG_NUMBER) + bytes(16) + _u64(0) + _u64(4 * BLOCK)
     assert {record.log_number for record in whole.records} == {LOG_NUMBER}
     assert [entries(payload) for payload in assemble(whole.records)] == [
-        (40, [_schema(0), _durable(39), (0x22, b"\x01" + _u64(LOG_NUMBER), b"")]),
+        (40, [_schema(0), _durable(39), (0x22, start, b"")]),
         (40, [_schema(1), _durable(39), (0x01, b"alpha", b"one")]),
         (41, [_schema(1), _durable(40), (0x01, b"beta", b"two")]),
         (42, [_schema(0), _durable(41), (0x23, b"", b"")]),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from neve.errors import Corruption, Unavailable
 from neve.model.write_batch import DeleteRows, PartialRows, UpsertRows, WriteBatch
 from neve.storage.memory_store import MemoryStore
-from neve.wal.batch_codec import encode_changes, encode_put
+from neve.wal.batch_codec import LogStart, encode_changes, encode_put
 from neve.wal.foreign_replay import ForeignReplay
 from neve.wal.inspected_batch import InspectedBatch, RowsEntry
 from neve.wal.inspection import (
@@ -327,7 +327,7 @@ def test_a_closed_log_begins_with_its_start_and_ends_with_its_end() -> None:
     start, rows, end = (batch_of(record) for record in records_of(inspect(whole)))
 
     assert start.stamps is not None
-    assert (start.stamps.log_start, start.stamps.log_end) == (1, False)
+    assert (start.stamps.log_start, start.stamps.log_end) == (LogStart(1), False)
     assert end.stamps is not None
     assert (end.stamps.log_start, end.stamps.log_end) == (None, True)
     assert end.stamps.durable_through == 2
@@ -494,6 +494,7 @@ def test_what_could_be_a_log_is_told_from_what_is_none(content: bytes, *, expect
 ROWS = [[put(b"key %d" % number, b"v" * (number * 997 % 3_000))] for number in range(60)]
 CLOSED_LOG = neve_log(*ROWS)
 OPEN_LOG = neve_log(*ROWS, closed=False)
+RESERVED_LOG = neve_log(*ROWS, closed=False, options=LogOptions(segment_bytes=128 << 10))
 FOREIGN_LOG = segment(*[batch(number + 1, *change) for number, change in enumerate(ROWS)])
 RECYCLABLE_FOREIGN_LOG = segment(
     *[batch(number + 1, *change) for number, change in enumerate(ROWS)],
@@ -505,6 +506,7 @@ RECYCLABLE_FOREIGN_LOG = segment(
 LOGS = {
     "closed": CLOSED_LOG,
     "open": OPEN_LOG,
+    "reserved": RESERVED_LOG,
     "foreign": FOREIGN_LOG,
     "recyclable foreign": RECYCLABLE_FOREIGN_LOG,
 }
@@ -599,7 +601,7 @@ def outcome(replay: Replay | ForeignReplay) -> int | None:
         return None
 
 
-@given(mutants("closed", "open"))
+@given(mutants("closed", "open", "reserved"))
 def test_the_ending_of_an_own_log_is_what_recovery_decides(mutant: Mutant) -> None:
     content = mutant.content
     store = MemoryStore()

@@ -1,5 +1,7 @@
 """What replay makes of logs that end in every way they can."""
 
+from collections.abc import Callable
+
 import pytest
 
 from neve.errors import Corruption, Unavailable
@@ -12,6 +14,7 @@ from neve.wal.record_format import RECYCLABLE_HEADER, RecordType
 from neve.wal.recovery_mode import RecoveryMode
 from neve.wal.replay import Replay
 from neve.wal.segment_reader import Fragment
+from neve.wal.write_ahead_log import WriteAheadLog
 from tests.unit.wal.builders import (
     SMALL,
     log_path,
@@ -455,3 +458,96 @@ def test_fragments_of_no_bytes_take_no_memory() -> None:
         list(assembly.add(Fragment(RecordType.MIDDLE, offset, b"", recyclable=True)))
 
     assert assembly._parts == [b"x"]
+
+
+class WriterGoesOn(MemoryStore):
+    """A store whose log is written on between two reads of it."""
+
+    def __init__(self, read: int) -> None:
+        super().__init__()
+        self.go_on: Callable[[], None] | None = None
+        self._reads_left = read
+
+    def _reads(self) -> None:
+        self._reads_left -= self.go_on is not None
+        if self._reads_left == 0 and self.go_on is not None:
+            go_on, self.go_on = self.go_on, None
+            go_on()
+
+    def get_range(self, path: str, *, start: int, length: int) -> bytes:
+        self._reads()
+        return super().get_range(path, start=start, length=length)
+
+    def size(self, path: str) -> int:
+        self._reads()
+        return super().size(path)
+
+
+BIG = b"v" * 20_000
+
+
+def write_on(log: WriteAheadLog) -> None:
+    for number in range(5):
+        log.append(put(f"later{number}", BIG))
+
+
+def rotate_and_write_on(log: WriteAheadLog) -> None:
+    log.append(put("later"))
+    log.rotate()
+    write_on(log)
+
+
+def end(log: WriteAheadLog) -> None:
+    log.append(put("later"))
+    log.close()
+
+
+@pytest.mark.parametrize("preallocate", [True, False])
+@pytest.mark.parametrize("go_on", [write_on, rotate_and_write_on, end])
+@pytest.mark.parametrize("read", range(1, 8))
+def test_a_writer_that_goes_on_while_its_log_is_read_is_no_damage(
+    read: int, go_on: Callable[[WriteAheadLog], None], preallocate: bool
+) -> None:
+    store = WriterGoesOn(read)
+    log = open_log(store, options=LogOptions(segment_bytes=256 << 10, preallocate=preallocate))
+    for key in ("a", "b"):
+        log.append(put(key))
+    log.rotate()
+    log.append(put("c"))
+    store.go_on = lambda: go_on(log)
+
+    found = keys(replay(store)[0])
+
+    written = keys(replay(store)[0])
+    assert found[:3] == ["a", "b", "c"]
+    assert found == written[: len(found)]
+
+
+@pytest.mark.parametrize("read", range(1, 8))
+def test_a_log_that_begins_while_it_is_looked_at_is_no_damage(read: int) -> None:
+    store = WriterGoesOn(read)
+    log = open_log(store)
+    log.append(put("a"))
+    store.put(log_path(2), bytes(4_096))
+
+    def begin_the_second() -> None:
+        log.close()
+        store.delete(log_path(2))
+        write_on(open_log(store, number=2, sequence=2))
+
+    store.go_on = begin_the_second
+
+    assert keys(replay(store)[0])[:1] == ["a"]
+
+
+def test_damage_is_still_reported_while_the_writer_goes_on() -> None:
+    store = WriterGoesOn(2)
+    log = open_log(store)
+    for key in ("aaaa", "bbbb", "cccc"):
+        log.append(put(key))
+    rewritten = store.get(log_path(1)).payload.replace(b"bbbb", b"bbxb")
+    store.put(log_path(1), rewritten)
+    store.go_on = lambda: write_on(open_log(store, number=2, sequence=4))
+
+    with pytest.raises(Corruption):
+        replay(store)

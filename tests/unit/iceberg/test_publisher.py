@@ -21,6 +21,7 @@ from neve.observability.metrics import (
     Counters,
 )
 from neve.storage.memory_store import MemoryStore
+from tests.interop.iceberg_walk import read_metadata, walk
 from tests.unit.iceberg.published_lake import BY_HAND, SCHEMA, PublishedLake
 
 
@@ -174,11 +175,12 @@ def test_a_tagged_version_that_is_not_listed_any_more_is_listed_again(
 
 def test_the_folder_stays_bounded(lake: PublishedLake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("neve.iceberg.publisher.SNAPSHOTS_LISTED", 4)
+    monkeypatch.setattr("neve.iceberg.publisher.DOCUMENTS_KEPT", 4)
     for key in range(40):
         lake.commit(key % 7)
 
     assert len(lake.names("v*.metadata.json")) <= 4 + 16
-    assert len(lake.names("snap-*.avro")) <= 4 + 16 + 1
+    assert len(lake.names("snap-*.avro")) <= 4 + 16 + 4
     assert len(lake.document()["snapshots"]) == 4
     assert lake.read() == list(range(7))
     assert SNAPSHOTS_LISTED == 100
@@ -344,12 +346,84 @@ def test_two_processes_that_publish_at_once_leave_one_whole_table(tmp_path: Path
 
     assert failures == []
     assert lake.read() == list(range(12))
-    for number in {int(name[1:].split(".")[0]) for name in lake.names("v*.metadata.json")} - {1}:
-        location = f"file://{lake.metadata}/v{number}.metadata.json"
-        assert lake.read(location) == list(range(number - 1))
+    for name in lake.names("v*.metadata.json"):
+        version = int(lake.document(int(name[1:].split(".")[0]))["properties"]["neve.version"])
+        if version > 1:  # Version 1 has no snapshot to read
+            assert lake.read(f"file://{lake.metadata}/{name}") == list(range(version - 1))
     for other in others:
         other.close()
     lake.close()
+
+
+def test_publishers_that_take_turns_leave_each_listed_snapshot_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("neve.iceberg.publisher.SNAPSHOTS_LISTED", 4)
+    monkeypatch.setattr("neve.iceberg.publisher._COLLECT_EVERY", 1)
+    lake = PublishedLake(tmp_path)
+    lake.commit(*range(100, 110))
+    with neve.open(tmp_path) as other:
+        theirs = other.load_table("shop.orders")
+        for key in range(60):
+            if key % 5 == 0:
+                theirs.iceberg_metadata()
+            lake.commit(key % 7)
+
+            hint = (lake.metadata / "version-hint.text").read_text()
+            metadata = read_metadata(f"file://{lake.metadata}/v{hint}.metadata.json")
+            for snapshot in metadata["snapshots"]:
+                assert walk(metadata, snapshot["snapshot-id"]).data
+    lake.close()
+
+
+def test_a_publisher_that_was_overtaken_shows_the_newest_version(lake: PublishedLake) -> None:
+    lake.commit(1)
+    with neve.open(lake.folder) as other:
+        slow = other.load_table("shop.orders")
+        slow.iceberg_metadata()
+        create = slow.stored.publisher(dict)._folder.create_document
+
+        def overtaken(number: int, payload: bytes) -> bool:
+            lake.commit(3)
+            return create(number, payload)
+
+        lake.table.set_properties({"note": "x"})
+        with lake.table.evolve() as change:
+            change.add_column("note", "string")
+        before = lake.document()["properties"]["neve.version"]
+        slow.stored.publisher(dict)._folder.create_document = overtaken  # type: ignore[method-assign]
+        lake.table.stored.work.tag("kept", 2)
+
+        location = slow.iceberg_metadata()
+
+    assert int(before) < int(lake.document()["properties"]["neve.version"])
+    assert lake.read(location) == [1, 3]
+    assert lake.document()["refs"]["kept"]["snapshot-id"] == 2
+
+
+def test_a_document_never_changes(lake: PublishedLake) -> None:
+    lake.commit(1)
+    contents = {name: (lake.metadata / name).read_bytes() for name in lake.names("v*.json")}
+    lake.table.tag("good")
+    lake.table.set_properties({"owner": "me"})
+    lake.commit(2)
+    lake.table.expire(keep_last=1)
+
+    assert len(lake.names("v*.json")) == len(contents) + 3
+    assert {name: (lake.metadata / name).read_bytes() for name in contents} == contents
+
+
+def test_what_changes_nothing_that_is_published_makes_no_document(lake: PublishedLake) -> None:
+    lake.commit(1)
+    lake.commit(2)
+    names = lake.names("*")
+
+    lake.table.expire(keep_last=2)
+    lake.table.iceberg_metadata()
+    lake.reopen()
+    lake.table.iceberg_metadata()
+
+    assert lake.names("*") == names
 
 
 def test_a_table_with_threads_publishes_by_itself_and_is_published_when_closed(

@@ -58,6 +58,11 @@ class PublishedLake:
         )
         return found
 
+    @property
+    def newest(self) -> Path:
+        """The document that the hint names."""
+        return self.metadata / f"v{(self.metadata / 'version-hint.text').read_text()}.metadata.json"
+
     def names(self, pattern: str) -> set[str]:
         return {path.name for path in self.metadata.glob(pattern)}
 

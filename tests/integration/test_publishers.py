@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Final
 
-import pyarrow as pa
 import pytest
 from pyiceberg.table import StaticTable
 
@@ -15,6 +14,7 @@ import neve
 from neve import TableOptions
 from tests.conftest import Record
 from tests.gates import TORTURE
+from tests.unit.iceberg.published_lake import SCHEMA
 
 FLUSHES: Final = 600 if TORTURE else 130
 EXPIRED_EVERY: Final = 10
@@ -41,7 +41,7 @@ def publishers(tmp_path: Path) -> Iterator[list["subprocess.Popen[str]"]]:
     with neve.open(tmp_path) as lake:
         lake.create_table(
             "shop.orders",
-            schema=pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())]),
+            schema=SCHEMA,
             primary_key=["id"],
         )
     with ExitStack() as stack:

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from neve.catalog.definition_change import DefinitionChange, PlannedChange, plan_change
 from neve.catalog.evolution import Evolution
-from neve.catalog.history_listing import list_history
+from neve.catalog.history_listing import list_history, summed_commits
 from neve.catalog.known_properties import changed_properties, check_removed, retention_of
 from neve.catalog.moment import Moment, moment_ms
 from neve.catalog.notebook import ShownTable, table_page
@@ -176,7 +176,7 @@ class CatalogTable(KeptInProcess):
 
     def history(self) -> pa.Table:
         """Give the retained Versions, oldest first."""
-        commits = self.stored.versions.commits_in(self._seen.state.session)
+        commits = summed_commits(self.stored.versions, self._seen.state.session)
         return list_history(commits, self._tags())
 
     def at(

@@ -203,7 +203,7 @@ class BulkCommitter:
                 timestamp_ms=0,  # the commit sets it
                 schema_id=facts.schema_id,
                 spec_id=facts.spec_id,
-                summary=summary_of(files, work.marked),
+                summary=summary_of(files),
             ),
             added=files,
             marked=work.marked,

@@ -106,18 +106,8 @@ class IcebergPublisher:
 
     def newest(self) -> str | None:
         """Location of the newest document, None when there is none; nothing is written."""
-        found = self._newest_document()
+        found = _newest_document(self._folder, self._versions)
         return None if found is None else self._folder.document_location(found[0])
-
-    def manifest_lists(self) -> dict[int, str]:
-        """Locations of the manifest lists that are published, by Version; nothing is written."""
-        found = self._newest_document()
-        if found is None:
-            return {}
-        return {
-            snapshot_number(each): str(each.get("manifest-list"))
-            for each in history_of(found[1], path=self._path).snapshots
-        }
 
     def publish_once(self) -> bool:
         """Publish the current Version if that is still to be done; False when it is not."""
@@ -151,18 +141,6 @@ class IcebergPublisher:
     @property
     def _path(self) -> str:
         return self._folder.paths.metadata
-
-    def _newest_document(self) -> tuple[int, JsonObject] | None:
-        """Find the newest document that can be read, and its number."""
-        current = self._versions.head().current_version
-        for number in self._folder.documents_newest_first():
-            try:
-                document = decode_document(self._folder.read_document(number), path=self._path)
-                if version_of(document, path=self._path) <= current:
-                    return number, document
-            except (NotFound, Corruption):
-                continue
-        return None
 
     def _describe(self, session: ReadSession) -> TableDescription:
         versions = self._versions
@@ -411,6 +389,34 @@ class IcebergPublisher:
         if missing:
             logger.warning("metadata was lost and is written again files=%d", len(missing))
         return missing
+
+
+def published_lists(
+    objects: ObjectStore, paths: TablePaths, versions: TableVersions
+) -> dict[int, str]:
+    """Locations of the manifest lists that are published, by Version; nothing is written."""
+    found = _newest_document(MetadataFolder(objects, paths), versions)
+    if found is None:
+        return {}
+    return {
+        snapshot_number(each): str(each.get("manifest-list"))
+        for each in history_of(found[1], path=paths.metadata).snapshots
+    }
+
+
+def _newest_document(
+    folder: MetadataFolder, versions: TableVersions
+) -> tuple[int, JsonObject] | None:
+    """Find the newest document that can be read, and its number."""
+    current, path = versions.head().current_version, folder.paths.metadata
+    for number in folder.documents_newest_first():
+        try:
+            document = decode_document(folder.read_document(number), path=path)
+            if version_of(document, path=path) <= current:
+                return number, document
+        except (NotFound, Corruption):
+            continue
+    return None
 
 
 def _updated_ms(document: JsonObject) -> int:

@@ -10,14 +10,14 @@ C1  A chain that was read back holds exactly the files and vectors of its Versio
     Corruption, and nothing is built on it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from neve.errors import Corruption, NotFound
 from neve.iceberg.delete_files import DeleteFiles, PositionFiles, VectorFiles
 from neve.iceberg.entry_encoder import FORMAT_WITH_VECTORS, EntryEncoder, delete_key
 from neve.iceberg.iceberg_file import DATA
-from neve.iceberg.manifest_set import LiveEntry, Manifest, ManifestSet, SnapshotChange
+from neve.iceberg.manifest_set import LiveEntry, Manifest, ManifestSet
 from neve.iceberg.metadata_folder import MetadataFolder
 from neve.iceberg.pyiceberg_bridge import (
     ADDED,
@@ -28,7 +28,6 @@ from neve.iceberg.pyiceberg_bridge import (
 )
 from neve.iceberg.snapshot_summary import (
     OPERATIONS,
-    Totals,
     change_summary,
     snapshot_document,
     snapshot_number,
@@ -40,6 +39,7 @@ from neve.model.data_file import DataFile
 from neve.model.partition_identity import PartitionIdentity
 from neve.model.schema_json import JsonObject
 from neve.model.version import Version, VersionEdit
+from neve.model.version_summary import Totals, VersionChange, change_between
 
 KnownManifests: TypeAlias = Mapping[str, Manifest]
 """Manifests that were read or written before, by location."""
@@ -99,7 +99,7 @@ class SnapshotChain:
             raise Corruption("position deletes are missing or damaged", path=self._path)
         self._set = found
         self._version = version
-        self._totals = Totals.of(version)
+        self._totals = Totals.of(version.files)
         # Old snapshots whose lists somebody deleted cannot be read any more.
         *older, last = snapshots or [{}]
         self.snapshots = [each for each in older if self._is_present(each, sizes)]
@@ -139,7 +139,7 @@ class SnapshotChain:
         if whole is not None:
             self.snapshots.append(whole)
         self._version = base
-        self._totals = Totals.of(base)
+        self._totals = Totals.of(base.files)
         self.advance_to(session, table, target)
 
     def is_whole(self, sizes: Mapping[str, int]) -> bool:
@@ -235,7 +235,7 @@ class SnapshotChain:
             marked=marked,
             write=lambda payload: self._folder.write_manifest(target, payload),
         )
-        change = SnapshotChange(
+        change = VersionChange(
             number=version.number,
             added=[version.files[path] for path in version.files if path in added],
             marked=[
@@ -244,7 +244,9 @@ class SnapshotChain:
                 if file.vector is not None and file.path in marked | added
             ],
         )
-        return self._snapshot(version, change, Totals.of(version), parent_id=None, target=target)
+        return self._snapshot(
+            version, change, Totals.of(version.files), parent_id=None, target=target
+        )
 
     def _edit_of(self, session: ReadSession, number: int) -> VersionEdit | None:
         try:
@@ -262,12 +264,7 @@ class SnapshotChain:
         if not is_change and version.facts.operation not in OPERATIONS:
             return
         manifests.advance(change, lambda payload: self._folder.write_manifest(target, payload))
-        self._totals = self._totals.after(
-            added=change.added,
-            removed=change.removed,
-            marked=change.marked,
-            unmarked=change.unmarked,
-        )
+        self._totals = self._totals.after(change)
         parent_id = snapshot_number(self.snapshots[-1]) if self.snapshots else None
         self.snapshots.append(
             self._snapshot(version, change, self._totals, parent_id=parent_id, target=target)
@@ -276,7 +273,7 @@ class SnapshotChain:
     def _snapshot(
         self,
         version: Version,
-        change: SnapshotChange,
+        change: VersionChange,
         totals: Totals,
         *,
         parent_id: int | None,
@@ -348,31 +345,3 @@ class SnapshotChain:
     def _is_present(self, snapshot: JsonObject, sizes: Mapping[str, int]) -> bool:
         location = snapshot.get("manifest-list")
         return isinstance(location, str) and bool(sizes.get(self._folder.name_of(location)))
-
-
-def change_between(before: Version, after: Version, edit: VersionEdit) -> SnapshotChange:
-    """Say what an edit changes, as manifests tell it.
-
-    A file that leaves and comes back in one step, under another vector, has never left.
-    """
-    left = set(edit.removed)
-    came = {file.path for file in edit.added}
-    added = [after.files[file.path] for file in edit.added if file.path not in left]
-    removed = [before.files[path] for path in edit.removed if path not in came]
-    stayed = [*edit.vectors, *(path for path in edit.removed if path in came)]
-    changed = [
-        (before.files[path], after.files[path])
-        for path in stayed
-        if before.files[path].vector != after.files[path].vector
-    ]
-    return SnapshotChange(
-        number=after.number,
-        added=added,
-        removed=removed,
-        marked=[*_with_vectors(added), *_with_vectors(new for _, new in changed)],
-        unmarked=[*_with_vectors(removed), *_with_vectors(old for old, _ in changed)],
-    )
-
-
-def _with_vectors(files: Iterable[DataFile]) -> list[DataFile]:
-    return [file for file in files if file.vector is not None]

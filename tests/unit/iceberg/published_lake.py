@@ -1,6 +1,8 @@
 """A small table that is published, and what its folder holds."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,16 @@ class PublishedLake:
             properties={name.replace("_", "-"): value for name, value in properties.items()},
             options=BY_HAND,
         )
+
+    @classmethod
+    @contextmanager
+    def opened(cls, folder: Path, **properties: str) -> Iterator["PublishedLake"]:
+        """Make a table that is closed at the end."""
+        lake = cls(folder, **properties)
+        try:
+            yield lake
+        finally:
+            lake.close()
 
     @property
     def metadata(self) -> Path:

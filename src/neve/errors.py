@@ -13,6 +13,7 @@ The tree, with the exit code the command line gives each group:
     │   └── CatalogConflict    the same, for names and definitions of tables
     ├── Unavailable            storage did not answer, or cannot do what is needed
     ├── OutcomeUnknown         it may or may not have happened; look before repeating
+    ├── NotPublished           it is committed, and other engines do not see it yet
     │   reopen (4)
     ├── Fenced                 another writer took over
     ├── Closed                 the handle was closed, or poisoned by a failed sync
@@ -172,6 +173,22 @@ class OutcomeUnknown(NeveError):
         super().__init__(message, path=path, hint=hint)
         self.first_sequence = first_sequence
         self.last_sequence = last_sequence
+
+
+class NotPublished(NeveError):
+    """A commit is in the table for good, and its Iceberg metadata could not be written yet.
+
+    `version` is the number of the commit. Nothing has to be repeated: the next commit publishes it,
+    and so does `iceberg_metadata`.
+    """
+
+    next_move = NextMove.TRY_AGAIN
+
+    def __init__(
+        self, message: str, *, version: int, path: str | None = None, hint: str | None = None
+    ) -> None:
+        super().__init__(message, path=path, hint=hint)
+        self.version = version
 
 
 class Fenced(NeveError):

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from neve.catalog.definition_change import DefinitionChange, PlannedChange, plan_change
 from neve.catalog.evolution import Evolution
-from neve.catalog.history_listing import list_history
+from neve.catalog.history_listing import list_history, summed_commits
 from neve.catalog.known_properties import changed_properties, check_removed, retention_of
 from neve.catalog.moment import Moment, moment_ms
 from neve.catalog.notebook import ShownTable, table_page
@@ -30,6 +30,7 @@ from neve.catalog.table_meta import TableMeta
 from neve.catalog.table_name import similar_name_hint
 from neve.catalog.version_view import VersionStats, VersionView
 from neve.catalog.warehouse import Warehouse
+from neve.engine.publishing import CommitPublishing
 from neve.errors import (
     CatalogConflict,
     Conflict,
@@ -175,7 +176,7 @@ class CatalogTable(KeptInProcess):
 
     def history(self) -> pa.Table:
         """Give the retained Versions, oldest first."""
-        commits = self.stored.versions.commits_in(self._seen.state.session)
+        commits = summed_commits(self.stored.versions, self._seen.state.session)
         return list_history(commits, self._tags())
 
     def at(
@@ -227,6 +228,17 @@ class CatalogTable(KeptInProcess):
         """
         return self._publisher.publish()
 
+    def publish_committed(self) -> None:
+        """Have other engines see what was just committed; raises NotPublished."""
+        publish = self._publisher.publish_once
+        parts = self.stored.parts(
+            self.properties,
+            recorder=self._warehouse.recorder,
+            listener=self._warehouse.listener,
+            publish=publish,
+        )
+        CommitPublishing(parts, publish).publish_committed(self.version)
+
     # What changes it
 
     def set_properties(
@@ -253,6 +265,7 @@ class CatalogTable(KeptInProcess):
             ),
         )
         self._refresh_after_commit()
+        self.publish_committed()
 
     def evolve(self) -> Evolution:
         """Begin a block whose changes of columns, partitions and sort order are one Version.
@@ -315,6 +328,7 @@ class CatalogTable(KeptInProcess):
             number = self._commit_definition(stored, asked, requirements)
         stored.tidy()
         self._refresh_after_commit()
+        self.publish_committed()
         return number
 
     def commit(

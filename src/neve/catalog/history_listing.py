@@ -1,12 +1,15 @@
-"""The Versions of a table as `table.history()` lists them."""
+"""The Versions of a table as `table.history()` lists them, with what each changed and holds."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
 
 from neve.catalog.listing_column import optional, required
-from neve.manifest.version_reader import Commit
+from neve.manifest.table_versions import TableVersions
+from neve.manifest.version_reader import Commit, Session
+from neve.model.version_summary import SummedFiles, Totals, shown_counters
 
 HISTORY_SCHEMA: Final = pa.schema(
     [
@@ -18,6 +21,27 @@ HISTORY_SCHEMA: Final = pa.schema(
         required("tags", pa.list_(pa.string())),
     ]
 )
+
+
+def summed_commits(versions: TableVersions, session: Session) -> Iterator[Commit]:
+    """Return the retained Versions, oldest first, with counters and totals in their summaries.
+
+    What the oldest one changed is only known as far as its commit said.
+    """
+    head = versions.head_in(session)
+    files: SummedFiles | None = None
+    for commit in versions.commits_in(session):
+        if commit.number < head.oldest_version:
+            totals = Totals.of(versions.version_in(session, commit.number).files)
+            counters: dict[str, str] = {}
+        elif files is None:
+            files = SummedFiles(versions.version_in(session, commit.number))
+            totals, counters = files.totals, {}
+        else:
+            change = files.follow(commit.number, versions.edit_in(session, commit.number))
+            totals, counters = files.totals, shown_counters(change.counters())
+        summary = {**commit.facts.summary, **counters, **totals.summary()}
+        yield replace(commit, facts=replace(commit.facts, summary=summary))
 
 
 def list_history(commits: Iterable[Commit], tags: Mapping[str, int]) -> pa.Table:

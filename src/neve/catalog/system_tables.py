@@ -13,8 +13,9 @@
                                                       file_size_bytes, partition_values
 
 Rows are in the order of their keys, numbers as numbers. A snapshot is a Version, its id the number
-of the Version. `manifest_list` is where its files are listed: a key of the table's version store,
-below the path of that store.
+of the Version. `manifest_list` is the location of the Avro manifest list with its files, as the
+newest published document has it; a Version that only changed definitions has that of the one before
+it. It is empty for a Version that is not published, or that the newest document does not list.
 
 Binary columns hold JSON:
 
@@ -33,16 +34,18 @@ from typing import Final
 
 import pyarrow as pa
 
+from neve.catalog.history_listing import summed_commits
 from neve.catalog.listing_column import optional, required
 from neve.catalog.partition_words import PartitionWords
 from neve.catalog.stored_table import StoredTable, TableState
 from neve.catalog.table_meta import TableMeta
+from neve.iceberg.publisher import published_lists
 from neve.manifest.json_document import Json
-from neve.manifest.table_head import version_key
 from neve.model.partition_spec import PartitionField, PartitionSpec
 from neve.model.schema import TableSchema
 from neve.model.schema_json import type_to_json
 from neve.model.transforms import Bucket, Truncate
+from neve.model.version import Operation
 
 TABLES_SCHEMA: Final = pa.schema(
     [
@@ -115,19 +118,24 @@ def list_tables(listed: Iterable[ListedTable]) -> pa.Table:
 
 def list_snapshots(listed: Iterable[ListedTable]) -> pa.Table:
     """Give `__snapshots`: every retained Version of every table."""
-    rows: list[dict[str, object]] = [
-        {
-            "table_name": each.meta.name,
-            "snapshot_id": commit.number,
-            "parent_snapshot_id": commit.parent,
-            "timestamp_ms": commit.facts.timestamp_ms,
-            "operation": commit.facts.operation.value,
-            "manifest_list": f"{each.stored.paths.manifest}/{version_key(commit.number)}",
-            "summary": _json_bytes({**commit.facts.summary}),
-        }
-        for each in listed
-        for commit in each.stored.versions.commits_in(each.state.session)
-    ]
+    rows: list[dict[str, object]] = []
+    for each in listed:
+        published = published_lists(each.stored.objects, each.stored.paths, each.stored.versions)
+        place = ""
+        for commit in summed_commits(each.stored.versions, each.state.session):
+            is_same = commit.facts.operation is Operation.EVOLVE
+            place = published.get(commit.number, place if is_same else "")
+            rows.append(
+                {
+                    "table_name": each.meta.name,
+                    "snapshot_id": commit.number,
+                    "parent_snapshot_id": commit.parent,
+                    "timestamp_ms": commit.facts.timestamp_ms,
+                    "operation": commit.facts.operation.value,
+                    "manifest_list": place,
+                    "summary": _json_bytes({**commit.facts.summary}),
+                }
+            )
     return pa.Table.from_pylist(rows, schema=SNAPSHOTS_SCHEMA)
 
 

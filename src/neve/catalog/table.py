@@ -31,6 +31,7 @@ from neve.compaction.rewrite_job import PlanExecutor
 from neve.engine.change_feed import ChangeFeed
 from neve.engine.decided_writes import DecidedWrites
 from neve.engine.maintenance import Maintenance
+from neve.engine.publish_mode import PublishMode
 from neve.engine.snapshot import Snapshot, SnapshotOrigin, rows_in_order
 from neve.engine.table_engine import TableEngine
 from neve.engine.table_options import TableOptions
@@ -303,9 +304,7 @@ class Table(CatalogTable):
     ) -> int:
         """Change several parts of the definition as one Version; gives its number."""
         self._check_not_closed()
-        number = super().update_definition(asked, requirements=requirements)
-        self._publish_committed()
-        return number
+        return super().update_definition(asked, requirements=requirements)
 
     def set_properties(
         self, properties: Mapping[str, str] | None = None, *, remove: Iterable[str] = ()
@@ -313,7 +312,6 @@ class Table(CatalogTable):
         """Set some properties and remove others, all or none; the rest stays."""
         self._check_may_write()
         super().set_properties(properties, remove=remove)
-        self._publish_committed()
 
     def iceberg_metadata(self) -> str:
         """Give where Iceberg's metadata of the current Version is, written first if it is missing.
@@ -334,10 +332,22 @@ class Table(CatalogTable):
             )
         return newest
 
+    def publish_committed(self) -> None:
+        """Have other engines see what was just committed, as the options say."""
+        engine = self._opened()
+        if engine is not None:
+            engine.publish_committed(self.version)
+        elif (self._options or TableOptions()).iceberg_publish == PublishMode.COMMIT:
+            super().publish_committed()
+
     # Maintenance
 
     def flush(self) -> int:
-        """Commit everything written so far as a Version; gives the current one's number."""
+        """Commit everything written so far as a Version; returns the current one's number.
+
+        It is published on return, as the option `iceberg_publish` says. When only that fails this
+        raises NotPublished: the rows are committed, and the next commit publishes them.
+        """
         number = self.engine.writer.flush()
         self._see_committed()
         return number
@@ -445,14 +455,9 @@ class Table(CatalogTable):
         super().refresh()
 
     def _see_committed(self) -> None:
-        """Show what was just committed, and have it published."""
+        """Show what was just committed, and have it published; raises NotPublished."""
         self._see()
-        self._publish_committed()
-
-    def _publish_committed(self) -> None:
-        engine = self._opened()
-        if engine is not None:
-            engine.publish_committed()
+        self.publish_committed()
 
     def _unflushed(self) -> int | None:
         engine = self._engine

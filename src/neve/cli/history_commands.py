@@ -63,6 +63,7 @@ def tag(
             tagged = table.refresh().version if version is None else version
             work.tag(tag_name, tagged)
             unflushed = table.stats().memtable_rows if version is None else 0
+        catalog.load_table(name).publish_committed()
     if as_json:
         write_json({"table": name, "tag": tag_name, "version": tagged})
         return

@@ -111,6 +111,8 @@ def history_lines(table: CatalogTable) -> Iterator[Text]:
             f"{row['operation']:<9}",
         )
         for name, value in sorted(row["summary"]):
+            if name.startswith("total-"):
+                continue  # `--json` has them; a line is about the change
             line.append(f"  {shown_text(name)}={shown_text(value)}", "dim")
         for tag in row["tags"]:
             line.append(f"  #{shown_text(tag)}", "green")

@@ -91,9 +91,9 @@ class BulkCommitter:
         )
 
     def find_committed(self, identity: JobIdentity) -> BulkOutcome | None:
-        """Give the outcome of a job that is committed already."""
+        """Return the outcome of a job that is committed already, and see that it is published."""
         found = self._versions.committed_before(identity.head_change)
-        return None if found is None else _repeated(found)
+        return None if found is None else self._repeated(found)
 
     def begin(
         self, identity: JobIdentity | None = None, *, deadline_seconds: float = DEADLINE_SECONDS
@@ -152,7 +152,7 @@ class BulkCommitter:
             base.close()
         if ended.committed.is_repeat:
             self.give_up(run)
-            return _repeated(ended.committed)
+            return self._repeated(ended.committed)
         self._tidy(run, ended.committed.snapshot.version)
         return self._outcome(ended, work)
 
@@ -203,7 +203,7 @@ class BulkCommitter:
                 timestamp_ms=0,  # the commit sets it
                 schema_id=facts.schema_id,
                 spec_id=facts.spec_id,
-                summary=summary_of(files, work.marked),
+                summary=summary_of(files),
             ),
             added=files,
             marked=work.marked,
@@ -332,13 +332,22 @@ class BulkCommitter:
             files=len(work.files),
         )
 
+    def _repeated(self, committed: Committed) -> BulkOutcome:
+        version = committed.snapshot.version.number
+        self._publish(version)
+        return BulkOutcome(version=version, was_already_done=True)
+
     def _tidy(self, run: BulkRun, version: Version) -> None:
-        """Tell other engines, and delete what tasks that were tried again have left behind."""
+        """Delete what tasks that were tried again have left; show other engines the commit."""
         self._release(run)
-        if self._parts.publish is not None:
-            CommitPublishing(self._parts, self._parts.publish).try_publish()
         vectors = (file.vector.path for file in version.files.values() if file.vector is not None)
         self._delete_files(run.run, kept=frozenset((*version.files, *vectors)))
+        self._publish(version.number)
+
+    def _publish(self, version: int) -> None:
+        """Publish a commit; raises NotPublished."""
+        if self._parts.publish is not None:
+            CommitPublishing(self._parts, self._parts.publish).publish_committed(version)
 
     def _delete_files(self, run: RunName, *, kept: frozenset[str]) -> None:
         parts = self._parts
@@ -389,10 +398,6 @@ class _KeysOfWork(Sequence[KeyArray]):
     def __getitem__(self, place: slice) -> Sequence[KeyArray]: ...
     def __getitem__(self, place: int | slice) -> KeyArray | Sequence[KeyArray]:
         return list(self)[place]
-
-
-def _repeated(committed: Committed) -> BulkOutcome:
-    return BulkOutcome(version=committed.snapshot.version.number, was_already_done=True)
 
 
 def _placed(

@@ -15,12 +15,11 @@ def operation_of(*, added_rows: int, marked: Mapping[str, BitMap64]) -> Operatio
     return Operation.OVERWRITE if added_rows else Operation.DELETE
 
 
-def summary_of(added: Sequence[DataFile], marked: Mapping[str, BitMap64]) -> dict[str, str]:
-    """Count what a commit adds and marks."""
+def summary_of(added: Sequence[DataFile]) -> dict[str, str]:
+    """Count what a commit adds; what it marks and removes follows from its edit."""
     facts = {
         "added-data-files": len(added),
         "added-records": sum(file.row_count for file in added),
         "added-files-size": sum(file.file_bytes for file in added),
-        "deleted-records": sum(len(positions) for positions in marked.values()),
     }
     return {name: str(count) for name, count in facts.items() if count}

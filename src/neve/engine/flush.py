@@ -251,7 +251,7 @@ class Flush:
             timestamp_ms=0,  # the commit sets it
             schema_id=target.base.facts.schema_id,
             spec_id=target.base.facts.spec_id,
-            summary=summary_of(added, marked),
+            summary=summary_of(added),
         )
         return Proposal(
             base=target.base.number, facts=facts, added=added, marked=marked, keys=(keys,)

@@ -1,18 +1,19 @@
-"""CommitPublishing: tells other engines of every commit, beside the writer and never in its way.
+"""CommitPublishing: shows other engines every commit.
 
-    commit ──► shown ──► acknowledged               a write never waits for what follows
-                     └──► published                 by a thread of the table, or by the call that
-                                                    committed when the table has no threads
+    put, upsert, delete      acknowledged when logged; never wait for publishing
+    commit in the background ──► published by a thread of the table, soon
+    flush, compact, evolve, … ──► published before the call returns
 
 What publishing means is decided above: here it is a step that says whether there was anything to
-do. One that fails is told, counted, and tried again; the rows are safe and readable all the while.
+do. One that fails is counted, reported and tried again; the rows are safe and readable all the
+while. A call that committed raises NotPublished, which says so.
 """
 
 import logging
 from collections.abc import Callable
 
 from neve.engine.table_parts import TableParts
-from neve.errors import NeveError, Unavailable
+from neve.errors import NeveError, NotPublished, Unavailable
 from neve.observability.metrics import PUBLISH_FAILURES, PUBLISH_SECONDS, PUBLISHES
 
 logger = logging.getLogger(__name__)
@@ -49,10 +50,28 @@ class CommitPublishing:
             self._parts.recorder.add(PUBLISH_SECONDS, self._parts.clock.monotonic() - began)
         return is_done
 
-    def try_publish(self) -> None:
-        """Publish the current Version; a failure is told, and left to the next time."""
+    def publish_committed(self, version: int) -> None:
+        """Publish a Version that was just committed; raises NotPublished when that fails."""
         try:
             self.publish_once()
         except NeveError as error:
-            self._parts.failed("publish", error)
-            logger.warning("could not publish table=%s cause=%s", self._parts.paths.table_id, error)
+            self._report(error)
+            raise NotPublished(
+                f"version {version:,} is committed, and other engines do not see it yet: "
+                f"{error.what_and_where}",
+                version=version,
+                path=self._parts.paths.metadata,
+                hint="Its rows are safe and need not be written again; the next commit publishes "
+                "them",
+            ) from error
+
+    def try_publish(self) -> None:
+        """Publish the current Version; a failure is reported, and left to the next time."""
+        try:
+            self.publish_once()
+        except NeveError as error:
+            self._report(error)
+
+    def _report(self, error: NeveError) -> None:
+        self._parts.failed("publish", error)
+        logger.warning("could not publish table=%s cause=%s", self._parts.paths.table_id, error)

@@ -326,14 +326,10 @@ class TableEngine:
             self.files.close()
             self.parts.tell(EventKind.CLOSED)
 
-    def publish_committed(self) -> None:
-        """Have a commit published that was just made: by the table's thread, or else here."""
-        if self._writer is None or self._writer.publishing is None:
-            return
-        if self.options.background:
-            self._writer.backlog.wake()
-        else:
-            self._writer.publishing.try_publish()
+    def publish_committed(self, version: int) -> None:
+        """Publish a commit that was just made, as the options say; raises NotPublished."""
+        if self._writer is not None and self._writer.publishing is not None:
+            self._writer.publishing.publish_committed(version)
 
     @property
     def is_closed(self) -> bool:

@@ -25,6 +25,7 @@ from neve.iceberg.iceberg_file import DATA, POSITION_DELETES, IcebergFile
 from neve.iceberg.pyiceberg_bridge import ADDED, DELETED, EXISTING, ManifestRecord
 from neve.model.data_file import DataFile
 from neve.model.plain_values import PlainValue
+from neve.model.version_summary import VersionChange
 
 MANIFEST_ENTRIES_MAX: Final = 256
 SMALL_MANIFESTS_MAX: Final = 32
@@ -52,19 +53,6 @@ class Manifest:
 
     record: ManifestRecord
     live: dict[str, LiveEntry]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotChange:
-    """What a Version adds and removes."""
-
-    number: int
-    added: Sequence[DataFile] = ()
-    removed: Sequence[DataFile] = ()
-    marked: Sequence[DataFile] = ()
-    """Data files with vectors that are new."""
-    unmarked: Sequence[DataFile] = ()
-    """Data files with the vectors they had before."""
 
 
 @dataclass(slots=True)
@@ -122,7 +110,7 @@ class ManifestSet:
         ]
         self._write_all(POSITION_DELETES, deletes, number, write)
 
-    def advance(self, change: SnapshotChange, write: WriteManifest) -> None:
+    def advance(self, change: VersionChange, write: WriteManifest) -> None:
         """Take a commit into account, writing the manifests that it changes."""
         encoder, number = self.encoder, change.number
         plans = (

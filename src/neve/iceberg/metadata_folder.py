@@ -3,12 +3,12 @@
 Order of writing: manifests, their list, the document, the hint. Each is durable before the next is
 begun, so whatever can be reached from the hint or from a document is there.
 
-N1  The hint moves forward only, unless it names a Version that the table never had, or one whose
-    document is gone.
-N2  Nothing is deleted that the newest document reaches.
+N1  A document is created once and never changed. Its number is one more than that of the document
+    it is built on, so of two publishers that build on the same one only one succeeds.
+N2  The hint moves forward only, unless the document that it names is gone.
 """
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Final
 
 from neve.errors import Corruption, NotFound
@@ -18,6 +18,7 @@ from neve.iceberg.metadata_names import (
     is_intact,
     manifest_list_name,
     manifest_name,
+    parse_name,
 )
 from neve.iceberg.pyiceberg_bridge import ManifestRecord, read_manifest_list
 from neve.storage.object_store import ObjectStore
@@ -45,7 +46,7 @@ class MetadataFolder:
         return f"{self.table_location}/{path}"
 
     def document_location(self, number: int) -> str:
-        """Location of the document of a Version."""
+        """Location of a document."""
         return self._location(document_name(number))
 
     def sizes(self) -> dict[str, int]:
@@ -57,30 +58,67 @@ class MetadataFolder:
                 found[name] = info.size
         return found
 
+    def newest(self) -> tuple[int, bytes | None]:
+        """Return the number and the bytes of the newest document; 0 and None when there is none.
+
+        The bytes are None when it is gone by the time it is read.
+        """
+        number = next(self.documents_newest_first(), 0)
+        if not number:
+            return 0, None
+        try:
+            return number, self.read_document(number)
+        except NotFound:
+            return number, None
+
+    def documents_newest_first(self) -> Iterator[int]:
+        """Yield the numbers of the documents, beginning with the newest.
+
+        A publisher that died may have left documents that the hint does not name yet.
+        """
+        named = self.hint()
+        if named is not None and self.has_document(named):
+            while self.has_document(named + 1):
+                named += 1
+            yield named
+        numbers = [
+            each.number
+            for each in map(parse_name, self.sizes())
+            if each is not None and each.is_document
+        ]
+        yield from sorted(numbers, reverse=True)
+
+    def has_document(self, number: int) -> bool:
+        """Whether there is a document of that number."""
+        try:
+            self.objects.size(self._path(document_name(number)))
+        except NotFound:
+            return False
+        return True
+
     def read_document(self, number: int) -> bytes:
-        """Read the document of a Version; raises NotFound."""
+        """Read a document; raises NotFound."""
         return self.objects.get(self._path(document_name(number))).payload
 
-    def write_document(self, number: int, payload: bytes) -> bool:
-        """Make `payload` the document of a Version; False when it already was.
+    def create_document(self, number: int, payload: bytes) -> bool:
+        """Create a document (N1); False when another one has its number.
 
-        The first one creates it. One that is there and says something else is as old as the
-        Version, or damaged, or of a table that had this place before: it is replaced whole.
+        One of the same bytes is as good as one's own.
         """
         path = self._path(document_name(number))
         if self.objects.put_if_absent(path, payload) is not None:
             return True
-        if self.objects.get(path).payload == payload:
-            return False
-        self.objects.put(path, payload)
-        return True
+        try:
+            return self.objects.get(path).payload == payload
+        except NotFound:
+            return False  # it was so old that it is deleted by now
 
     def write_manifest(self, number: int, payload: bytes) -> str:
-        """Store a manifest; gives its location."""
+        """Store a manifest of a document; returns its location."""
         return self._write(manifest_name(number, payload), payload)
 
     def write_list(self, number: int, payload: bytes) -> str:
-        """Store a manifest list; gives its location."""
+        """Store a manifest list of a document; returns its location."""
         return self._write(manifest_list_name(number, payload), payload)
 
     def read_intact(self, location: str) -> bytes:
@@ -106,18 +144,15 @@ class MetadataFolder:
         return location[len(prefix) :]
 
     def hint(self) -> int | None:
-        """Read which Version the hint names; None when it is missing or no number."""
+        """Read which document the hint names; None when it is missing or not a number."""
         try:
             text = self.objects.get(self._path(HINT_NAME)).payload
         except NotFound:
             return None
         return _number(text)
 
-    def move_hint(self, number: int, *, newest: Callable[[], int]) -> None:
-        """Let the hint name a Version, the table's current one when it was published (N1).
-
-        `newest` gives the number of the table's current Version now.
-        """
+    def move_hint(self, number: int) -> bool:
+        """Let the hint name a document (N2); False when it names a newer one."""
         path = self._path(HINT_NAME)
         payload = str(number).encode()
         for _ in range(_HINT_TRIES):  # each round, another publisher was first
@@ -125,27 +160,20 @@ class MetadataFolder:
                 found = self.objects.get(path)
             except NotFound:
                 if self.objects.put_if_absent(path, payload) is not None:
-                    return
+                    return True
                 continue
             named = _number(found.payload)
             if named == number:
-                return
-            is_ahead = named is not None and number < named <= newest()
-            if named is not None and is_ahead and self._has(named):
-                return
+                return True
+            if named is not None and named > number and self.has_document(named):
+                return False
             if self.objects.put_if_match(path, payload, tag=found.tag) is not None:
-                return
+                return True
+        return False
 
     def delete(self, name: str) -> None:
         """Delete a file of the folder."""
         self.objects.delete(self._path(name))
-
-    def _has(self, number: int) -> bool:
-        try:
-            self.objects.size(self._path(document_name(number)))
-        except NotFound:
-            return False
-        return True
 
     def _write(self, name: str, payload: bytes) -> str:
         # The name says what is in it, so one that is there is the same, unless it was damaged.

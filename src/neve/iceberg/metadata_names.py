@@ -1,12 +1,13 @@
 """Names of the files that publishing writes, in the folder `metadata` of a table.
 
-    v<N>.metadata.json        the document of Version N
-    snap-<N>-<hash>.avro      the manifest list of the snapshot of Version N
-    m-<N>-<hash>.avro         a manifest that Version N made
+    v<D>.metadata.json        document D; each is built on the one before it
+    snap-<D>-<hash>.avro      a manifest list that was written for document D
+    m-<D>-<hash>.avro         a manifest that was written for document D
     version-hint.text         the number of the newest document, in decimal
 
-Lists and manifests are named by the hash of their bytes: whoever publishes a Version again, at
-another moment or from another state, never replaces one that somebody refers to, and damage shows.
+Lists and manifests are named by the hash of their bytes: two processes that publish at once, from
+different states, never replace each other's files, and damage shows. Their number says from which
+document on they may be reached.
 """
 
 import hashlib
@@ -22,17 +23,17 @@ _HASHED: Final = re.compile(r"(?:m|snap)-([1-9][0-9]{0,18})-[0-9a-f]{32}\.avro",
 
 
 def document_name(number: int) -> str:
-    """Name of the document of a Version."""
+    """Name of a document."""
     return f"v{number}.metadata.json"
 
 
 def manifest_list_name(number: int, payload: bytes) -> str:
-    """Name of the manifest list of a Version's snapshot."""
+    """Name of a manifest list that is written for a document."""
     return f"snap-{number}-{_hash(payload)}.avro"
 
 
 def manifest_name(number: int, payload: bytes) -> str:
-    """Name of a manifest that a Version made."""
+    """Name of a manifest that is written for a document."""
     return f"m-{number}-{_hash(payload)}.avro"
 
 

@@ -2,35 +2,40 @@
 
 Steps of a publish:
 
-1. read the table: head, Version, definitions, tags, and which Versions are retained
-2. find what is published: what this process wrote last, or else the newest document that is whole
-3. for each Version since: write the manifests it changes, and its manifest list
-4. write the document of the current Version, then let the hint name it
-5. now and then, delete what no listed snapshot reaches, and see that what they reach is there
+1. find the newest document, D: what this process wrote last, or what the folder holds
+2. read the table: head, Version, definitions, tags, and which Versions are retained
+3. for each Version since D's: write the manifests it changes, and its manifest list
+4. create document D+1 if nobody has, then let the hint name it; otherwise begin again
+5. now and then, delete what no document that is kept reaches
 
-Anyone may publish, again and at the same time: files are named by what they hold, so nobody spoils
-what another one refers to, and a publish that was cut off is finished by the next.
+Documents are a chain, as the segments of a manifest are: creating the next number decides who
+publishes, and each document is built on the one before it. Any process may publish at any time; one
+that was overtaken or cut off leaves files that nothing reaches.
 
-I1  A document describes one Version, whole. Rows are never taken from a folder that cannot be
-    trusted: when a file is missing, damaged or of another table or place, everything is made anew
-    from the retained Versions.
+I1  A document describes one Version, whole, and never changes. Rows are never taken from a folder
+    that cannot be trusted: when a file is missing, damaged or of another table or place, everything
+    is made again from the retained Versions, under the next number.
 I2  Listed are the newest retained Versions and the tagged ones, `SNAPSHOTS_LISTED` at most beside
     the tags. A Version that only changed definitions has the rows, and the snapshot, of the one
     before it.
+I3  The table is read after the document that is built on was found. So no document is older than
+    the one before it: what was let go is not listed again.
+I4  A document refers to files that carry its own number, which its publisher wrote, and to files
+    that the document before it refers to; to no others.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Final
 
 from neve.engine.table_parts import Definitions
-from neve.errors import Corruption, NeveError, NotFound
+from neve.errors import Corruption, NeveError, NotFound, Unavailable
 from neve.iceberg.metadata_folder import MetadataFolder
 from neve.iceberg.metadata_garbage import MetadataGarbage
 from neve.iceberg.metadata_names import parse_name
-from neve.iceberg.snapshot_chain import SnapshotChain
+from neve.iceberg.snapshot_chain import KnownManifests, SnapshotChain
 from neve.iceberg.snapshot_summary import snapshot_number
 from neve.iceberg.table_metadata import (
     PublishedHistory,
@@ -39,6 +44,7 @@ from neve.iceberg.table_metadata import (
     encode_document,
     history_of,
     metadata_document,
+    version_of,
 )
 from neve.manifest.sessions import ReadSession
 from neve.manifest.table_versions import TableVersions
@@ -50,28 +56,28 @@ from neve.storage.table_paths import TablePaths
 logger = logging.getLogger(__name__)
 
 SNAPSHOTS_LISTED: Final = 100
+DOCUMENTS_KEPT: Final = 100
+"""A reader may begin with a document that the hint named this many documents ago."""
 _COLLECT_EVERY: Final = 16
-_DOCUMENTS_TRIED: Final = 3
+_ROUNDS: Final = 64
 _FORMAT_PROPERTY: Final = "format-version"
 _FORMAT_DEFAULT: Final = "3"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Published:
-    """What stands in the folder."""
+    """A document that stands in the folder, and what it was made of."""
 
     number: int
+    payload: bytes
+    version: int
     format_version: int
     updated_ms: int
     history: PublishedHistory
-    chain: SnapshotChain | None
+    chain: SnapshotChain | None = None
     """None until manifests are needed."""
     table: TableDescription | None = None
-    """What the document was made of, when this process made it."""
-
-
-class _Elsewhere(Corruption):
-    """A document of the table as it was at another place."""
+    """What it says, when that is known to be the table as it was read."""
 
 
 class IcebergPublisher:
@@ -96,51 +102,41 @@ class IcebergPublisher:
         # Guarded by _lock.
         self._lock = Lock()
         self._published: _Published | None = None
-        self._collected_at: int | None = None
+        self._manifests: KnownManifests = {}
 
     def newest(self) -> str | None:
         """Location of the newest document, None when there is none; nothing is written."""
-        named = self._folder.hint()
-        numbers = {named} if named is not None else set()
-        numbers |= {each.number for each in map(parse_name, self._folder.sizes())
-                    if each is not None and each.is_document}  # fmt: skip
-        head = self._versions.head()
-        for number in sorted(numbers, reverse=True):
-            if number > head.current_version:
-                continue
-            try:
-                decode_document(self._folder.read_document(number), path=self._path)
-            except (NotFound, Corruption):
-                continue
-            return self._folder.document_location(number)
-        return None
+        found = _newest_document(self._folder, self._versions)
+        return None if found is None else self._folder.document_location(found[0])
 
     def publish_once(self) -> bool:
         """Publish the current Version if that is still to be done; False when it is not."""
         with self._lock:
-            session = self._versions.store.read()
-            table = self._describe(session)
-            if self._is_published(table):
-                return False
-            self._publish(session, table)
-            return True
+            return self._bring_up_to_date()
 
     def publish(self) -> str:
-        """Publish what is missing; gives the location of the current Version's document.
+        """Publish what is missing; returns the location of a document of the current Version.
 
-        The first time in a process, what is there is read and checked first. Later ones see that
-        it is there still.
+        What is there is checked first: read, the first time in a process, and later by names and
+        sizes.
         """
         with self._lock:
-            session = self._versions.store.read()
-            table = self._describe(session)
             published = self._published
-            chain = None if published is None else published.chain
-            if chain is None or not self._is_published(table):
-                self._publish(session, table)
-            elif not self._is_whole(table, chain):
-                self._publish(session, table, anew=True)
-            return self._folder.document_location(table.version.number)
+            if published is not None and (
+                published.chain is None or self._folder.has_document(published.number + 1)
+            ):
+                self._published = None  # it was never checked, or another process published since
+            is_new = self._published is None
+            self._bring_up_to_date(is_checked=True)
+            published = self._published
+            assert published is not None
+            is_lost = is_new and bool(self._garbage.missing(published.history))
+            if is_lost or not self._is_whole(published):
+                self._published = None
+                self._bring_up_to_date(is_trusted=False)
+                published = self._published
+                assert published is not None
+            return self._folder.document_location(published.number)
 
     @property
     def _path(self) -> str:
@@ -169,108 +165,74 @@ class IcebergPublisher:
             retained=frozenset((*alone, *range(head.oldest_version, head.current_version + 1))),
         )
 
-    def _is_published(self, table: TableDescription) -> bool:
-        """Whether the folder says all this already, as far as it takes no manifest to tell."""
-        published = self._published
-        if published is not None and published.table is not None:
-            return _is_same(published.table, table)
-        number = table.version.number
-        if self._folder.hint() != number:
-            return False
-        try:
-            payload = self._folder.read_document(number)
-            history = self._history(payload, table)
-        except (NotFound, Corruption):
-            return False
-        listed = self._listed(table, history)
-        if listed is None or encode_document(metadata_document(table, listed)) != payload:
-            return False
-        self._published = _Published(
-            number=number,
-            format_version=table.format_version,
-            updated_ms=table.version.facts.timestamp_ms,
-            history=history,
-            chain=None,
-            table=table,
-        )
-        return True
+    def _bring_up_to_date(self, *, is_checked: bool = False, is_trusted: bool = True) -> bool:
+        """Have the newest document say what the table is; False when it already does.
 
-    def _is_whole(self, table: TableDescription, chain: SnapshotChain) -> bool:
-        """Whether what this process published is there still, as far as names and sizes tell."""
-        number = table.version.number
-        try:
-            decode_document(self._folder.read_document(number), path=self._path)
-        except (NotFound, Corruption):
-            return False
-        self._folder.move_hint(number, newest=self._newest)
-        return chain.is_whole(self._folder.sizes())
-
-    def _newest(self) -> int:
-        """Give the current Version's number, with what writers that died have decided."""
-        return self._versions.head_in(self._versions.store.open()).current_version
-
-    def _publish(
-        self, session: ReadSession, table: TableDescription, *, anew: bool = False
-    ) -> None:
-        published, self._published = self._published, None  # forgotten when this fails
-        number = table.version.number
-        history = PublishedHistory() if published is None else published.history
-        if anew:
-            published = None
-        elif (
-            published is None or published.chain is None or not self._can_advance(published, table)
-        ):
-            published = self._load(session, table)
-        chain: SnapshotChain | None = None
-        if published is not None and published.chain is not None:
-            chain, history = published.chain, published.history
+        `is_checked` reads the manifests of a document that this process did not write. Nothing is
+        taken from a folder that is not trusted.
+        """
+        for _ in range(_ROUNDS):  # in each but the last, another publisher was first
+            known = self._published
+            last, payload = (known.number, known.payload) if known else self._folder.newest()
+            session = self._versions.store.read()  # I3
+            table = self._describe(session)
+            if not is_trusted:
+                known = None
+            elif known is None and payload is not None:
+                known = self._understood(last, payload, session, table, is_checked=is_checked)
+            if known is not None and known.table is not None and _is_same(known.table, table):
+                if self._published is None and not self._folder.move_hint(last):
+                    continue
+                self._published = known
+                return False
             try:
-                chain.advance_to(session, table)
+                if self._publish_after(last, known, session, table):
+                    return True
             except NotFound:
-                chain = None  # Versions expired meanwhile
-        if chain is None:
-            chain = self._new_chain(table)
-            chain.rebuild(session, table, limit=SNAPSHOTS_LISTED)
-            history = PublishedHistory(sort_orders=history.sort_orders)
-        elif published is not None and published.number < number:
-            history = self._with_log(history, published)
-        resolved = chain.list_tagged(session, table)
-        history = replace(
-            history,
-            snapshots=tuple(_kept(chain.snapshots, table, set(resolved.values()))),
-            metadata_log=_kept_log(history.metadata_log, table),
+                # Versions that expired since may have lost their files.
+                if _is_same(table, self._describe(self._versions.store.read())):
+                    raise
+        raise Unavailable(
+            "other processes kept publishing the table first",
+            path=self._path,
+            hint="The rows are safe; publish again",
         )
-        chain.snapshots = list(history.snapshots)
-        document = metadata_document(replace(table, tags=resolved), history)
-        self._folder.write_document(number, encode_document(document))
-        self._folder.move_hint(number, newest=self._newest)
-        self._published = _Published(
-            number=number,
-            format_version=table.format_version,
-            updated_ms=table.version.facts.timestamp_ms,
-            history=history_of(document, path=self._path),
-            chain=chain,
-            table=table,
-        )
-        logger.info("published version=%d snapshots=%d", number, len(history.snapshots))
-        missing = self._collect(table, history)
-        if missing and not anew:
-            logger.warning("metadata was lost, made anew files=%d", len(missing))
-            self._publish(session, table, anew=True)
 
-    def _can_advance(self, published: _Published, table: TableDescription) -> bool:
-        behind = table.version.number - published.number
-        return published.format_version == table.format_version and 0 <= behind <= SNAPSHOTS_LISTED
+    def _understood(
+        self,
+        number: int,
+        payload: bytes,
+        session: ReadSession,
+        table: TableDescription,
+        *,
+        is_checked: bool,
+    ) -> _Published | None:
+        """Read a document that another process wrote; None when nothing can be built on it (I1)."""
+        try:
+            document = self._own_document(payload, table)
+            history = history_of(document, path=self._path)
+            found = _Published(
+                number=number,
+                payload=payload,
+                version=version_of(document, path=self._path),
+                format_version=table.format_version,
+                updated_ms=_updated_ms(document),
+                history=history,
+            )
+            listed = self._listed(table, history)
+            if listed is None or encode_document(metadata_document(table, listed)) != payload:
+                return found
+            chain = self._loaded(session, table, found) if is_checked else None
+            return replace(found, chain=chain, table=table)
+        except (NotFound, Corruption) as error:
+            logger.warning("cannot build on metadata document=%d cause=%s", number, error)
+            return None
 
-    def _new_chain(self, table: TableDescription) -> SnapshotChain:
-        return SnapshotChain(self._folder, self._versions, table.format_version)
-
-    def _history(self, payload: bytes, table: TableDescription) -> PublishedHistory:
-        """Read a document of this very table; raises Corruption for any other (I1)."""
+    def _own_document(self, payload: bytes, table: TableDescription) -> JsonObject:
+        """Decode a document of this very table; raises Corruption for any other."""
         document = decode_document(payload, path=self._path)
-        if document.get("location") != table.location:
-            raise _Elsewhere("location of Iceberg's metadata is not the table's", path=self._path)
         expected = {
+            "location": table.location,
             "table-uuid": table.table_uuid,
             "format-version": table.format_version,
         }
@@ -279,103 +241,192 @@ class IcebergPublisher:
                 raise Corruption(
                     f"{name} of Iceberg's metadata is not the table's", path=self._path
                 )
-        return history_of(document, path=self._path)
+        return document
+
+    def _is_whole(self, published: _Published) -> bool:
+        """Whether a document and what it reads are there still, as far as names and sizes say."""
+        try:
+            payload = self._folder.read_document(published.number)
+        except NotFound:
+            return False
+        if payload != published.payload:
+            return False
+        self._folder.move_hint(published.number)
+        return published.chain is None or published.chain.is_whole(self._folder.sizes())
+
+    def _publish_after(
+        self,
+        last: int,
+        base: _Published | None,
+        session: ReadSession,
+        table: TableDescription,
+    ) -> bool:
+        """Write the document after the last one; False when another publisher was first."""
+        self._published = None  # forgotten when this fails
+        # Nothing is carried into a folder's first document, so any number will do for it.
+        number = last + 1 if last else table.version.number
+        chain, history = self._chain(session, table, base, number)
+        self._manifests = chain.manifests
+        resolved = chain.list_tagged(session, table, number)
+        history = replace(
+            history, snapshots=tuple(_kept(chain.snapshots, table, set(resolved.values())))
+        )
+        chain.snapshots = list(history.snapshots)
+        described = replace(table, tags=resolved)
+        if base is not None and base.version == table.version.number:
+            same = metadata_document(
+                described, replace(history, metadata_log=base.history.metadata_log)
+            )
+            if encode_document(same) == base.payload:
+                if not self._folder.move_hint(base.number):
+                    return False
+                self._published = replace(base, chain=chain, table=table)
+                return True
+        document = metadata_document(described, self._with_log(history, base, number))
+        payload = encode_document(document)
+        if not self._folder.create_document(number, payload):
+            return False
+        if not self._folder.move_hint(number):
+            return False  # this one slept for so long that its number was free again
+        self._published = _Published(
+            number=number,
+            payload=payload,
+            version=table.version.number,
+            format_version=table.format_version,
+            updated_ms=_updated_ms(document),
+            history=history_of(document, path=self._path),
+            chain=chain,
+            table=table,
+        )
+        logger.info(
+            "published version=%d document=%d snapshots=%d",
+            table.version.number, number, len(history.snapshots),
+        )  # fmt: skip
+        if number % _COLLECT_EVERY == 0 and self._collect(number, history):
+            self._published = None
+            return self._publish_after(number, None, session, table)
+        return True
+
+    def _chain(
+        self,
+        session: ReadSession,
+        table: TableDescription,
+        base: _Published | None,
+        number: int,
+    ) -> tuple[SnapshotChain, PublishedHistory]:
+        """Make the snapshots of a document, on top of those of another one if that can be done."""
+        if base is not None and self._can_advance(base, table):
+            try:
+                chain = base.chain or self._loaded(session, table, base)
+                self._manifests = {}  # those that change are of no use to another chain
+                chain.advance_to(session, table, number)
+            except (NotFound, Corruption) as error:
+                # It is damaged, or Versions expired meanwhile.
+                logger.warning("cannot build on metadata document=%d cause=%s", base.number, error)
+            else:
+                return chain, base.history
+        chain = self._new_chain(table)
+        chain.rebuild(session, table, number, limit=SNAPSHOTS_LISTED)
+        orders = () if base is None else base.history.sort_orders
+        return chain, PublishedHistory(sort_orders=orders)
+
+    def _can_advance(self, base: _Published, table: TableDescription) -> bool:
+        behind = table.version.number - base.version
+        return base.format_version == table.format_version and 0 <= behind <= SNAPSHOTS_LISTED
+
+    def _new_chain(self, table: TableDescription) -> SnapshotChain:
+        return SnapshotChain(self._folder, self._versions, table.format_version)
+
+    def _loaded(
+        self, session: ReadSession, table: TableDescription, published: _Published
+    ) -> SnapshotChain:
+        """Read the manifests of a document; raises NotFound, and Corruption."""
+        chain = self._new_chain(table)
+        chain.load(
+            session,
+            table,
+            published.version,
+            published.history.snapshots,
+            sizes=self._folder.sizes(),
+            known=self._manifests,
+        )
+        return chain
 
     def _listed(
         self, table: TableDescription, history: PublishedHistory
     ) -> PublishedHistory | None:
-        """Give what a document would list now, when that can be told without manifests."""
+        """Return what a document would list now, when that can be told without manifests."""
         numbers = {snapshot_number(each) for each in history.snapshots}
         if not set(table.tags.values()) <= numbers:
             return None
         kept = _kept(list(history.snapshots), table, set(table.tags.values()))
-        log = _kept_log(history.metadata_log, table)
-        return replace(history, snapshots=tuple(kept), metadata_log=log)
+        return replace(history, snapshots=tuple(kept))
 
-    def _load(self, session: ReadSession, table: TableDescription) -> _Published | None:
-        """Find the newest document that is whole, and read its manifests."""
-        sizes = self._folder.sizes()
-        found = sorted(
-            each.number
-            for each in map(parse_name, sizes)
-            if each is not None and each.is_document and each.number <= table.version.number
-        )
-        for number in found[: -_DOCUMENTS_TRIED - 1 : -1]:
-            if table.version.number - number > SNAPSHOTS_LISTED:
-                break
-            try:
-                return self._loaded(session, table, number, sizes)
-            except _Elsewhere as error:
-                logger.warning("the table was moved version=%d cause=%s", number, error)
-                break  # deletes may name data files as that place had them
-            except (NotFound, Corruption) as error:
-                logger.warning("cannot build on metadata version=%d cause=%s", number, error)
-        return None
-
-    def _loaded(
-        self,
-        session: ReadSession,
-        table: TableDescription,
-        number: int,
-        sizes: Mapping[str, int],
-    ) -> _Published:
-        history = self._history(self._folder.read_document(number), table)
-        chain = self._new_chain(table)
-        chain.load(session, table, number, history.snapshots, sizes)
-        log = tuple(
-            each
-            for each in history.metadata_log
-            if isinstance(each.get("metadata-file"), str)
-            and str(each["metadata-file"]).rpartition("/")[2] in sizes
-        )
-        return _Published(
-            number=number,
-            format_version=table.format_version,
-            updated_ms=self._versions.version_in(session, number).facts.timestamp_ms,
-            history=replace(history, snapshots=tuple(chain.snapshots), metadata_log=log),
-            chain=chain,
-        )
-
-    def _with_log(self, history: PublishedHistory, published: _Published) -> PublishedHistory:
-        """Note the document before this one."""
+    def _with_log(
+        self, history: PublishedHistory, base: _Published | None, number: int
+    ) -> PublishedHistory:
+        """Note the document before this one, and forget those that are not kept any more."""
+        if base is None:
+            return replace(history, metadata_log=())
         entry: JsonObject = {
-            "metadata-file": self._folder.document_location(published.number),
-            "timestamp-ms": published.updated_ms,
+            "metadata-file": self._folder.document_location(base.number),
+            "timestamp-ms": base.updated_ms,
         }
-        log = (*history.metadata_log, entry)
-        return replace(history, metadata_log=log)
+        log = [*history.metadata_log, entry]
+        kept = [each for each in log if _document_number(each) > number - DOCUMENTS_KEPT]
+        return replace(history, metadata_log=tuple(kept))
 
-    def _collect(self, table: TableDescription, history: PublishedHistory) -> set[str]:
-        """Delete what is not reached any more; gives what is reached and missing.
+    def _collect(self, number: int, history: PublishedHistory) -> set[str]:
+        """Delete what is not reached any more; returns what is reached and missing.
 
         A failure only puts it off.
         """
-        number, last = table.version.number, self._collected_at
-        if last is not None and number < last + _COLLECT_EVERY:
-            return set()
-        self._collected_at = number
         try:
-            return self._garbage.collect(
-                table, history, grace=SNAPSHOTS_LISTED, newest=self._newest
-            )
+            missing = self._garbage.collect(number, history, kept=DOCUMENTS_KEPT)
         except NeveError as error:
             logger.warning("put off metadata garbage cause=%s", error)
             return set()
+        if missing:
+            logger.warning("metadata was lost and is written again files=%d", len(missing))
+        return missing
+
+
+def published_lists(
+    objects: ObjectStore, paths: TablePaths, versions: TableVersions
+) -> dict[int, str]:
+    """Locations of the manifest lists that are published, by Version; nothing is written."""
+    found = _newest_document(MetadataFolder(objects, paths), versions)
+    if found is None:
+        return {}
+    return {
+        snapshot_number(each): str(each.get("manifest-list"))
+        for each in history_of(found[1], path=paths.metadata).snapshots
+    }
+
+
+def _newest_document(
+    folder: MetadataFolder, versions: TableVersions
+) -> tuple[int, JsonObject] | None:
+    """Find the newest document that can be read, and its number."""
+    current, path = versions.head().current_version, folder.paths.metadata
+    for number in folder.documents_newest_first():
+        try:
+            document = decode_document(folder.read_document(number), path=path)
+            if version_of(document, path=path) <= current:
+                return number, document
+        except (NotFound, Corruption):
+            continue
+    return None
+
+
+def _updated_ms(document: JsonObject) -> int:
+    found = document.get("last-updated-ms")
+    return found if isinstance(found, int) else 0
 
 
 def _document_number(entry: JsonObject) -> int:
     parsed = parse_name(str(entry.get("metadata-file")).rpartition("/")[2])
     return 0 if parsed is None else parsed.number
-
-
-def _kept_log(log: Sequence[JsonObject], table: TableDescription) -> tuple[JsonObject, ...]:
-    """Choose the older documents that are named: those that are not garbage."""
-    oldest = table.version.number - SNAPSHOTS_LISTED
-    return tuple(
-        each
-        for each in log
-        if _document_number(each) > oldest and _document_number(each) in table.retained
-    )
 
 
 def _kept(

@@ -4,17 +4,20 @@
     advance      Version n-1, edit n ──► manifests that change, list, snapshot n
     rebuild      oldest retained Version, whole ──► advance to the current one
 
+Files are written for a document, whose number `target` they carry.
+
 C1  A chain that was read back holds exactly the files and vectors of its Version; otherwise it is
     Corruption, and nothing is built on it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 from neve.errors import Corruption, NotFound
 from neve.iceberg.delete_files import DeleteFiles, PositionFiles, VectorFiles
 from neve.iceberg.entry_encoder import FORMAT_WITH_VECTORS, EntryEncoder, delete_key
 from neve.iceberg.iceberg_file import DATA
-from neve.iceberg.manifest_set import LiveEntry, Manifest, ManifestSet, SnapshotChange
+from neve.iceberg.manifest_set import LiveEntry, Manifest, ManifestSet
 from neve.iceberg.metadata_folder import MetadataFolder
 from neve.iceberg.pyiceberg_bridge import (
     ADDED,
@@ -25,7 +28,6 @@ from neve.iceberg.pyiceberg_bridge import (
 )
 from neve.iceberg.snapshot_summary import (
     OPERATIONS,
-    Totals,
     change_summary,
     snapshot_document,
     snapshot_number,
@@ -37,6 +39,10 @@ from neve.model.data_file import DataFile
 from neve.model.partition_identity import PartitionIdentity
 from neve.model.schema_json import JsonObject
 from neve.model.version import Version, VersionEdit
+from neve.model.version_summary import Totals, VersionChange, change_between
+
+KnownManifests: TypeAlias = Mapping[str, Manifest]
+"""Manifests that were read or written before, by location."""
 
 
 class SnapshotChain:
@@ -68,9 +74,14 @@ class SnapshotChain:
         table: TableDescription,
         number: int,
         snapshots: Sequence[JsonObject],
+        *,
         sizes: Mapping[str, int],
+        known: KnownManifests,
     ) -> None:
-        """Read back what a document of a Version lists; raises NotFound, and Corruption (C1)."""
+        """Read back what a document of a Version lists; raises NotFound, and Corruption (C1).
+
+        `sizes` says which files there are. Of manifests that are known only the others are read.
+        """
         version = self._versions.version_in(session, number)
         self._use(table)
         manifests = []
@@ -78,7 +89,7 @@ class SnapshotChain:
             location = snapshots[-1].get("manifest-list")
             if not isinstance(location, str):
                 raise Corruption("a snapshot has no manifest list", path=self._path)
-            manifests = self._read_manifests(location, version)
+            manifests = self._read_manifests(location, version, known)
         found = ManifestSet.of(self._encoding, manifests)
         if found.live_keys != self._keys_of(version):
             raise Corruption(
@@ -88,25 +99,35 @@ class SnapshotChain:
             raise Corruption("position deletes are missing or damaged", path=self._path)
         self._set = found
         self._version = version
-        self._totals = Totals.of(version)
+        self._totals = Totals.of(version.files)
         # Old snapshots whose lists somebody deleted cannot be read any more.
         *older, last = snapshots or [{}]
         self.snapshots = [each for each in older if self._is_present(each, sizes)]
         if snapshots:
             self.snapshots.append(last)
 
-    def advance_to(self, session: ReadSession, table: TableDescription) -> None:
+    @property
+    def manifests(self) -> KnownManifests:
+        """The manifests of the newest snapshot."""
+        assert self._set is not None
+        return {
+            each.record.manifest_path: each
+            for group in self._set.manifests.values()
+            for each in group
+        }
+
+    def advance_to(self, session: ReadSession, table: TableDescription, target: int) -> None:
         """Add the snapshots of all Versions up to the current one; raises NotFound."""
         assert self._version is not None
         self._use(table)
         for number in range(self._version.number + 1, table.version.number + 1):
             edit = self._versions.edit_in(session, number)
-            self._advance(
-                self._versions.version_in(session, number), edit, target=table.version.number
-            )
+            self._advance(self._versions.version_in(session, number), edit, target=target)
 
-    def rebuild(self, session: ReadSession, table: TableDescription, *, limit: int) -> None:
-        """Make everything anew, from the newest retained Versions."""
+    def rebuild(
+        self, session: ReadSession, table: TableDescription, target: int, *, limit: int
+    ) -> None:
+        """Write everything again, from the newest retained Versions."""
         self._use(table)
         number = table.version.number
         first = number
@@ -114,12 +135,12 @@ class SnapshotChain:
             first -= 1
         base = self._versions.version_in(session, first)
         self.snapshots = []
-        whole = self._fill(session, base, target=number)
+        whole = self._fill(session, base, target=target)
         if whole is not None:
             self.snapshots.append(whole)
         self._version = base
-        self._totals = Totals.of(base)
-        self.advance_to(session, table)
+        self._totals = Totals.of(base.files)
+        self.advance_to(session, table, target)
 
     def is_whole(self, sizes: Mapping[str, int]) -> bool:
         """Whether what the newest snapshot reads, and the lists of all, are in the folder still."""
@@ -135,15 +156,17 @@ class SnapshotChain:
             and self._deletes.are_whole(self._version.files.values())
         )
 
-    def list_tagged(self, session: ReadSession, table: TableDescription) -> dict[str, int]:
-        """Give the snapshots that tags stand for, adding those that are not listed."""
+    def list_tagged(
+        self, session: ReadSession, table: TableDescription, target: int
+    ) -> dict[str, int]:
+        """Return the snapshots that tags stand for, adding those that are not listed."""
         self._use(table)
         resolved: dict[str, int] = {}
         made: dict[int, int | None] = {}
         kept_set = self._set
         for tag, number in table.tags.items():
             if number not in made:
-                made[number] = self._snapshot_of(session, table, number)
+                made[number] = self._snapshot_of(session, table, number, target=target)
             found = made[number]
             if found is not None:
                 resolved[tag] = found
@@ -178,9 +201,9 @@ class SnapshotChain:
             self._set.encoder = self._encoder
 
     def _snapshot_of(
-        self, session: ReadSession, table: TableDescription, number: int
+        self, session: ReadSession, table: TableDescription, number: int, *, target: int
     ) -> int | None:
-        """Give the snapshot with the rows of a Version, made if it is not listed."""
+        """Return the snapshot with the rows of a Version, made if it is not listed."""
         listed = {snapshot_number(each) for each in self.snapshots}
         at = number
         while at not in listed and at in table.retained:
@@ -191,7 +214,7 @@ class SnapshotChain:
         if at in listed:
             return at
         version = self._versions.version_in(session, number)
-        whole = self._fill(session, version, target=table.version.number)
+        whole = self._fill(session, version, target=target)
         if whole is None:
             return None
         self.snapshots = sorted([*self.snapshots, whole], key=snapshot_number)
@@ -212,7 +235,7 @@ class SnapshotChain:
             marked=marked,
             write=lambda payload: self._folder.write_manifest(target, payload),
         )
-        change = SnapshotChange(
+        change = VersionChange(
             number=version.number,
             added=[version.files[path] for path in version.files if path in added],
             marked=[
@@ -221,7 +244,9 @@ class SnapshotChain:
                 if file.vector is not None and file.path in marked | added
             ],
         )
-        return self._snapshot(version, change, Totals.of(version), parent_id=None, target=target)
+        return self._snapshot(
+            version, change, Totals.of(version.files), parent_id=None, target=target
+        )
 
     def _edit_of(self, session: ReadSession, number: int) -> VersionEdit | None:
         try:
@@ -239,12 +264,7 @@ class SnapshotChain:
         if not is_change and version.facts.operation not in OPERATIONS:
             return
         manifests.advance(change, lambda payload: self._folder.write_manifest(target, payload))
-        self._totals = self._totals.after(
-            added=change.added,
-            removed=change.removed,
-            marked=change.marked,
-            unmarked=change.unmarked,
-        )
+        self._totals = self._totals.after(change)
         parent_id = snapshot_number(self.snapshots[-1]) if self.snapshots else None
         self.snapshots.append(
             self._snapshot(version, change, self._totals, parent_id=parent_id, target=target)
@@ -253,7 +273,7 @@ class SnapshotChain:
     def _snapshot(
         self,
         version: Version,
-        change: SnapshotChange,
+        change: VersionChange,
         totals: Totals,
         *,
         parent_id: int | None,
@@ -285,14 +305,24 @@ class SnapshotChain:
             encoder.delete_key(file) for file in version.files.values() if file.vector is not None
         }
 
-    def _read_manifests(self, location: str, version: Version) -> list[Manifest]:
+    def _read_manifests(
+        self, location: str, version: Version, known: KnownManifests
+    ) -> list[Manifest]:
         encoder = self._encoding
         files: dict[str, DataFile] = {}
         for file in version.files.values():
             files[encoder.data_key(file)] = file
             if file.vector is not None:
                 files[encoder.delete_key(file)] = file
-        return [self._read_manifest(record, files) for record in self._folder.read_list(location)]
+        found = []
+        for record in self._folder.read_list(location):
+            before = known.get(record.manifest_path)
+            found.append(
+                self._read_manifest(record, files)
+                if before is None
+                else Manifest(record, before.live)
+            )
+        return found
 
     def _read_manifest(self, record: ManifestRecord, files: dict[str, DataFile]) -> Manifest:
         payload = self._folder.read_intact(record.manifest_path)
@@ -315,31 +345,3 @@ class SnapshotChain:
     def _is_present(self, snapshot: JsonObject, sizes: Mapping[str, int]) -> bool:
         location = snapshot.get("manifest-list")
         return isinstance(location, str) and bool(sizes.get(self._folder.name_of(location)))
-
-
-def change_between(before: Version, after: Version, edit: VersionEdit) -> SnapshotChange:
-    """Say what an edit changes, as manifests tell it.
-
-    A file that leaves and comes back in one step, under another vector, has never left.
-    """
-    left = set(edit.removed)
-    came = {file.path for file in edit.added}
-    added = [after.files[file.path] for file in edit.added if file.path not in left]
-    removed = [before.files[path] for path in edit.removed if path not in came]
-    stayed = [*edit.vectors, *(path for path in edit.removed if path in came)]
-    changed = [
-        (before.files[path], after.files[path])
-        for path in stayed
-        if before.files[path].vector != after.files[path].vector
-    ]
-    return SnapshotChange(
-        number=after.number,
-        added=added,
-        removed=removed,
-        marked=[*_with_vectors(added), *_with_vectors(new for _, new in changed)],
-        unmarked=[*_with_vectors(removed), *_with_vectors(old for old, _ in changed)],
-    )
-
-
-def _with_vectors(files: Iterable[DataFile]) -> list[DataFile]:
-    return [file for file in files if file.vector is not None]

@@ -7,20 +7,18 @@
     REPLACE           replace      the same rows in other files
     ROLLBACK          overwrite    an old Version came back
 
-The snapshot's id and its sequence number are the Version's number. Counters of a summary count
-files and their rows, as Iceberg does: deleted rows stay counted until their file goes.
+The snapshot's id and its sequence number are the Version's number. What a summary counts is said in
+`neve.model.version_summary`.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
 from typing import Final
 
 from neve.errors import Corruption
-from neve.iceberg.manifest_set import SnapshotChange
-from neve.model.data_file import DataFile
 from neve.model.partition_identity import PartitionIdentity
 from neve.model.schema_json import JsonObject
 from neve.model.version import Operation, Version
+from neve.model.version_summary import Totals, VersionChange, shown_counters
 
 OPERATIONS: Final[Mapping[Operation, str]] = {
     Operation.APPEND: "append",
@@ -33,58 +31,9 @@ OPERATIONS: Final[Mapping[Operation, str]] = {
 _OWN_WORDS: Final = ("reason", "restored-version")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Totals:
-    """What a snapshot holds."""
-
-    data_files: int = 0
-    records: int = 0
-    file_bytes: int = 0
-    delete_files: int = 0
-    position_deletes: int = 0
-
-    @classmethod
-    def of(cls, version: Version) -> "Totals":
-        """Add up a whole Version."""
-        return cls().after(
-            added=list(version.files.values()),
-            marked=[file for file in version.files.values() if file.vector is not None],
-        )
-
-    def after(
-        self,
-        *,
-        added: Sequence[DataFile] = (),
-        removed: Sequence[DataFile] = (),
-        marked: Sequence[DataFile] = (),
-        unmarked: Sequence[DataFile] = (),
-    ) -> "Totals":
-        """Give the totals after a change."""
-        return replace(
-            self,
-            data_files=self.data_files + len(added) - len(removed),
-            records=self.records + _rows(added) - _rows(removed),
-            file_bytes=self.file_bytes + _bytes(added) - _bytes(removed),
-            delete_files=self.delete_files + len(marked) - len(unmarked),
-            position_deletes=self.position_deletes + _marks(marked) - _marks(unmarked),
-        )
-
-    @property
-    def summary(self) -> dict[str, str]:
-        """Members of a snapshot's summary."""
-        return {
-            "total-data-files": str(self.data_files),
-            "total-records": str(self.records),
-            "total-files-size": str(self.file_bytes),
-            "total-delete-files": str(self.delete_files),
-            "total-position-deletes": str(self.position_deletes),
-            "total-equality-deletes": "0",
-        }
-
-
 def change_summary(
     version: Version,
-    change: SnapshotChange,
+    change: VersionChange,
     totals: Totals,
     *,
     identity: PartitionIdentity,
@@ -96,27 +45,17 @@ def change_summary(
         for group in (change.added, change.removed, change.marked, change.unmarked)
         for file in group
     }
-    counters = {
-        "added-data-files": len(change.added),
-        "added-records": _rows(change.added),
-        "added-files-size": _bytes(change.added),
-        "deleted-data-files": len(change.removed),
-        "deleted-records": _rows(change.removed),
-        "removed-files-size": _bytes(change.removed),
-        "added-delete-files": len(change.marked),
-        "added-position-deletes": _marks(change.marked),
-        "added-dvs" if has_vectors else "added-position-delete-files": len(change.marked),
-        "removed-delete-files": len(change.unmarked),
-        "removed-position-deletes": _marks(change.unmarked),
-        "removed-dvs" if has_vectors else "removed-position-delete-files": len(change.unmarked),
-    }
+    counters = change.counters(has_vectors=has_vectors)
+    kind = "dvs" if has_vectors else "position-delete-files"
+    counters[f"added-{kind}"] = len(change.marked)
+    counters[f"removed-{kind}"] = len(change.unmarked)
     own = {f"neve.{name}": version.facts.summary[name] for name in _OWN_WORDS
            if name in version.facts.summary}  # fmt: skip
     return {
         "operation": OPERATIONS.get(version.facts.operation, "replace"),
-        **{name: str(count) for name, count in counters.items() if count},
+        **shown_counters(counters),
         "changed-partition-count": str(len(partitions)),
-        **totals.summary,
+        **totals.summary(has_vectors=has_vectors),
         **own,
     }
 
@@ -152,15 +91,3 @@ def snapshot_number(snapshot: JsonObject) -> int:
     if not isinstance(number, int) or isinstance(number, bool):
         raise Corruption("a snapshot of Iceberg's metadata has no id")
     return number
-
-
-def _rows(files: Sequence[DataFile]) -> int:
-    return sum(file.row_count for file in files)
-
-
-def _bytes(files: Sequence[DataFile]) -> int:
-    return sum(file.file_bytes for file in files)
-
-
-def _marks(files: Sequence[DataFile]) -> int:
-    return sum(file.deleted_count for file in files)

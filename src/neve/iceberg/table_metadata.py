@@ -1,11 +1,13 @@
 """Iceberg's metadata of one table: the JSON document that a reader begins with.
 
-    v<N>.metadata.json ──► snapshots ──► manifest lists ──► manifests ──► data files and vectors
+    v<D>.metadata.json ──► snapshots ──► manifest lists ──► manifests ──► data files and vectors
                       └──► schemas, specs, sort orders, refs, logs
 
-Everything in it follows from the table and from the documents before it, so whoever publishes a
-Version writes the same. Two properties are neve's own: the number of the Version, and a checksum of
-the rest of the document, without which nothing is built on it.
+D is the number of the document, not of the Version: a tag, a property or an expiry makes another
+document of the same Version, and Versions that follow each other fast may share one. Everything in
+it follows from the table and from the document before it, so two processes that publish the same
+write the same. Two properties are neve's own: the number of the Version, and a checksum of the rest
+of the document, without which nothing is built on it.
 """
 
 import hashlib
@@ -143,6 +145,15 @@ def history_of(document: JsonObject, *, path: str) -> PublishedHistory:
             if each.get("order-id") not in {0, KEY_ORDER_ID}
         ),
     )
+
+
+def version_of(document: JsonObject, *, path: str) -> int:
+    """Read which Version a document describes; raises Corruption."""
+    properties = document.get("properties")
+    found = properties.get(VERSION_PROPERTY) if isinstance(properties, dict) else None
+    if not isinstance(found, str) or not found.isdecimal():
+        raise Corruption("Iceberg's metadata does not say which version it is of", path=path)
+    return int(found)
 
 
 def _checksum(document: JsonObject) -> str:

@@ -11,7 +11,6 @@ error is a terminal. `storage_options` are those of `neve.open`; workers get the
 """
 
 import json
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -45,8 +44,6 @@ from neve.spark.task_run import Watch, answers_of, run_tasks
 from neve.spark.worker_table import WorkerTable, site_of
 from neve.sstable.index_rebuild import IndexFiles
 from neve.storage.clock import SystemClock
-
-logger = logging.getLogger(__name__)
 
 Location: TypeAlias = str | PathLike[str]
 Item = TypeVar("Item")
@@ -87,7 +84,7 @@ def compact(
         version = committed.compact(
             full=full, executor=SparkExecutor(session, storage_options), progress=tell
         )
-        _publish(table)
+        table.refresh().publish_committed()
         return version
 
 
@@ -105,7 +102,7 @@ def expire(
     with _opened(location, name, storage_options) as (table, committed):
         report = committed.expire(keep_last=keep_last, older_than_ms=older_than_ms)
         if report.expired_versions:
-            _publish(table)
+            table.refresh().publish_committed()
         return report
 
 
@@ -279,14 +276,6 @@ def _opened(
             publish=lambda: bool(table.refresh().iceberg_metadata()),
         )
         yield table, CommittedTable(parts, options)
-
-
-def _publish(table: CatalogTable) -> None:
-    """Tell other engines of what was committed; whoever commits next does it, where this fails."""
-    try:
-        table.refresh().iceberg_metadata()
-    except NeveError as error:
-        logger.warning("could not publish table=%s cause=%s", table.table_id, error)
 
 
 def _definition(base: JobBase) -> TableDefinition:

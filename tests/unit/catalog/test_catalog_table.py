@@ -82,11 +82,22 @@ def test_history_links_each_version_to_its_parent_with_tags() -> None:
     assert history.column("parent").to_pylist() == [None, 1, 2]
     assert history.column("operation").to_pylist() == ["CREATE", "APPEND", "EVOLVE"]
     assert history.column("tags").to_pylist() == [[], ["begin", "monday"], []]
-    assert history.column("summary").to_pylist() == [
-        [],
-        [("added-files", "1")],
-        [("changed", "sort-order")],
-    ]
+    created, appended, evolved = (dict(each) for each in history.column("summary").to_pylist())
+    assert created["total-records"] == "0"
+    assert appended == {
+        "added-files": "1",
+        "added-data-files": "1",
+        "added-records": "10",
+        "added-files-size": "1000",
+        "total-data-files": "1",
+        "total-records": "10",
+        "total-files-size": "1000",
+        "total-delete-files": "0",
+        "total-position-deletes": "0",
+        "total-equality-deletes": "0",
+    }
+    assert evolved["changed"] == "sort-order"
+    assert evolved["total-records"] == "10"
     assert history.column("timestamp").cast(pa.int64()).to_pylist() == [
         START_MS,
         START_MS + 1_000,

@@ -1,6 +1,7 @@
 """The three system tables: columns, types, order of rows and JSON, as the design has them."""
 
 import json
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -9,6 +10,7 @@ from neve.errors import Corruption
 from neve.storage.memory_store import MemoryStore
 from neve.testing.simulated_clock import SimulatedClock
 from tests.unit.catalog.builders import a_catalog, a_file, a_table, an_append, with_renamed
+from tests.unit.iceberg.published_lake import PublishedLake
 
 NOW_MS = SimulatedClock().now_ms()
 
@@ -127,14 +129,58 @@ def test_snapshots_are_versions_with_their_parents() -> None:
     assert [row["parent_snapshot_id"] for row in rows] == [None, 1, 2]
     assert [row["timestamp_ms"] - NOW_MS for row in rows] == [0, 1_000, 2_000]
     assert [row["operation"] for row in rows] == ["CREATE", "APPEND", "EVOLVE"]
-    assert [json.loads(row["summary"]) for row in rows] == [
-        {},
-        {"added-files": "1"},
-        {"changed": "schema"},
+    summaries = [json.loads(row["summary"]) for row in rows]
+    assert [each["total-data-files"] for each in summaries] == ["0", "1", "1"]
+    assert summaries[1]["added-files"] == summaries[1]["added-data-files"] == "1"
+    assert summaries[2]["changed"] == "schema"
+
+
+def test_a_snapshot_names_the_manifest_list_that_is_published(tmp_path: Path) -> None:
+    with PublishedLake.opened(tmp_path) as lake:
+        lake.commit(1, 2)
+        lake.commit(2, 3)
+        with lake.table.evolve() as change:
+            change.add_column("note", "string")
+
+        rows = lake.lake.system_table("__snapshots").to_pylist()
+        listed = {each["snapshot-id"]: each for each in lake.document()["snapshots"]}
+
+    assert [row["manifest_list"] for row in rows] == [
+        "",  # it has no rows
+        listed[2]["manifest-list"],
+        listed[3]["manifest-list"],
+        listed[3]["manifest-list"],  # the same rows
     ]
-    assert rows[1]["manifest_list"] == (
-        f"manifest/version/{table.table_id}/version/00000000000000000002"
+    assert all(
+        Path(row["manifest_list"].removeprefix("file://")).read_bytes().startswith(b"Obj")
+        for row in rows[1:]
     )
+
+
+def test_summaries_count_as_those_that_are_published_do(tmp_path: Path) -> None:
+    with PublishedLake.opened(tmp_path) as lake:
+        lake.commit(1, 2, 3)
+        lake.commit(2, 4)
+        lake.table.delete(1)
+        lake.table.flush()
+        lake.table.compact(full=True)
+
+        rows = lake.lake.system_table("__snapshots").to_pylist()
+        history = lake.table.history().to_pylist()
+        listed = {each["snapshot-id"]: each["summary"] for each in lake.document()["snapshots"]}
+
+    for row, past in zip(rows, history, strict=True):
+        found = json.loads(row["summary"])
+        assert dict(past["summary"]) == found
+        counted = {name: value for name, value in found.items() if name != "reason"}
+        assert counted.items() <= {**listed.get(row["snapshot_id"], found)}.items()
+    assert listed[3]["total-records"] == "5"
+    assert listed[3]["total-position-deletes"] == "1"
+    assert listed[4]["added-position-deletes"] == "2"  # one vector takes the place of another
+    assert listed[4]["removed-position-deletes"] == "1"
+    assert listed[5]["total-records"] == "3"
+    assert listed[5]["total-position-deletes"] == "0"
+    assert listed[5]["removed-position-deletes"] == "2"
 
 
 def test_a_file_is_listed_for_each_snapshot_that_has_it() -> None:

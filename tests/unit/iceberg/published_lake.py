@@ -1,6 +1,8 @@
 """A small table that is published, and what its folder holds."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,16 @@ class PublishedLake:
             options=BY_HAND,
         )
 
+    @classmethod
+    @contextmanager
+    def opened(cls, folder: Path, **properties: str) -> Iterator["PublishedLake"]:
+        """Make a table that is closed at the end."""
+        lake = cls(folder, **properties)
+        try:
+            yield lake
+        finally:
+            lake.close()
+
     @property
     def metadata(self) -> Path:
         return next(self.folder.glob("tables/*/metadata"))
@@ -57,6 +69,11 @@ class PublishedLake:
             (self.metadata / f"v{number}.metadata.json").read_bytes()
         )
         return found
+
+    @property
+    def newest(self) -> Path:
+        """The document that the hint names."""
+        return self.metadata / f"v{(self.metadata / 'version-hint.text').read_text()}.metadata.json"
 
     def names(self, pattern: str) -> set[str]:
         return {path.name for path in self.metadata.glob(pattern)}

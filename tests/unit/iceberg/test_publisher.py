@@ -1,5 +1,6 @@
 """What is published, when, and what becomes of a folder that was damaged."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -7,11 +8,12 @@ from threading import Thread
 
 import pyarrow as pa
 import pytest
+from pyiceberg.table import StaticTable
 
 import neve
 from neve import TableOptions
 from neve.catalog.kv_catalog import KVCatalog
-from neve.errors import NotFound, Unavailable
+from neve.errors import NotFound, NotPublished, Unavailable
 from neve.iceberg.publisher import SNAPSHOTS_LISTED
 from neve.observability.events import EventKind, LifecycleEvent
 from neve.observability.metrics import (
@@ -21,6 +23,7 @@ from neve.observability.metrics import (
     Counters,
 )
 from neve.storage.memory_store import MemoryStore
+from tests.interop.iceberg_walk import read_metadata, walk
 from tests.unit.iceberg.published_lake import BY_HAND, SCHEMA, PublishedLake
 
 
@@ -33,6 +36,13 @@ class FullStore(MemoryStore):
         if self.is_full and "/metadata/" in path:
             raise Unavailable("the disk is full", path=path)
         return super().put_if_absent(path, payload)
+
+    def published_version(self) -> int:
+        """Return the Version that a reader finds who begins with the hint."""
+        (hint,) = (info.path for info in self.list("tables/") if info.path.endswith("-hint.text"))
+        number = int(self.get(hint).payload)
+        document = self.get(f"{hint.rpartition('/')[0]}/v{number}.metadata.json").payload
+        return int(json.loads(document)["properties"]["neve.version"])
 
 
 @pytest.fixture
@@ -174,11 +184,12 @@ def test_a_tagged_version_that_is_not_listed_any_more_is_listed_again(
 
 def test_the_folder_stays_bounded(lake: PublishedLake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("neve.iceberg.publisher.SNAPSHOTS_LISTED", 4)
+    monkeypatch.setattr("neve.iceberg.publisher.DOCUMENTS_KEPT", 4)
     for key in range(40):
         lake.commit(key % 7)
 
     assert len(lake.names("v*.metadata.json")) <= 4 + 16
-    assert len(lake.names("snap-*.avro")) <= 4 + 16 + 1
+    assert len(lake.names("snap-*.avro")) <= 4 + 16 + 4
     assert len(lake.document()["snapshots"]) == 4
     assert lake.read() == list(range(7))
     assert SNAPSHOTS_LISTED == 100
@@ -304,7 +315,7 @@ def test_a_read_only_handle_gives_what_is_published_and_writes_nothing(tmp_path:
         table.close()
 
 
-def test_publishing_that_fails_fails_no_write_and_is_made_up_for() -> None:
+def test_a_flush_that_cannot_be_published_says_that_its_rows_are_committed() -> None:
     told: list[LifecycleEvent] = []
     counters = Counters()
     store = FullStore()
@@ -312,13 +323,17 @@ def test_publishing_that_fails_fails_no_write_and_is_made_up_for() -> None:
     table = lake.create_table("shop.orders", SCHEMA, ["id"], options=BY_HAND)
     table.put({"id": 1, "name": None})
 
-    assert table.flush() == 2
+    with pytest.raises(NotPublished, match="version 2 is committed") as caught:
+        table.flush()
 
+    assert caught.value.version == 2
     assert table.get(1) is not None
+    assert [each["version"] for each in table.history().to_pylist()] == [1, 2]
     assert counters.total(PUBLISH_FAILURES) == 1
     assert [event.facts["step"] for event in told if event.kind is EventKind.FAILED] == ["publish"]
     store.is_full = False
-    assert table.iceberg_metadata().endswith("/v2.metadata.json")
+    assert table.flush() == 2  # nothing to commit, and something to publish
+    assert store.published_version() == 2
     lake.close()
 
 
@@ -344,12 +359,84 @@ def test_two_processes_that_publish_at_once_leave_one_whole_table(tmp_path: Path
 
     assert failures == []
     assert lake.read() == list(range(12))
-    for number in {int(name[1:].split(".")[0]) for name in lake.names("v*.metadata.json")} - {1}:
-        location = f"file://{lake.metadata}/v{number}.metadata.json"
-        assert lake.read(location) == list(range(number - 1))
+    for name in lake.names("v*.metadata.json"):
+        version = int(lake.document(int(name[1:].split(".")[0]))["properties"]["neve.version"])
+        if version > 1:  # Version 1 has no snapshot to read
+            assert lake.read(f"file://{lake.metadata}/{name}") == list(range(version - 1))
     for other in others:
         other.close()
     lake.close()
+
+
+def test_publishers_that_take_turns_leave_each_listed_snapshot_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("neve.iceberg.publisher.SNAPSHOTS_LISTED", 4)
+    monkeypatch.setattr("neve.iceberg.publisher._COLLECT_EVERY", 5)
+    lake = PublishedLake(tmp_path)
+    lake.commit(*range(100, 110))
+    with neve.open(tmp_path) as other:
+        theirs = other.load_table("shop.orders")
+        for key in range(30):
+            if key % 3 == 0:
+                theirs.iceberg_metadata()
+            lake.commit(key % 7)
+
+            hint = (lake.metadata / "version-hint.text").read_text()
+            metadata = read_metadata(f"file://{lake.metadata}/v{hint}.metadata.json")
+            for snapshot in metadata["snapshots"]:
+                assert walk(metadata, snapshot["snapshot-id"]).data
+    lake.close()
+
+
+def test_a_publisher_that_was_overtaken_shows_the_newest_version(lake: PublishedLake) -> None:
+    lake.commit(1)
+    with neve.open(lake.folder) as other:
+        slow = other.load_table("shop.orders")
+        slow.iceberg_metadata()
+        create = slow.stored.publisher(dict)._folder.create_document
+
+        def overtaken(number: int, payload: bytes) -> bool:
+            lake.commit(3)
+            return create(number, payload)
+
+        lake.table.set_properties({"note": "x"})
+        with lake.table.evolve() as change:
+            change.add_column("note", "string")
+        before = lake.document()["properties"]["neve.version"]
+        slow.stored.publisher(dict)._folder.create_document = overtaken  # type: ignore[method-assign]
+        lake.table.stored.work.tag("kept", 2)
+
+        location = slow.iceberg_metadata()
+
+    assert int(before) < int(lake.document()["properties"]["neve.version"])
+    assert lake.read(location) == [1, 3]
+    assert lake.document()["refs"]["kept"]["snapshot-id"] == 2
+
+
+def test_a_document_never_changes(lake: PublishedLake) -> None:
+    lake.commit(1)
+    contents = {name: (lake.metadata / name).read_bytes() for name in lake.names("v*.json")}
+    lake.table.tag("good")
+    lake.table.set_properties({"owner": "me"})
+    lake.commit(2)
+    lake.table.expire(keep_last=1)
+
+    assert len(lake.names("v*.json")) == len(contents) + 3
+    assert {name: (lake.metadata / name).read_bytes() for name in contents} == contents
+
+
+def test_what_changes_nothing_that_is_published_makes_no_document(lake: PublishedLake) -> None:
+    lake.commit(1)
+    lake.commit(2)
+    names = lake.names("*")
+
+    lake.table.expire(keep_last=2)
+    lake.table.iceberg_metadata()
+    lake.reopen()
+    lake.table.iceberg_metadata()
+
+    assert lake.names("*") == names
 
 
 def test_a_table_with_threads_publishes_by_itself_and_is_published_when_closed(
@@ -384,3 +471,63 @@ def test_a_crash_between_commit_and_publish_is_made_up_for_when_the_table_is_ope
         assert table.get(2) is not None
 
     assert lake.document()["current-snapshot-id"] == 3
+
+
+WITH_THREADS = TableOptions(level0_files=2)
+
+
+def published(lake: PublishedLake) -> int:
+    return int(lake.document()["properties"]["neve.version"])
+
+
+def test_each_call_that_commits_has_published_when_it_returns(tmp_path: Path) -> None:
+    lake = PublishedLake(tmp_path)
+    lake.table.close()
+    lake.table = lake.lake.table("shop.orders", options=WITH_THREADS)
+    table = lake.table
+    for key in range(3):
+        number = lake.commit(key)
+        assert published(lake) >= number
+        assert lake.document()["current-snapshot-id"] >= number
+    number = table.compact(full=True)
+    assert published(lake) >= number
+    with table.evolve() as change:
+        change.add_column("note", "string")
+    assert [each["name"] for each in lake.document()["schemas"][-1]["fields"]][-1] == "note"
+    table.tag("good")
+    assert "good" in lake.document()["refs"]
+    assert table.rollback(2) == published(lake)
+    table.set_properties({"owner": "me"})
+    assert lake.document()["properties"]["owner"] == "me"
+    table.expire(keep_last=1)
+    assert len(lake.document()["snapshots"]) <= 2
+    lake.close()
+
+
+@pytest.mark.parametrize("opens", ["table", "load_table"])
+def test_a_schema_change_without_rows_is_published_at_once(tmp_path: Path, opens: str) -> None:
+    lake = PublishedLake(tmp_path)
+    lake.commit(1)
+    lake.close()
+    with neve.open(tmp_path) as catalog:
+        table = catalog.table("shop.orders") if opens == "table" else (
+            catalog.load_table("shop.orders")
+        )  # fmt: skip
+        with table.evolve() as change:
+            change.add_column("note", "string")
+        version = table.version
+
+    schema = StaticTable.from_metadata(f"file://{lake.newest}").schema()
+    assert published(lake) == version
+    assert schema.column_names == ["id", "name", "note"]
+
+
+def test_a_table_that_is_published_on_demand_is_not_published_by_a_flush(tmp_path: Path) -> None:
+    lake = PublishedLake(tmp_path)
+    lake.table.close()
+    lake.table = lake.lake.table("shop.orders", options=replace(BY_HAND, iceberg_publish="demand"))
+    lake.commit(1)
+
+    assert not list(tmp_path.glob("tables/*/metadata/*"))
+    assert lake.read() == [1]
+    lake.close()

@@ -1,0 +1,171 @@
+"""What a Version changed and what it holds, in the words of Iceberg's snapshot summaries.
+
+    added-data-files, added-records, added-files-size, added-delete-files, added-position-deletes
+    deleted-data-files, deleted-records, removed-files-size, removed-delete-files,
+    removed-position-deletes
+    total-data-files, total-records, total-files-size, total-delete-files, total-position-deletes,
+    total-equality-deletes
+
+Records are those of files, as Iceberg counts them: rows that a vector marks stay counted until
+their file goes, and are counted as position deletes beside it. Sizes are those of data files and of
+the vectors that mark them.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from neve.model.data_file import DataFile
+from neve.model.version import Version, VersionEdit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionChange:
+    """What a Version adds and removes."""
+
+    number: int
+    added: Sequence[DataFile] = ()
+    removed: Sequence[DataFile] = ()
+    marked: Sequence[DataFile] = ()
+    """Data files with vectors that are new."""
+    unmarked: Sequence[DataFile] = ()
+    """Data files with the vectors they had before."""
+
+    def counters(self, *, has_vectors: bool = True) -> dict[str, int]:
+        """Count what came and went.
+
+        Without vectors, deletes are files that are made when they are published, and of no size.
+        """
+        return {
+            "added-data-files": len(self.added),
+            "added-records": _rows(self.added),
+            "added-files-size": _bytes(self.added) + _vector_bytes(self.marked) * has_vectors,
+            "deleted-data-files": len(self.removed),
+            "deleted-records": _rows(self.removed),
+            "removed-files-size": _bytes(self.removed) + _vector_bytes(self.unmarked) * has_vectors,
+            "added-delete-files": len(self.marked),
+            "added-position-deletes": _marks(self.marked),
+            "removed-delete-files": len(self.unmarked),
+            "removed-position-deletes": _marks(self.unmarked),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """What a Version holds."""
+
+    data_files: int = 0
+    records: int = 0
+    file_bytes: int = 0
+    vector_bytes: int = 0
+    delete_files: int = 0
+    position_deletes: int = 0
+
+    @classmethod
+    def of(cls, files: Mapping[str, DataFile]) -> "Totals":
+        """Add up whole files."""
+        every = list(files.values())
+        return cls().after(VersionChange(number=0, added=every, marked=_with_vectors(every)))
+
+    def after(self, change: VersionChange) -> "Totals":
+        """Return the totals after a change."""
+        added, removed = change.added, change.removed
+        marked, unmarked = change.marked, change.unmarked
+        return replace(
+            self,
+            data_files=self.data_files + len(added) - len(removed),
+            records=self.records + _rows(added) - _rows(removed),
+            file_bytes=self.file_bytes + _bytes(added) - _bytes(removed),
+            vector_bytes=self.vector_bytes + _vector_bytes(marked) - _vector_bytes(unmarked),
+            delete_files=self.delete_files + len(marked) - len(unmarked),
+            position_deletes=self.position_deletes + _marks(marked) - _marks(unmarked),
+        )
+
+    def summary(self, *, has_vectors: bool = True) -> dict[str, str]:
+        """Members of a snapshot's summary; without vectors, deletes are of no size."""
+        return {
+            "total-data-files": str(self.data_files),
+            "total-records": str(self.records),
+            "total-files-size": str(self.file_bytes + self.vector_bytes * has_vectors),
+            "total-delete-files": str(self.delete_files),
+            "total-position-deletes": str(self.position_deletes),
+            "total-equality-deletes": "0",
+        }
+
+
+class SummedFiles:
+    """The files of one Version after the other and what they add up to.
+
+    An edit changes them in place, so that a long history costs no more than its edits.
+    """
+
+    def __init__(self, version: Version) -> None:
+        """Begin with a whole Version."""
+        self._files = dict(version.files)
+        self.totals = Totals.of(version.files)
+
+    def follow(self, number: int, edit: VersionEdit) -> VersionChange:
+        """Go on to the Version that an edit makes; returns what it changes."""
+        touched = {*edit.removed, *edit.vectors}
+        before = {path: self._files[path] for path in touched}
+        for path in edit.removed:
+            del self._files[path]
+        for path, vector in edit.vectors.items():
+            self._files[path] = self._files[path].with_vector(vector)
+        self._files.update((file.path, file) for file in edit.added)
+        change = _changed(number, edit, before, self._files)
+        self.totals = self.totals.after(change)
+        return change
+
+
+def change_between(before: Version, after: Version, edit: VersionEdit) -> VersionChange:
+    """Say what an edit changes, as manifests do."""
+    return _changed(after.number, edit, before.files, after.files)
+
+
+def shown_counters(counters: Mapping[str, int]) -> dict[str, str]:
+    """Return counters as a summary shows them: without those that are 0."""
+    return {name: str(count) for name, count in counters.items() if count}
+
+
+def _changed(
+    number: int,
+    edit: VersionEdit,
+    before: Mapping[str, DataFile],
+    after: Mapping[str, DataFile],
+) -> VersionChange:
+    # A file that leaves and comes back in one step, under another vector, has never left.
+    left = set(edit.removed)
+    came = {file.path for file in edit.added}
+    added = [after[file.path] for file in edit.added if file.path not in left]
+    removed = [before[path] for path in edit.removed if path not in came]
+    stayed = [*edit.vectors, *(path for path in edit.removed if path in came)]
+    changed = [
+        (before[path], after[path]) for path in stayed if before[path].vector != after[path].vector
+    ]
+    return VersionChange(
+        number=number,
+        added=added,
+        removed=removed,
+        marked=[*_with_vectors(added), *_with_vectors(new for _, new in changed)],
+        unmarked=[*_with_vectors(removed), *_with_vectors(old for old, _ in changed)],
+    )
+
+
+def _with_vectors(files: Iterable[DataFile]) -> list[DataFile]:
+    return [file for file in files if file.vector is not None]
+
+
+def _rows(files: Sequence[DataFile]) -> int:
+    return sum(file.row_count for file in files)
+
+
+def _bytes(files: Sequence[DataFile]) -> int:
+    return sum(file.file_bytes for file in files)
+
+
+def _vector_bytes(files: Sequence[DataFile]) -> int:
+    return sum(file.vector.length for file in files if file.vector is not None)
+
+
+def _marks(files: Sequence[DataFile]) -> int:
+    return sum(file.deleted_count for file in files)

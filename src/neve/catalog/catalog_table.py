@@ -30,6 +30,7 @@ from neve.catalog.table_meta import TableMeta
 from neve.catalog.table_name import similar_name_hint
 from neve.catalog.version_view import VersionStats, VersionView
 from neve.catalog.warehouse import Warehouse
+from neve.engine.table_parts import PublishedLineage
 from neve.errors import (
     CatalogConflict,
     Conflict,
@@ -394,6 +395,11 @@ class CatalogTable(KeptInProcess):
     ) -> PlannedChange | None:
         (requirements or Requirements()).check(state.head, path=self.stored.paths.manifest)
         return plan_change(state, asked, format_version=self.format_version)
+
+    @property
+    def published_lineage(self) -> PublishedLineage:
+        """What other engines have been shown of the lineage of the table's rows."""
+        return self._publisher
 
     @property
     def _publisher(self) -> IcebergPublisher:

@@ -5,6 +5,7 @@
 Outputs hold the rows that were live in the plans' Version. Rows of the inputs that others marked
 since are found again in the outputs by key and marked there. A plan is void when an input of it was
 rewritten or came back meanwhile: its outputs are deleted, and the other plans are committed.
+Rows of a table of Iceberg's format 3 keep their lineage (`neve.model.row_lineage`).
 
 Where tasks are executed makes no difference: `neve.compaction.rewrite_job` says why.
 """
@@ -110,6 +111,7 @@ class TaskFiles:
                 level=plan.target_level,
                 file_format=plan.format,
                 file_bytes=plan.file_bytes,
+                keeps_lineage=task.keeps_lineage,
             )
 
         written = execute(
@@ -120,6 +122,7 @@ class TaskFiles:
             make_writer=make_writer,
             project=project,
             encode_keys=encode_keys,
+            keeps_lineage=task.keeps_lineage,
             progress=progress,
             check_cancelled=check_cancelled,
         )
@@ -200,6 +203,10 @@ class Rewrite:
         """
         job = self.job(plans, context)
         left = list(zip(plans, self.execute(job, context, execution), strict=True))
+        if self._parts.keeps_lineage() and not all(task.keeps_lineage for task in job.tasks):
+            # The table went to format 3 meanwhile: these rows have a lineage now.
+            self._discard(left)
+            return None
         try:
             while left:
                 try:
@@ -218,9 +225,18 @@ class Rewrite:
 
     def job(self, plans: Sequence[CompactionPlan], context: ReadContext) -> RewriteJob:
         """Cut plans into tasks that others can execute."""
+        keeps_lineage = self._parts.keeps_lineage()
+        if keeps_lineage:
+            plans = [replace(plan, inputs=self._parts.sequenced(plan.inputs)) for plan in plans]
         tasks: list[RewriteTask] = []
         for number, plan in enumerate(plans):
-            tasks += cut_plan(plan, self._keys_of, plan_number=number, task_rows=self._task_rows)
+            tasks += cut_plan(
+                plan,
+                self._keys_of,
+                plan_number=number,
+                task_rows=self._task_rows,
+                keeps_lineage=keeps_lineage,
+            )
         return RewriteJob(
             table=table_definition(
                 self._parts,

@@ -20,7 +20,7 @@ I2  Listed are the newest retained Versions and the tagged ones, `SNAPSHOTS_LIST
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Final
@@ -30,7 +30,7 @@ from neve.errors import Corruption, NeveError, NotFound
 from neve.iceberg.metadata_folder import MetadataFolder
 from neve.iceberg.metadata_garbage import MetadataGarbage
 from neve.iceberg.metadata_names import parse_name
-from neve.iceberg.snapshot_chain import SnapshotChain
+from neve.iceberg.snapshot_chain import SnapshotChain, published_sequences
 from neve.iceberg.snapshot_summary import snapshot_number
 from neve.iceberg.table_metadata import (
     PublishedHistory,
@@ -43,6 +43,7 @@ from neve.iceberg.table_metadata import (
 from neve.manifest.sessions import ReadSession
 from neve.manifest.table_versions import TableVersions
 from neve.manifest.table_work import TableWork
+from neve.model.row_lineage import FORMAT_WITH_LINEAGE
 from neve.model.schema_json import JsonObject
 from neve.storage.object_store import ObjectStore
 from neve.storage.table_paths import TablePaths
@@ -142,6 +143,28 @@ class IcebergPublisher:
                 self._publish(session, table, anew=True)
             return self._folder.document_location(table.version.number)
 
+    def keeps_lineage(self) -> bool:
+        """Return whether rows have a lineage, by the newest format version of the table."""
+        return _format_version(self._properties_of()) >= FORMAT_WITH_LINEAGE
+
+    def data_sequences(self, paths: Collection[str]) -> dict[str, int]:
+        """Return the data sequence numbers published for data files; unpublished ones are absent.
+
+        Metadata that is missing or damaged says nothing: it is made again from the Versions.
+        """
+        wanted = {self._folder.locate(path): path for path in paths}
+        number = self._folder.hint()
+        if number is None:
+            return {}
+        try:
+            document = decode_document(self._folder.read_document(number), path=self._path)
+            snapshots = history_of(document, path=self._path).snapshots
+            found = published_sequences(self._folder, snapshots[-1]) if snapshots else {}
+        except (NotFound, Corruption) as error:
+            logger.warning("cannot read metadata version=%d cause=%s", number, error)
+            return {}
+        return {wanted[key]: sequence for key, sequence in found.items() if key in wanted}
+
     @property
     def _path(self) -> str:
         return self._folder.paths.metadata
@@ -157,7 +180,7 @@ class IcebergPublisher:
         return TableDescription(
             table_uuid=head.table_uuid,
             location=self._folder.table_location,
-            format_version=int(properties.get(_FORMAT_PROPERTY, _FORMAT_DEFAULT)),
+            format_version=_format_version(properties),
             version=versions.version_in(session, head.current_version),
             schemas={
                 number: self._definitions.schema(number) for number in versions.schemas_in(session)
@@ -361,6 +384,10 @@ class IcebergPublisher:
         except NeveError as error:
             logger.warning("put off metadata garbage cause=%s", error)
             return set()
+
+
+def _format_version(properties: Mapping[str, str]) -> int:
+    return int(properties.get(_FORMAT_PROPERTY, _FORMAT_DEFAULT))
 
 
 def _document_number(entry: JsonObject) -> int:

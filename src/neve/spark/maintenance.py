@@ -277,6 +277,7 @@ def _opened(
             recorder=NoRecorder(),
             listener=unheard,
             publish=lambda: bool(table.refresh().iceberg_metadata()),
+            lineage=table.published_lineage,
         )
         yield table, CommittedTable(parts, options)
 

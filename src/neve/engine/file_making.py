@@ -49,8 +49,8 @@ class FileMaking:
         """Begin the data files of one partition and level.
 
         `sequences` are the lowest and the highest that the live writer gave to these rows,
-        `file_bytes` a size of files other than the table's. With `keeps_lineage`, rows come with the
-        columns of `neve.model.row_lineage`.
+        `file_bytes` a size of files other than the table's. With `keeps_lineage`, rows come with
+        the columns of `neve.model.row_lineage`.
         """
         parts = self._parts
         target = WriteTarget(

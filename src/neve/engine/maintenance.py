@@ -40,8 +40,8 @@ class Maintenance:
     ) -> int:
         """Flush, then rewrite until no level asks for more; gives the current Version's number.
 
-        `full` rewrites everything into the lowest level. `executor` is "local" or what executes
-        plans elsewhere. Progress counts rows.
+        `full` rewrites everything into the lowest level, under the current partition spec.
+        `executor` is "local" or what executes plans elsewhere. Progress counts rows.
         """
         writer = self._engine.writer
         if executor != "local" and not hasattr(executor, "execute"):

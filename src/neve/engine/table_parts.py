@@ -38,7 +38,7 @@ class PublishedLineage(Protocol):
         ...
 
     def data_sequences(self, paths: Collection[str]) -> Mapping[str, int]:
-        """Return the data sequence numbers published for data files; unpublished ones are absent."""
+        """Return the data sequence numbers published for data files, by path."""
         ...
 
 

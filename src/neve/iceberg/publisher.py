@@ -148,7 +148,7 @@ class IcebergPublisher:
         return _format_version(self._properties_of()) >= FORMAT_WITH_LINEAGE
 
     def data_sequences(self, paths: Collection[str]) -> dict[str, int]:
-        """Return the data sequence numbers published for data files; unpublished ones are absent.
+        """Return the data sequence numbers published for data files, by path.
 
         Metadata that is missing or damaged says nothing: it is made again from the Versions.
         """

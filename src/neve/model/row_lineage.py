@@ -36,7 +36,7 @@ LINEAGE_SCHEMA: Final = pa.schema(_FIELDS)
 
 def with_lineage(schema: pa.Schema) -> pa.Schema:
     """Return the schema of a file that has these columns and its rows' lineage."""
-    return pa.schema([*schema, *_FIELDS], metadata=schema.metadata)
+    return pa.schema([*schema, *_FIELDS])
 
 
 def lineage_of(file: DataFile, stored: pa.Table | None, *, start: int, stop: int) -> pa.Table:
@@ -58,10 +58,10 @@ def lineage_of(file: DataFile, stored: pa.Table | None, *, start: int, stop: int
 
 def _inherited(file: DataFile, start: int, stop: int) -> pa.Table:
     count = stop - start
+    sequences = pa.repeat(pa.scalar(file.data_sequence or None, pa.int64()), count)
     if file.first_row_id is None:
-        row_ids = pa.nulls(count, pa.int64())
+        row_ids = pa.repeat(pa.scalar(None, pa.int64()), count)
     else:
-        first = file.first_row_id
-        row_ids = pa.array(np.arange(first + start, first + stop, dtype=np.int64))
-    sequence = pa.scalar(file.data_sequence or None, pa.int64())
-    return pa.Table.from_arrays([row_ids, pa.repeat(sequence, count)], schema=LINEAGE_SCHEMA)
+        first = file.first_row_id + start
+        row_ids = pa.array(np.arange(first, first + count, dtype=np.int64))
+    return pa.Table.from_arrays([row_ids, sequences], schema=LINEAGE_SCHEMA)

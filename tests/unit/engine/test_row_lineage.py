@@ -16,9 +16,8 @@ LINEAGE = ["_row_id", "_last_updated_sequence_number"]
 BY_HAND = TableOptions(
     background=False, level0_files=1_000, level0_files_slow=1_000, level0_files_max=1_000
 )
-SCHEMA = pa.schema(
-    [pa.field("id", pa.int64(), nullable=False), ("name", pa.string()), ("part", pa.int64())]
-)
+COLUMNS: dict[str, pa.DataType] = {"id": pa.int64(), "name": pa.string(), "part": pa.int64()}
+SCHEMA = pa.schema(COLUMNS)
 
 
 def a_table(lake: KVCatalog, *, format_version: int = 3, options: TableOptions = BY_HAND) -> Table:

@@ -267,7 +267,7 @@ class CatalogTable(KeptInProcess):
             found=Requirements(
                 schema_id=self.schema.schema_id,
                 spec_id=self.spec.spec_id,
-                sort_order=str(self.sort_order),
+                sort_order=self._seen.state.head.sort_order,
             ),
             commit=lambda asked, requirements: self.update_definition(
                 asked, requirements=requirements

@@ -57,8 +57,9 @@ class TableState:
 
     @property
     def sort_order(self) -> SortOrder:
-        """The current sort order."""
-        return SortOrder.from_text(self.head.sort_order)
+        """The current sort order; one that was never in effect is none."""
+        order = SortOrder.from_text(self.head.sort_order)
+        return order if order.is_of_key(self.schema) else SortOrder()
 
 
 class StoredTable:

@@ -109,7 +109,7 @@ class PlanExecutorContract:
         assert facts_of(elsewhere) == facts_of(here)
         moved = [file for files in here for file in files]
         assert {file.spec_id for file in moved} == {table.refresh().spec.spec_id}
-        assert len({file.partition for file in moved}) == 3
+        assert len({file.partition for file in moved}) > 1
 
     def test_the_files_of_a_run_bear_its_name(self, table: Table) -> None:
         with open_job(table) as (base, job):

@@ -32,7 +32,7 @@ Observed = dict[str, object]
 
 
 def create_orders(lake: KVCatalog) -> None:
-    a_table(lake, "shop.orders", partition_by=["day(ts)"], sort_by=["-amount"])
+    a_table(lake, "shop.orders", partition_by=["day(ts)"], sort_by=["id"])
 
 
 def create_items(lake: KVCatalog) -> None:

@@ -74,7 +74,7 @@ def rename_widen_and_divide(table: Table) -> None:
         e.rename_column("place.zip", "postcode")
         e.widen_column("count", "long")
         e.set_partition_by(["team"])
-        e.set_sort_by(["-count"])
+        e.set_sort_by(["id"])
 
 
 def write_wide(table: Table) -> None:

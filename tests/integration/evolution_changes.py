@@ -314,6 +314,6 @@ CHANGES: Final[dict[str, Change]] = {
         lambda row: row["team"] == "red",
         more={"team": "blue"},
     ),
-    "sort by": Change(lambda e: e.set_sort_by(["-count"]), same, "count > 5", positive("count")),
+    "sort by": Change(lambda e: e.set_sort_by(["id"]), same, "count > 5", positive("count")),
     "everything at once": Change(everything, with_everything, "note = '-'", lambda _: True),
 }

@@ -110,7 +110,7 @@ def test_an_operation_whose_answers_are_lost_happens_once(
         )
 
         table = a_table(lake)
-        table.update_sort_order(["amount"])
+        table.update_sort_order(["id"])
         lake.rename_table("shop.orders", "shop.sales")
 
     moto.application.follow([])

@@ -19,6 +19,10 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
 Record = dict[str, Any]
+Lineage = dict[Any, tuple[int, int]]
+"""Row id and last updated sequence number, by key."""
+ROW_ID_FIELD = 2147483540
+UPDATED_FIELD = 2147483539
 Fetch = Callable[[str], bytes]
 """Gives the bytes at a location."""
 
@@ -79,6 +83,33 @@ class WalkedSnapshot:
             }
             tables.append(pa.table(columns))
         return pa.concat_tables(tables, promote_options="permissive") if tables else pa.table({})
+
+    def lineage(self, key_id: int = 1) -> Lineage:
+        """Return the row id and the last sequence number of each key that is left."""
+        gone = {
+            path: marked
+            for each in self.deletes
+            for path, marked in positions_of(each, self.fetch).items()
+        }
+        found: Lineage = {}
+        for path, walked in self.data.items():
+            table = pq.read_table(io.BytesIO(self.fetch(path)))
+            by_id = {field_id(each): at for at, each in enumerate(table.schema)}
+            count = table.num_rows
+            columns = [
+                table.column(by_id[number]).to_pylist() if number in by_id else [None] * count
+                for number in (key_id, ROW_ID_FIELD, UPDATED_FIELD)
+            ]
+            assert walked.first_row_id is not None
+            for at, (key, row_id, updated) in enumerate(zip(*columns, strict=True)):
+                if at in gone.get(path, ()):
+                    continue
+                assert key not in found
+                found[key] = (
+                    walked.first_row_id + at if row_id is None else row_id,
+                    walked.sequence if updated is None else updated,
+                )
+        return found
 
 
 def field_id(column: "pa.Field[pa.DataType]") -> int:
@@ -169,9 +200,10 @@ def _walk_manifest(manifest: Record, metadata: Record, found: WalkedSnapshot) ->
         assert bool(file["content"]) == bool(manifest["content"])
         sequence = entry["sequence_number"]
         if entry["status"] == 1:
-            assert sequence is None
             assert entry["file_sequence_number"] is None
-            sequence = manifest["sequence_number"]
+            # Only what a rollback brings back is added with the number it had.
+            assert sequence is None or sequence < manifest["sequence_number"]
+            sequence = manifest["sequence_number"] if sequence is None else sequence
         assert sequence is not None
         if entry["status"] == 2:
             assert entry["snapshot_id"] == manifest["added_snapshot_id"]

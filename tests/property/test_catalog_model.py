@@ -18,7 +18,7 @@ from tests.unit.catalog.builders import ORDERS, a_table, with_renamed
 
 NAMESPACES = ("a", "a.b", "a.b.c", "ä")
 TABLES = tuple(f"{namespace}.{table}" for namespace in NAMESPACES for table in ("t", "b", "u"))
-SORTS = ((), ("id",), ("-id",), ("-ts", "id"))
+SORTS = ((), ("id",))
 
 names = st.sampled_from(TABLES)
 namespaces = st.sampled_from(NAMESPACES)

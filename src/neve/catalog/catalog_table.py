@@ -31,6 +31,7 @@ from neve.catalog.table_name import similar_name_hint
 from neve.catalog.version_view import VersionStats, VersionView
 from neve.catalog.warehouse import Warehouse
 from neve.engine.publishing import CommitPublishing
+from neve.engine.table_parts import PublishedLineage
 from neve.errors import (
     CatalogConflict,
     Conflict,
@@ -279,7 +280,7 @@ class CatalogTable(KeptInProcess):
             found=Requirements(
                 schema_id=self.schema.schema_id,
                 spec_id=self.spec.spec_id,
-                sort_order=str(self.sort_order),
+                sort_order=self._seen.state.head.sort_order,
             ),
             commit=lambda asked, requirements: self.update_definition(
                 asked, requirements=requirements
@@ -408,6 +409,11 @@ class CatalogTable(KeptInProcess):
     ) -> PlannedChange | None:
         (requirements or Requirements()).check(state.head, path=self.stored.paths.manifest)
         return plan_change(state, asked, format_version=self.format_version)
+
+    @property
+    def published_lineage(self) -> PublishedLineage:
+        """What other engines have been shown of the lineage of the table's rows."""
+        return self._publisher
 
     @property
     def _publisher(self) -> IcebergPublisher:

@@ -60,7 +60,7 @@ def plan_change(
     changed = {
         "schema": schema is not state.schema,
         "partition-spec": spec is not state.spec,
-        "sort-order": str(sort_order) != state.head.sort_order,
+        "sort-order": sort_order != state.sort_order,
         "retention": retention != state.head.retention,
     }
     words = [name for name, is_changed in changed.items() if is_changed]

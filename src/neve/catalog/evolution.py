@@ -164,7 +164,11 @@ class Evolution:
         )
 
     def set_sort_by(self, sort_by: Sequence[str]) -> None:
-        """Sort rows written from now on by columns, with `-` before one that descends."""
+        """Ask engines that write to the table for rows by the first columns of its key.
+
+        Rows of data files are in the order of the key, and stay so: any other order is refused with
+        InvalidArgument. An empty list asks for none.
+        """
         self._check_open()
         self._sort = SortOrder.parse(sort_by, self._schema), self._schema
 

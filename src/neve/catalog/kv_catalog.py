@@ -194,9 +194,9 @@ class KVCatalog(KeptInProcess):
     ) -> Table:
         """Make a table, and its namespace when missing; raises AlreadyExists for a taken name.
 
-        `partition_by` has fields such as `day(ts)` or `bucket(16, id)`, `sort_by` columns with a
-        `-` before those that descend. `options` are those of the handle; its rows are opened when
-        first used.
+        `partition_by` has fields such as `day(ts)` or `bucket(16, id)`, `sort_by` the first columns
+        of the key: files are in its order, and `sort_by` asks other engines that write for it too.
+        `options` are those of the handle; its rows are opened when first used.
         """
         self._warehouse.check_open()
         meta, state = self._create(

@@ -1,12 +1,16 @@
-"""In which order the rows of a table are written beside the order of its key.
+"""The order that a table asks other engines to write its rows in: that of its key, or none.
 
-As people write it, and as the table's head keeps it:
+    key (city, id)    []                city        city,id        as the table's head keeps it
+                      none is asked     by city     by the key
 
-    ["city", "-amount"]    city,-amount    by city, and within a city the greatest amounts first
-    []                                     by the key alone
+Rows of every data file are in the order of the key: merging, point reads and pruning rely on it. So
+a table can only ask for what its files are. What it asks for is published as Iceberg's default sort
+order, which engines that write to a table follow; DuckDB does not write to tables that have one.
 
 O1  Every column is there, primitive, and named once.
 O2  A name that holds a comma or begins with `-` cannot be told from others here, and is refused.
+O3  The columns are the first ones of the key, in its order, and none descends. neve 0.1.0 took any
+    order and sorted nothing by it: such an order is not in effect, and gone with the next change.
 """
 
 from collections.abc import Iterable, Sequence
@@ -34,23 +38,30 @@ class SortField:
 
 @dataclass(frozen=True, slots=True)
 class SortOrder:
-    """Columns to sort by, the most significant first; none for the key alone."""
+    """Columns to sort by, the most significant first; none when no order is asked for."""
 
     fields: tuple[SortField, ...] = ()
 
     @classmethod
     def parse(cls, texts: Sequence[str], schema: TableSchema) -> "SortOrder":
-        """Read fields such as `-amount`; raises InvalidArgument, NotFound."""
+        """Read names of columns; raises InvalidArgument, NotFound."""
         if isinstance(texts, str):
             raise InvalidArgument(
                 "sort columns were given as one text", hint=f"Pass a list: [{texts[:64]!r}]"
             )
         if not isinstance(texts, Iterable):
             raise InvalidArgument(
-                f"sort columns are a list, not {type(texts).__name__}", hint="Write ['-amount']"
+                f"sort columns are a list, not {type(texts).__name__}", hint="Write ['id']"
             )
         order = cls(tuple(_parse_field(text, schema) for text in texts))
         order.check(schema)
+        if not order.is_of_key(schema):
+            key = [column.name for column in schema.key_columns]
+            raise InvalidArgument(
+                f"O3: rows of data files are in the order of the key {key}, not by {str(order)!r}",
+                hint=f"Leave the sort order out, or use the first columns of the key: {key}. Make "
+                "a column the first one of the key to have rows sorted by it",
+            )
         return order
 
     @classmethod
@@ -86,6 +97,12 @@ class SortOrder:
                 )
             seen.add(field.column)
 
+    def is_of_key(self, schema: TableSchema) -> bool:
+        """Return whether rows in the order of the key are in this order as well (O3)."""
+        key = [column.name for column in schema.key_columns]
+        columns = [field.column for field in self.fields]
+        return columns == key[: len(columns)] and not any(each.descending for each in self.fields)
+
     def renamed(self, before: TableSchema, after: TableSchema) -> "SortOrder":
         """Give the same order under the names of a newer schema; raises InvalidArgument."""
         names = {column.field_id: column.name for column in after.columns}
@@ -108,7 +125,7 @@ class SortOrder:
 
 def _parse_field(text: str, schema: TableSchema) -> SortField:
     if not isinstance(text, str):
-        raise InvalidArgument(f"a sort column is text, not {type(text).__name__}", hint='"-amount"')
+        raise InvalidArgument(f"a sort column is text, not {type(text).__name__}", hint='"id"')
     # A column of exactly this name is meant, whatever it begins with; `check` judges the name.
     if text in schema:
         return SortField(text)

@@ -12,7 +12,7 @@ from threading import Lock
 
 from neve.catalog.sort_order import SortOrder
 from neve.catalog.table_meta import TableMeta
-from neve.engine.table_parts import Definitions, TableParts
+from neve.engine.table_parts import Definitions, PublishedLineage, TableParts
 from neve.errors import Corruption, InvalidArgument, NeveError, NotFound
 from neve.iceberg.publisher import IcebergPublisher
 from neve.manifest.leases import Leases
@@ -57,8 +57,9 @@ class TableState:
 
     @property
     def sort_order(self) -> SortOrder:
-        """The current sort order."""
-        return SortOrder.from_text(self.head.sort_order)
+        """The current sort order; one that was never in effect is none."""
+        order = SortOrder.from_text(self.head.sort_order)
+        return order if order.is_of_key(self.schema) else SortOrder()
 
 
 class StoredTable:
@@ -96,6 +97,7 @@ class StoredTable:
         recorder: Recorder,
         listener: Listener,
         publish: Callable[[], bool] | None = None,
+        lineage: PublishedLineage | None = None,
     ) -> TableParts:
         """Give what a live table of these properties stands on."""
         return TableParts(
@@ -110,6 +112,7 @@ class StoredTable:
             recorder=recorder,
             listener=listener,
             publish=publish,
+            lineage=lineage,
         )
 
     def publisher(self, properties_of: Callable[[], Mapping[str, str]]) -> IcebergPublisher:

@@ -424,6 +424,7 @@ class Table(CatalogTable):
                         recorder=self._warehouse.recorder,
                         listener=self._warehouse.listener,
                         publish=self._publisher.publish_once,
+                        lineage=self.published_lineage,
                     ),
                 )
                 self._forgotten = weakref.finalize(self, self._live.forget, engine)

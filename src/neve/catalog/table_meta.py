@@ -5,7 +5,7 @@ It is one JSON document. Schemas and specs are objects in Iceberg's form:
     {"format": 1, "name": "shop.orders", "table_id": "t000001-9f86d081884c", "table_uuid": "9f86d…",
      "format_version": 3, "location": "tables/t000001-9f86d081884c", "updated_ms": 1700000000000,
      "schemas": [{"schema-id": 0, …}], "schema_version": 0, "fingerprint": "7a3c…",
-     "specs": [{"spec-id": 0, "fields": […]}], "spec_id": 0, "sort_order": "-amount",
+     "specs": [{"spec-id": 0, "fields": […]}], "spec_id": 0, "sort_order": "id",
      "primary_key": ["id"], "properties": {"owner": "anna"},
      "retention_versions": 5, "retention_ms": 86400000, "as_of_version": 1}
 

@@ -72,7 +72,8 @@ from neve.model.shown_value import counted
     "--sort-by",
     multiple=True,
     metavar="COLUMN",
-    help="Column to sort by, with - before one that descends; may be repeated.",
+    help="Column of the key, from the first on, that other engines are asked to sort by; may be "
+    "repeated.",
 )
 @click.option(
     "--property",

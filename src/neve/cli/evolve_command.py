@@ -270,16 +270,16 @@ def partition_by(
 @evolve.command(
     "sort-by",
     context_settings=_DESCENDING,
-    examples=["neve evolve shop.orders sort-by customer -amount"],
+    examples=["neve evolve shop.orders sort-by id"],
 )
 @click.argument(
     "columns",
     nargs=-1,
     metavar="[COLUMN]...",
-    help="Columns, with - before one that descends.",
+    help="The first columns of the key, in its order.",
     shell_complete=complete_column,
 )
-@click.option("--none", "is_none", is_flag=True, help="Sort rows to come by the key alone.")
+@click.option("--none", "is_none", is_flag=True, help="Ask for no order.")
 @on_a_lake
 @click.pass_obj
 def sort_by(
@@ -291,7 +291,7 @@ def sort_by(
     storage_options: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Sort rows to come by columns, with - before one that descends."""
+    """Ask other engines that write rows for the order of the key, which files have anyway."""
     _check_given(columns, is_none=is_none)
     _evolve(name, lambda e: e.set_sort_by(columns), lake, storage_options, as_json=as_json)
 

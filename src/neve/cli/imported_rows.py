@@ -26,6 +26,7 @@ from neve.cli.csv_rows import CsvRows
 from neve.cli.json_file_rows import JsonFileRows
 from neve.cli.refused_rows import PlaceOf, PlacesOf, RefusedRows
 from neve.errors import InvalidArgument, NeveError, NotFound, Unavailable
+from neve.model.row_lineage import LINEAGE_NAMES
 from neve.model.schema import TableSchema
 
 STANDARD_INPUT: Final = "-"
@@ -239,7 +240,9 @@ def _parquet_batches(raw: BinaryIO, *, batch_rows: int) -> Iterator[pa.RecordBat
             "Parquet cannot be read from a pipe", hint="Write it to a file, and name that file"
         )
     opened = pq.ParquetFile(raw, pre_buffer=False, page_checksum_verification=True)
-    return opened.iter_batches(batch_size=batch_rows)
+    # A data file of an Iceberg table may have columns of row lineage, which are never a user's.
+    names = [name for name in opened.schema_arrow.names if name not in LINEAGE_NAMES]
+    return opened.iter_batches(batch_size=batch_rows, columns=names)
 
 
 def _arrow_batches(raw: BinaryIO) -> Iterator[pa.RecordBatch]:

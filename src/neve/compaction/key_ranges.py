@@ -36,6 +36,7 @@ def cut_plan(
     *,
     plan_number: int = 0,
     task_rows: int = TASK_ROWS,
+    keeps_lineage: bool = False,
 ) -> tuple[RewriteTask, ...]:
     """Give the tasks of a plan, by key; only for more than one, keys are asked for."""
     parts: list[tuple[CompactionPlan, KeyRange]] = []
@@ -45,7 +46,13 @@ def cut_plan(
             parts.append((replace(plan, inputs=inputs), key_range))
     sums = [plan.live_count * number // max(1, len(parts)) for number in range(len(parts) + 1)]
     return tuple(
-        RewriteTask(plan_number=plan_number, part=part, key_range=key_range, row_share=end - start)
+        RewriteTask(
+            plan_number=plan_number,
+            part=part,
+            key_range=key_range,
+            row_share=end - start,
+            keeps_lineage=keeps_lineage,
+        )
         for (part, key_range), (start, end) in zip(parts, pairwise(sums), strict=True)
     )
 

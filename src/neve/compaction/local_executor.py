@@ -67,6 +67,7 @@ def execute(
     make_writer: Callable[[CompactionPlan], FileSink[Output]],
     project: Callable[[pa.Table, DataFile], pa.Table],
     encode_keys: Callable[[pa.Table], KeyArray],
+    keeps_lineage: bool,
     progress: Callable[[int], None],
     check_cancelled: Callable[[], None],
 ) -> tuple[Output, ...]:
@@ -82,6 +83,7 @@ def execute(
         mask_of=mask_of,
         project=project,
         encode_keys=encode_keys,
+        keeps_lineage=keeps_lineage,
         check_cancelled=check_cancelled,
     )
     sink = make_writer(plan)

@@ -3,6 +3,9 @@
     inputs      files of one partition, by key; exactly these are read and then removed
     outputs     their live rows by key, in files of about `file_bytes`, in `target_level`
 
+A plan that moves rows to another partition spec has inputs of any partitions, and outputs in level
+0 of the partitions that its rows have there; the next plans merge them.
+
 P1  Outputs lie between the smallest and the largest key of the inputs. No other file of the target
     level and partition does, from level 1 on.
 P2  Commits are clean: no key has two live rows. So whoever executes a plan drops marked rows and
@@ -31,6 +34,8 @@ class CompactionReason(StrEnum):
     """Files next to each other are small."""
     FULL = "full"
     """Somebody asked for everything."""
+    SPEC = "spec"
+    """Files lie in partitions of a former spec, and somebody asked for everything."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +50,8 @@ class CompactionPlan:
     reason: CompactionReason
     file_bytes: int
     """Size at which the next output file is begun."""
+    moves_to: int | None = None
+    """Partition spec that rows are moved to; None: outputs are in the inputs' partition."""
 
     @property
     def input_bytes(self) -> int:
@@ -63,12 +70,12 @@ class CompactionPlan:
 
     @property
     def spec_id(self) -> int:
-        """Partition spec of inputs and outputs."""
+        """Partition spec of inputs and outputs, unless rows are moved to another."""
         return self.inputs[0].spec_id
 
     @property
     def partition(self) -> tuple[PartitionValue, ...]:
-        """Partition of inputs and outputs."""
+        """Partition of inputs and outputs, unless rows are moved to another spec."""
         return self.inputs[0].partition
 
     @property

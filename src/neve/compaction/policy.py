@@ -19,7 +19,7 @@ and applying ends.
 
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Final
 
@@ -32,7 +32,7 @@ from neve.compaction.partition_levels import (
 )
 from neve.compaction.plan import CompactionPlan, CompactionReason
 from neve.compaction.plans_at_work import PlansAtWork
-from neve.model.data_file import DataFile, FileFormat
+from neve.model.data_file import DataFile, FileFormat, disjoint_runs
 from neve.model.partition_identity import PartitionIdentity
 from neve.model.version import Version
 
@@ -40,6 +40,8 @@ from neve.model.version import Version
 # file may differ from ours: a join that gave as many files as before would be planned again.
 _JOINED_SHARE: Final = 0.75
 _JOINED_FILE_FACTOR: Final = 2
+# Of each run that a plan reads, a row group is in memory.
+_MOVED_RUNS_MAX: Final = 16
 
 
 def pick(
@@ -93,6 +95,45 @@ def full_plan(
             for inputs in _groups_apart(files, options.job_bytes_max)
             if wanted is None or any(file.path in wanted for file in inputs)
         )
+    return plans
+
+
+def move_plan(
+    version: Version,
+    options: LevelOptions,
+    *,
+    identity: PartitionIdentity | None = None,
+    wanted: AbstractSet[str] | None = None,
+) -> list[CompactionPlan]:
+    """Give plans that move files of former partition specs to the current one, into level 0.
+
+    With `wanted`, only files of these paths. Each plan reads few runs and no more bytes than a job
+    may, so that it holds few row groups in memory; what several plans put into one partition
+    overlaps, and is merged by the plans that come after.
+    """
+    plans: list[CompactionPlan] = []
+    room = runs_left = 0
+    for partition in partitions_of(version, identity):
+        if partition.identity[0] == version.facts.spec_id:
+            continue
+        files = [file for file in partition.all_files() if wanted is None or file.path in wanted]
+        for inputs in _groups_apart(files, options.job_bytes_max):
+            held, runs = sum(file.file_bytes for file in inputs), len(disjoint_runs(inputs))
+            if not plans or held > room or runs > runs_left:
+                plans.append(
+                    CompactionPlan(
+                        base=version.number,
+                        inputs=(),
+                        target_level=0,
+                        format=FileFormat.COLUMNAR,
+                        reason=CompactionReason.SPEC,
+                        file_bytes=options.file_bytes,
+                        moves_to=version.facts.spec_id,
+                    )
+                )
+                room, runs_left = options.job_bytes_max, _MOVED_RUNS_MAX
+            plans[-1] = replace(plans[-1], inputs=(*plans[-1].inputs, *inputs))
+            room, runs_left = room - held, runs_left - runs
     return plans
 
 

@@ -48,6 +48,8 @@ class RewriteTask:
     key_range: KeyRange
     row_share: int
     """About how many rows it has; all of a plan's tasks together, exactly as many as the plan."""
+    keeps_lineage: bool = False
+    """Whether its files have the columns of row lineage: those of a table of format 3 do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

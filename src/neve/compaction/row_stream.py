@@ -3,7 +3,8 @@
 For each file, in order, and each of its row groups that holds keys of the range:
 
 1. Leave it out when all its rows are marked.
-2. Read it, drop the marked rows, and bring the others into the current schema.
+2. Read it, drop the marked rows, and bring the others into the current schema; where row lineage
+   is kept, with the columns of `neve.model.row_lineage` after the user's.
 3. Encode the keys, and check that they ascend, from group to group and from file to file, within
    the bounds the manifest gives the file. What does not is Corruption, and nothing is published.
 
@@ -23,6 +24,7 @@ from neve.errors import Corruption
 from neve.model.data_file import DataFile
 from neve.model.key_column import KeyArray
 from neve.model.key_range import KeyRange
+from neve.model.row_lineage import lineage_of, with_lineage
 
 KeepMask: TypeAlias = npt.NDArray[np.bool_]
 """For each row of a file, whether it is live."""
@@ -38,6 +40,10 @@ class RowSource(Protocol):
 
     def read(self, columns: Sequence[str] | None, *, start: int, stop: int) -> pa.Table:
         """Give rows [start, stop) in the file's own schema; None: all columns."""
+        ...
+
+    def stored_lineage(self, *, start: int, stop: int) -> pa.Table | None:
+        """Return the columns of row lineage of rows [start, stop); None when there are none."""
         ...
 
     def key_bound(self, key: bytes, *, side: Literal["left"]) -> int:
@@ -56,6 +62,7 @@ class RowReading:
     """Rows of a file in the current schema."""
     encode_keys: Callable[[pa.Table], KeyArray]
     """Keys of rows in the current schema."""
+    keeps_lineage: bool
     check_cancelled: Callable[[], None]
     """Raises when the work is to end; asked before each group is read."""
 
@@ -99,10 +106,21 @@ def _file_pieces(file: DataFile, reading: RowReading, key_range: KeyRange) -> It
             continue
         reading.check_cancelled()
         rows = source.read(None, start=start, stop=stop)
+        lineage: pa.Table | None = None
+        if reading.keeps_lineage:
+            stored = source.stored_lineage(start=start, stop=stop)
+            lineage = lineage_of(file, stored, start=start, stop=stop)
         if kept is not None and not kept.all():
-            rows = rows.filter(pa.array(kept))
+            flags = pa.array(kept)
+            rows = rows.filter(flags)
+            lineage = None if lineage is None else lineage.filter(flags)
         rows = reading.project(rows, file)
-        yield SortedRows.of(rows, reading.encode_keys(rows))
+        keys = reading.encode_keys(rows)
+        yield SortedRows.of(rows if lineage is None else _joined(rows, lineage), keys)
+
+
+def _joined(rows: pa.Table, lineage: pa.Table) -> pa.Table:
+    return pa.Table.from_arrays([*rows.columns, *lineage.columns], schema=with_lineage(rows.schema))
 
 
 def _rows_within(file: DataFile, source: RowSource, key_range: KeyRange) -> tuple[int, int]:

@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from typing import Final, TypeAlias
 
 from neve.compaction.plan import CompactionPlan
-from neve.compaction.policy import full_plan, pick_all
+from neve.compaction.policy import full_plan, move_plan, pick_all
 from neve.compaction.rewrite_job import PlanExecutor
 from neve.engine.background import BackgroundWork
 from neve.engine.job_base import JobBase, RunName
@@ -79,8 +79,8 @@ class CommittedTable:
     ) -> int:
         """Rewrite until no level asks for more; gives the current Version's number.
 
-        `full` rewrites everything that is there. Progress counts rows. Raises Unavailable when
-        others kept changing the inputs of every plan for ten minutes.
+        `full` rewrites everything that is there, under the current partition spec. Progress counts
+        rows. Raises Unavailable when others kept changing the inputs of every plan for ten minutes.
         """
         levels = self._options.level_options
         done = 0
@@ -92,7 +92,23 @@ class CommittedTable:
                 known = self._parts.versions.snapshot_known().version.row_count
                 progress(done, max(done, known))
 
+        def merge() -> None:
+            while self._run_some(
+                lambda base: pick_all(base.version, levels, identity=base.identity), executor, count
+            ):
+                pass
+
         if full:
+            there = self._parts.versions.snapshot_latest().version.files.keys()
+            # A few at a time, and merged in between: otherwise level 0 would hold writers back.
+            while self._run_some(
+                lambda base: move_plan(base.version, levels, identity=base.identity, wanted=there)[
+                    : levels.level0_files
+                ],
+                executor,
+                count,
+            ):
+                merge()
             wanted = self._parts.versions.snapshot_latest().version.files.keys()
             # Again for plans that others made void: each time fewer of these files are left.
             while self._run_some(
@@ -101,10 +117,7 @@ class CommittedTable:
                 count,
             ):
                 pass
-        while self._run_some(
-            lambda base: pick_all(base.version, levels, identity=base.identity), executor, count
-        ):
-            pass
+        merge()
         return self._parts.versions.head().current_version
 
     def _run_some(

@@ -44,11 +44,13 @@ class FileMaking:
         file_format: FileFormat,
         sequences: tuple[int, int] = (0, 0),
         file_bytes: int | None = None,
+        keeps_lineage: bool = False,
     ) -> DataFileWriter:
         """Begin the data files of one partition and level.
 
         `sequences` are the lowest and the highest that the live writer gave to these rows,
-        `file_bytes` a size of files other than the table's.
+        `file_bytes` a size of files other than the table's. With `keeps_lineage`, rows come with
+        the columns of `neve.model.row_lineage`.
         """
         parts = self._parts
         target = WriteTarget(
@@ -61,6 +63,7 @@ class FileMaking:
             level=level,
             format=file_format,
             layout=ParquetLayout.from_properties(parts.properties),
+            keeps_lineage=keeps_lineage,
             sequence_min=sequences[0],
             sequence_max=sequences[1],
         )

@@ -5,6 +5,7 @@ and writable meanwhile.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from threading import Lock
 from typing import Final
 
@@ -15,6 +16,7 @@ from neve.engine.upkeep import ExpireReport, GarbageReport, retained
 from neve.engine.verification import VerifyReport, refuse_problems, verify_table
 from neve.errors import Conflict, InvalidArgument
 from neve.manifest.table_head import HeadChange
+from neve.model.version import Version
 
 _TRIES: Final = 8
 
@@ -38,8 +40,8 @@ class Maintenance:
     ) -> int:
         """Flush, then rewrite until no level asks for more; gives the current Version's number.
 
-        `full` rewrites everything into the lowest level. `executor` is "local" or what executes
-        plans elsewhere. Progress counts rows.
+        `full` rewrites everything into the lowest level, under the current partition spec.
+        `executor` is "local" or what executes plans elsewhere. Progress counts rows.
         """
         writer = self._engine.writer
         if executor != "local" and not hasattr(executor, "execute"):
@@ -111,7 +113,7 @@ class Maintenance:
         for _ in range(_TRIES):
             writer.flush()
             with writer.alone():
-                wanted = parts.versions.version(version)
+                wanted = self._sequenced(parts.versions.version(version))
                 current = parts.versions.snapshot_latest().version
                 try:
                     committed = parts.versions.apply_version_edits(
@@ -123,6 +125,11 @@ class Maintenance:
                 writer.install(committed)
                 return committed.snapshot.version.number
         raise Conflict("other committers kept being first", hint="Try again")
+
+    def _sequenced(self, version: Version) -> Version:
+        """Return a Version whose files come back with the data sequence numbers they had."""
+        files = self._engine.parts.sequenced(tuple(version.files.values()))
+        return replace(version, files={file.path: file for file in files})
 
 
 def _check_progress(progress: object) -> None:

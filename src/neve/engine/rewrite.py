@@ -5,6 +5,7 @@
 Outputs hold the rows that were live in the plans' Version. Rows of the inputs that others marked
 since are found again in the outputs by key and marked there. A plan is void when an input of it was
 rewritten or came back meanwhile: its outputs are deleted, and the other plans are committed.
+Rows of a table of Iceberg's format 3 keep their lineage (`neve.model.row_lineage`).
 
 Where tasks are executed makes no difference: `neve.compaction.rewrite_job` says why.
 """
@@ -17,27 +18,33 @@ import numpy as np
 import pyarrow as pa
 
 from neve.compaction.key_ranges import TASK_ROWS, cut_plan
-from neve.compaction.local_executor import check_count, execute
+from neve.compaction.local_executor import FileSink, check_count, execute
 from neve.compaction.plan import CompactionPlan
 from neve.compaction.rewrite_job import PlanExecutor, RewriteJob, RewriteTask, TableDefinition
 from neve.engine.file_making import FileMaking
 from neve.engine.job_base import RunName
 from neve.engine.open_files import OpenFiles
-from neve.engine.partition_split import partition_of
+from neve.engine.partition_split import (
+    Partition,
+    partition_of,
+    split_by_partition,
+    split_by_spec,
+)
 from neve.engine.table_parts import Definitions, TableParts
 from neve.errors import Conflict, NeveError, OutcomeUnknown
 from neve.manifest.rebase import Proposal
 from neve.manifest.table_commit import TableCommitter
 from neve.manifest.table_head import HeadChange
 from neve.manifest.table_versions import Committed
-from neve.model.data_file import DataFile
+from neve.model.data_file import DataFile, PartitionValue
 from neve.model.key_column import KeyArray
+from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
 from neve.model.version import Operation, VersionFacts
 from neve.observability.events import EventKind
 from neve.observability.metrics import COMPACTED_BYTES, COMPACTED_ROWS, COMPACTIONS
 from neve.read.read_context import ReadContext
-from neve.sstable.data_file_writer import DataFileWriter
+from neve.sstable.data_file_writer import DataFileWriter, WrittenFile
 from neve.sstable.key_arrays import key_at
 
 logger = logging.getLogger(__name__)
@@ -100,17 +107,24 @@ class TaskFiles:
                 [rows.column(name) for name in context.encoder.names]
             )
 
-        def make_writer(plan: CompactionPlan) -> DataFileWriter:
-            spec = self._definitions.spec(plan.spec_id)
-            partition = partition_of(plan.partition, spec, self._definitions.column_type)
+        def make_files(spec_id: int, partition: Partition) -> DataFileWriter:
             return self._making.data_files(
                 context.schema,
-                spec_id=plan.spec_id,
+                spec_id=spec_id,
                 partition=partition if self._run is None else self._run.placed(partition),
-                level=plan.target_level,
-                file_format=plan.format,
-                file_bytes=plan.file_bytes,
+                level=task.part.target_level,
+                file_format=task.part.format,
+                file_bytes=task.part.file_bytes,
+                keeps_lineage=task.keeps_lineage,
             )
+
+        def make_writer(plan: CompactionPlan) -> FileSink[WrittenFile]:
+            if plan.moves_to is not None:
+                specs = self._definitions.specs_from(plan.moves_to)
+                return _MovedRows(specs, context.schema, make_files)
+            spec = self._definitions.spec(plan.spec_id)
+            partition = partition_of(plan.partition, spec, self._definitions.column_type)
+            return make_files(plan.spec_id, partition)
 
         written = execute(
             task.part,
@@ -120,6 +134,7 @@ class TaskFiles:
             make_writer=make_writer,
             project=project,
             encode_keys=encode_keys,
+            keeps_lineage=task.keeps_lineage,
             progress=progress,
             check_cancelled=check_cancelled,
         )
@@ -128,6 +143,49 @@ class TaskFiles:
     def discard(self, files: Iterable[DataFile]) -> None:
         """Delete files that nobody will commit."""
         self._making.discard_files(files)
+
+
+class _MovedRows:
+    """Puts rows into the partitions that they have under the first of some specs."""
+
+    def __init__(
+        self,
+        specs: Sequence[PartitionSpec],
+        schema: TableSchema,
+        make_files: Callable[[int, Partition], DataFileWriter],
+    ) -> None:
+        """Take the wanted spec, and after it those for the few rows that it has no partition for.
+
+        `make_files` begins the files of a partition of a spec.
+        """
+        self._specs = specs
+        self._schema = schema
+        self._make_files = make_files
+        self._open: dict[tuple[int, tuple[PartitionValue, ...]], DataFileWriter] = {}
+
+    def append(self, rows: pa.Table, keys: KeyArray) -> None:
+        """Take the next rows; their keys are greater than all before."""
+        for spec, given, places in split_by_spec(rows, self._specs, self._schema):
+            given_keys = keys if places is None else keys.take(places)
+            for partition in split_by_partition(given, spec, self._schema):
+                place = spec.spec_id, partition.values
+                writer = self._open.get(place)
+                if writer is None:
+                    writer = self._open[place] = self._make_files(spec.spec_id, partition)
+                positions = partition.positions
+                if positions is None:
+                    writer.append(given, given_keys)
+                else:
+                    writer.append(given.take(positions), given_keys.take(positions))
+
+    def finish(self) -> tuple[WrittenFile, ...]:
+        """Complete the files and return what was written, partition by partition."""
+        return tuple(file for writer in self._open.values() for file in writer.finish())
+
+    def abort(self) -> None:
+        """Delete whatever was written."""
+        for writer in self._open.values():
+            writer.abort()
 
 
 class LocalExecutor:
@@ -200,6 +258,10 @@ class Rewrite:
         """
         job = self.job(plans, context)
         left = list(zip(plans, self.execute(job, context, execution), strict=True))
+        if self._parts.keeps_lineage() and not all(task.keeps_lineage for task in job.tasks):
+            # The table went to format 3 meanwhile: these rows have a lineage now.
+            self._discard(left)
+            return None
         try:
             while left:
                 try:
@@ -218,15 +280,25 @@ class Rewrite:
 
     def job(self, plans: Sequence[CompactionPlan], context: ReadContext) -> RewriteJob:
         """Cut plans into tasks that others can execute."""
+        keeps_lineage = self._parts.keeps_lineage()
+        if keeps_lineage:
+            plans = [replace(plan, inputs=self._parts.sequenced(plan.inputs)) for plan in plans]
         tasks: list[RewriteTask] = []
         for number, plan in enumerate(plans):
-            tasks += cut_plan(plan, self._keys_of, plan_number=number, task_rows=self._task_rows)
+            tasks += cut_plan(
+                plan,
+                self._keys_of,
+                plan_number=number,
+                task_rows=self._task_rows,
+                keeps_lineage=keeps_lineage,
+            )
         return RewriteJob(
             table=table_definition(
                 self._parts,
                 self._definitions,
                 context.schema,
                 (file for plan in plans for file in plan.inputs),
+                specs=(plan.moves_to for plan in plans if plan.moves_to is not None),
             ),
             plans=tuple(plans),
             tasks=tuple(tasks),
@@ -305,21 +377,30 @@ class Rewrite:
 
 
 def table_definition(
-    parts: TableParts, definitions: Definitions, schema: TableSchema, files: Iterable[DataFile]
+    parts: TableParts,
+    definitions: Definitions,
+    schema: TableSchema,
+    files: Iterable[DataFile],
+    *,
+    specs: Iterable[int] = (),
 ) -> TableDefinition:
-    """Give what must be known elsewhere of a table to read some files and write with a schema."""
-    schemas, specs = {schema.schema_id: schema}, {}
+    """Give what must be known elsewhere of a table to read some files and write with a schema.
+
+    `specs` are partition specs that rows are written under, besides those of the files.
+    """
+    schemas = {schema.schema_id: schema}
+    known = {number: definitions.spec(number) for number in specs}
     for file in files:
         if file.schema_id not in schemas:
             schemas[file.schema_id] = definitions.schema(file.schema_id)
-        if file.spec_id not in specs:
-            specs[file.spec_id] = definitions.spec(file.spec_id)
+        if file.spec_id not in known:
+            known[file.spec_id] = definitions.spec(file.spec_id)
     return TableDefinition(
         location=parts.objects.location,
         table_id=parts.paths.table_id,
         schema_id=schema.schema_id,
         schemas={number: each.to_json() for number, each in schemas.items()},
-        specs={number: each.to_json() for number, each in specs.items()},
+        specs={number: each.to_json() for number, each in known.items()},
         properties=dict(parts.properties),
     )
 

@@ -106,14 +106,15 @@ class EntryEncoder:
         spec_id: int,
         status: int,
         snapshot_id: int | None,
-        sequence_number: int | None,
+        sequences: tuple[int | None, int | None],
     ) -> bytes:
-        """Give the bytes of an entry."""
+        """Give the bytes of an entry; `sequences` are the numbers of its data and of its file."""
         return self._form(spec_id).codec.entry(
             ManifestEntry(
                 status=status,
                 snapshot_id=snapshot_id,
-                sequence_number=sequence_number,
+                sequence_number=sequences[0],
+                file_sequence_number=sequences[1],
                 file=described,
             )
         )

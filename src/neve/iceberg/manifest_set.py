@@ -7,8 +7,9 @@ A commit writes one manifest of what it adds, and rewrites those that hold what 
 follows the change. Many small manifests of one kind are merged into larger ones now and then.
 
 F1  A live file is in exactly one manifest of a snapshot; data and deletes are never in one.
-F2  What a snapshot adds inherits its number. What is carried has its numbers written out, and so
-    has what is removed, which only the snapshot that removes it lists.
+F2  What a snapshot adds inherits its number, unless a rollback brings it back: then it has the data
+    sequence number of before, written out. What is carried has its numbers written out, and so has
+    what is removed, which only the snapshot that removes it lists.
 F3  A data file that was just added inherits its row ids when they follow one another in the
     manifest, as they do when a commit gave them out; otherwise they are written out.
 F4  Vectors are listed in the order in which they lie in their files. DuckDB 1.5 reads them as they
@@ -42,7 +43,9 @@ class LiveEntry:
     file: DataFile
     """Of deletes, the data file with the vector they are made of."""
     snapshot_id: int
-    """The snapshot that added it; also its sequence number."""
+    """The snapshot that added it; also its file sequence number."""
+    sequence: int
+    """Its data sequence number, which readers give to rows that do not have their own."""
     carried: bytes | None = None
     """Bytes of the entry as it is carried, once they were needed."""
 
@@ -98,13 +101,14 @@ class ManifestSet:
     ) -> None:
         """Begin with a whole Version, of which some paths and vectors are new; others were before.
 
-        Nobody knows any more which Versions brought those: they count as the one before.
+        Vectors that were there before, and data files that do not say which Version brought them,
+        count as those of the Version before.
         """
         listed = list(files)
-        items = [(self._data(file, number, is_new=file.path in added), file) for file in listed]
+        items = [self._data(file, number, is_new=file.path in added) for file in listed]
         self._write_all(DATA, items, number, write)
         deletes = [
-            (self._deletes(file, number, is_new=file.path in marked or file.path in added), file)
+            self._deletes(file, number, is_new=file.path in marked or file.path in added)
             for file in listed
             if file.vector is not None
         ]
@@ -117,12 +121,12 @@ class ManifestSet:
             (
                 DATA,
                 [encoder.data_key(file) for file in change.removed],
-                [(self._data(file, number, is_new=True), file) for file in change.added],
+                [self._data(file, number, is_new=True) for file in change.added],
             ),
             (
                 POSITION_DELETES,
                 [encoder.delete_key(file) for file in change.unmarked],
-                [(self._deletes(file, number, is_new=True), file) for file in change.marked],
+                [self._deletes(file, number, is_new=True) for file in change.marked],
             ),
         )
         for content, gone, come in plans:
@@ -131,11 +135,15 @@ class ManifestSet:
             self._merge(content, number, write)
             self._write_all(content, come, number, write)
 
-    def _data(self, file: DataFile, number: int, *, is_new: bool) -> LiveEntry:
-        return LiveEntry(self.encoder.data_key(file), file, number if is_new else number - 1)
+    def _data(self, file: DataFile, number: int, *, is_new: bool) -> tuple[LiveEntry, int]:
+        sequence = file.data_sequence or (number if is_new else number - 1)
+        snapshot_id, status = (number, ADDED) if is_new else (sequence, EXISTING)
+        return LiveEntry(self.encoder.data_key(file), file, snapshot_id, sequence), status
 
-    def _deletes(self, file: DataFile, number: int, *, is_new: bool) -> LiveEntry:
-        return LiveEntry(self.encoder.delete_key(file), file, number if is_new else number - 1)
+    def _deletes(self, file: DataFile, number: int, *, is_new: bool) -> tuple[LiveEntry, int]:
+        before = max(number - 1, file.data_sequence)  # they never apply to rows after them
+        snapshot_id, status = (number, ADDED) if is_new else (before, EXISTING)
+        return LiveEntry(self.encoder.delete_key(file), file, snapshot_id, snapshot_id), status
 
     def _remove(self, content: int, keys: Sequence[str], number: int, write: WriteManifest) -> None:
         """Rewrite the manifests that hold what leaves."""
@@ -179,14 +187,13 @@ class ManifestSet:
     def _write_all(
         self,
         content: int,
-        items: Sequence[tuple[LiveEntry, DataFile]],
+        items: Sequence[tuple[LiveEntry, int]],
         number: int,
         write: WriteManifest,
     ) -> None:
         by_spec: dict[int, list[tuple[LiveEntry, int]]] = {}
-        for entry, file in items:
-            status = ADDED if entry.snapshot_id == number else EXISTING
-            by_spec.setdefault(file.spec_id, []).append((entry, status))
+        for entry, status in items:
+            by_spec.setdefault(entry.file.spec_id, []).append((entry, status))
         for group in by_spec.values():
             self._write_chunks(content, group, number, write)
 
@@ -248,7 +255,7 @@ class ManifestSet:
             partition_spec_id=spec_id,
             content=content,
             sequence_number=number,
-            min_sequence_number=min((each.snapshot_id for each in live.values()), default=number),
+            min_sequence_number=min((each.sequence for each in live.values()), default=number),
             added_snapshot_id=number,
             added_files_count=counts[ADDED][0],
             existing_files_count=counts[EXISTING][0],
@@ -267,19 +274,22 @@ class ManifestSet:
         described = self.encoder.describe(entry.file, content=content)
         if inherits_row_ids:
             described = replace(described, first_row_id=None)
-        return self._encoded(entry, described, ADDED, number, None)
+        is_back = entry.sequence != number
+        return self._encoded(
+            entry, described, ADDED, number, (entry.sequence if is_back else None, None)
+        )
 
     def _carried(self, entry: LiveEntry, content: int) -> bytes:
         if entry.carried is None:
             described = self.encoder.describe(entry.file, content=content)
-            entry.carried = self._encoded(
-                entry, described, EXISTING, entry.snapshot_id, entry.snapshot_id
-            )
+            sequences = entry.sequence, entry.snapshot_id
+            entry.carried = self._encoded(entry, described, EXISTING, entry.snapshot_id, sequences)
         return entry.carried
 
     def _deleted(self, entry: LiveEntry, content: int, number: int) -> bytes:
         described = self.encoder.describe(entry.file, content=content)
-        return self._encoded(entry, described, DELETED, number, entry.snapshot_id)
+        sequences = entry.sequence, entry.snapshot_id
+        return self._encoded(entry, described, DELETED, number, sequences)
 
     def _encoded(
         self,
@@ -287,14 +297,15 @@ class ManifestSet:
         described: IcebergFile,
         status: int,
         snapshot_id: int,
-        sequence_number: int | None,
+        sequences: tuple[int | None, int | None],
     ) -> bytes:
+        """Return the bytes of an entry; `sequences` are those of its data and of its file."""
         return self.encoder.entry(
             described,
             spec_id=entry.file.spec_id,
             status=status,
             snapshot_id=snapshot_id,
-            sequence_number=sequence_number,
+            sequences=sequences,
         )
 
 

@@ -25,7 +25,7 @@ I4  A document refers to files that carry its own number, which its publisher wr
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Final
@@ -35,7 +35,7 @@ from neve.errors import Corruption, NeveError, NotFound, Unavailable
 from neve.iceberg.metadata_folder import MetadataFolder
 from neve.iceberg.metadata_garbage import MetadataGarbage
 from neve.iceberg.metadata_names import parse_name
-from neve.iceberg.snapshot_chain import KnownManifests, SnapshotChain
+from neve.iceberg.snapshot_chain import KnownManifests, SnapshotChain, published_sequences
 from neve.iceberg.snapshot_summary import snapshot_number
 from neve.iceberg.table_metadata import (
     PublishedHistory,
@@ -49,6 +49,7 @@ from neve.iceberg.table_metadata import (
 from neve.manifest.sessions import ReadSession
 from neve.manifest.table_versions import TableVersions
 from neve.manifest.table_work import TableWork
+from neve.model.row_lineage import FORMAT_WITH_LINEAGE
 from neve.model.schema_json import JsonObject
 from neve.storage.object_store import ObjectStore
 from neve.storage.table_paths import TablePaths
@@ -138,6 +139,28 @@ class IcebergPublisher:
                 assert published is not None
             return self._folder.document_location(published.number)
 
+    def keeps_lineage(self) -> bool:
+        """Return whether rows have a lineage, by the newest format version of the table."""
+        return _format_version(self._properties_of()) >= FORMAT_WITH_LINEAGE
+
+    def data_sequences(self, paths: Collection[str]) -> dict[str, int]:
+        """Return the data sequence numbers published for data files, by path.
+
+        Metadata that is missing or damaged says nothing: it is made again from the Versions.
+        """
+        wanted = {self._folder.locate(path): path for path in paths}
+        newest = _newest_document(self._folder, self._versions)
+        if newest is None:
+            return {}
+        number, document = newest
+        try:
+            snapshots = history_of(document, path=self._path).snapshots
+            found = published_sequences(self._folder, snapshots[-1]) if snapshots else {}
+        except (NotFound, Corruption) as error:
+            logger.warning("cannot read metadata document=%d cause=%s", number, error)
+            return {}
+        return {wanted[key]: sequence for key, sequence in found.items() if key in wanted}
+
     @property
     def _path(self) -> str:
         return self._folder.paths.metadata
@@ -153,7 +176,7 @@ class IcebergPublisher:
         return TableDescription(
             table_uuid=head.table_uuid,
             location=self._folder.table_location,
-            format_version=int(properties.get(_FORMAT_PROPERTY, _FORMAT_DEFAULT)),
+            format_version=_format_version(properties),
             version=versions.version_in(session, head.current_version),
             schemas={
                 number: self._definitions.schema(number) for number in versions.schemas_in(session)
@@ -422,6 +445,10 @@ def _newest_document(
 def _updated_ms(document: JsonObject) -> int:
     found = document.get("last-updated-ms")
     return found if isinstance(found, int) else 0
+
+
+def _format_version(properties: Mapping[str, str]) -> int:
+    return int(properties.get(_FORMAT_PROPERTY, _FORMAT_DEFAULT))
 
 
 def _document_number(entry: JsonObject) -> int:

@@ -48,6 +48,7 @@ class ManifestEntry:
     status: int
     snapshot_id: int | None
     sequence_number: int | None
+    file_sequence_number: int | None
     file: IcebergFile
 
 
@@ -134,7 +135,7 @@ class ManifestCodec:
             entry.status,
             entry.snapshot_id,
             entry.sequence_number,
-            entry.sequence_number,
+            entry.file_sequence_number,
             values,
         )
         return _encoded(self._writer, record)

@@ -62,15 +62,15 @@ def key_order(schema: TableSchema) -> JsonObject:
     """Give the sort order that all data files have."""
     return {
         "order-id": KEY_ORDER_ID,
-        "fields": [_sort_field(field_id, descending=False) for field_id in schema.primary_key],
+        "fields": [_sort_field(field_id) for field_id in schema.primary_key],
     }
 
 
-def declared_order(order_id: int, columns: Sequence[tuple[int, bool]]) -> JsonObject:
-    """Give the sort order that a table asks for: field ids, and whether they descend."""
+def start_of_key_order(order_id: int, schema: TableSchema, count: int) -> JsonObject:
+    """Return the order by the first columns of the key."""
     return {
         "order-id": order_id,
-        "fields": [_sort_field(field_id, descending=down) for field_id, down in columns],
+        "fields": [_sort_field(field_id) for field_id in schema.primary_key[:count]],
     }
 
 
@@ -84,12 +84,12 @@ def _free_name(
     return name
 
 
-def _sort_field(field_id: int, *, descending: bool) -> JsonObject:
+def _sort_field(field_id: int) -> JsonObject:
     return {
         "transform": "identity",
         "source-id": field_id,
-        "direction": "desc" if descending else "asc",
-        "null-order": "nulls-last" if descending else "nulls-first",
+        "direction": "asc",
+        "null-order": "nulls-first",
     }
 
 

@@ -339,9 +339,30 @@ class SnapshotChain:
                 raise Corruption("a manifest lists what is not in its version", path=self._path)
             if record.content != DATA:
                 self._deletes.learn(file, entry.file_bytes)
-            live[key] = LiveEntry(key, file, snapshot_id)
+            sequence = entry.sequence_number
+            live[key] = LiveEntry(
+                key, file, snapshot_id, record.sequence_number if sequence is None else sequence
+            )
         return Manifest(record, live)
 
     def _is_present(self, snapshot: JsonObject, sizes: Mapping[str, int]) -> bool:
         location = snapshot.get("manifest-list")
         return isinstance(location, str) and bool(sizes.get(self._folder.name_of(location)))
+
+
+def published_sequences(folder: MetadataFolder, snapshot: JsonObject) -> dict[str, int]:
+    """Return the data sequence numbers of a snapshot's data files, by location.
+
+    Raises NotFound, and Corruption.
+    """
+    found: dict[str, int] = {}
+    for record in folder.read_list(str(snapshot.get("manifest-list"))):
+        if record.content != DATA:
+            continue
+        for entry in read_manifest(
+            folder.read_intact(record.manifest_path), path=record.manifest_path
+        ):
+            if entry.status != DELETED:
+                sequence = entry.sequence_number
+                found[entry.file_path] = record.sequence_number if sequence is None else sequence
+    return found

@@ -19,11 +19,11 @@ from typing import Final
 from neve.errors import Corruption
 from neve.iceberg.iceberg_file import KEY_ORDER_ID
 from neve.iceberg.schema_document import (
-    declared_order,
     key_order,
     name_mapping,
     schema_document,
     spec_documents,
+    start_of_key_order,
 )
 from neve.iceberg.snapshot_summary import snapshot_number
 from neve.model.partition_spec import FIRST_FIELD_ID, PartitionSpec
@@ -37,7 +37,7 @@ CHECKSUM_PROPERTY: Final = "neve.checksum"
 
 _NAME_MAPPING: Final = "schema.name-mapping.default"
 _RESERVED: Final = frozenset({"format-version"})
-_DESCENDING: Final = "-"
+_UNSORTED_ID: Final = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +94,7 @@ def metadata_document(table: TableDescription, history: PublishedHistory) -> Jso
             (each.field_id for spec in specs for each in spec.fields), default=FIRST_FIELD_ID - 1
         ),
         "default-sort-order-id": default_order,
-        "sort-orders": [{"order-id": 0, "fields": []}, *orders],
+        "sort-orders": [{"order-id": _UNSORTED_ID, "fields": []}, *orders],
         "properties": _properties(table),
         "snapshots": [*history.snapshots],
         "snapshot-log": [
@@ -142,7 +142,7 @@ def history_of(document: JsonObject, *, path: str) -> PublishedHistory:
         sort_orders=tuple(
             each
             for each in _objects(document, "sort-orders", path)
-            if each.get("order-id") not in {0, KEY_ORDER_ID}
+            if each.get("order-id") not in {_UNSORTED_ID, KEY_ORDER_ID}
         ),
     )
 
@@ -218,21 +218,23 @@ def _refs(tags: Mapping[str, int], snapshots: Sequence[JsonObject]) -> JsonObjec
 def _sort_orders(
     table: TableDescription, known: Sequence[JsonObject]
 ) -> tuple[list[JsonObject], int]:
-    """Give all sort orders but the empty one, and the id of the one that is asked for."""
+    """Give all sort orders but the empty one, and the id of the one that writers are asked for.
+
+    All files are in the order of the key, so no other one is asked for: see
+    `neve.catalog.sort_order`, O3.
+    """
     schema = table.schema
-    orders: list[JsonObject] = [key_order(schema), *known]
-    if not table.sort_order:
+    whole = key_order(schema)
+    orders: list[JsonObject] = [whole, *known]
+    names = table.sort_order.split(",") if table.sort_order else []
+    count = len(names)
+    if not count or names != [column.name for column in schema.key_columns][:count]:
+        return orders, _UNSORTED_ID
+    if count == len(schema.key_columns):
         return orders, KEY_ORDER_ID
-    asked = [
-        (
-            schema.column(each.removeprefix(_DESCENDING)).field_id,
-            each.startswith(_DESCENDING),
-        )
-        for each in table.sort_order.split(",")
-    ]
     for order in known:
-        if order["fields"] == declared_order(0, asked)["fields"]:
+        if order["fields"] == start_of_key_order(0, schema, count)["fields"]:
             assert isinstance(order["order-id"], int)
             return orders, order["order-id"]
     order_id = KEY_ORDER_ID + 1 + len(known)
-    return [*orders, declared_order(order_id, asked)], order_id
+    return [*orders, start_of_key_order(order_id, schema, count)], order_id

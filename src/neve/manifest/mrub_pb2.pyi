@@ -17,7 +17,7 @@ FORM_STATE: Form
 FORM_EDIT: Form
 
 class DataFileRef(_message.Message):
-    __slots__ = ("path", "file_size", "num_rows", "level", "seq_min", "seq_max", "key_min", "key_max", "dv_path", "dv_offset", "dv_length", "status", "format", "first_row_id", "footer_crc", "spec_id", "partition", "schema_id", "statistics", "dv_cardinality", "commit_ms_min", "commit_ms_max", "wal_segments")
+    __slots__ = ("path", "file_size", "num_rows", "level", "seq_min", "seq_max", "key_min", "key_max", "dv_path", "dv_offset", "dv_length", "status", "format", "first_row_id", "footer_crc", "spec_id", "partition", "schema_id", "statistics", "dv_cardinality", "commit_ms_min", "commit_ms_max", "wal_segments", "data_sequence")
     PATH_FIELD_NUMBER: _ClassVar[int]
     FILE_SIZE_FIELD_NUMBER: _ClassVar[int]
     NUM_ROWS_FIELD_NUMBER: _ClassVar[int]
@@ -41,6 +41,7 @@ class DataFileRef(_message.Message):
     COMMIT_MS_MIN_FIELD_NUMBER: _ClassVar[int]
     COMMIT_MS_MAX_FIELD_NUMBER: _ClassVar[int]
     WAL_SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    DATA_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     path: str
     file_size: int
     num_rows: int
@@ -64,7 +65,8 @@ class DataFileRef(_message.Message):
     commit_ms_min: int
     commit_ms_max: int
     wal_segments: _containers.RepeatedCompositeFieldContainer[WalSegmentRef]
-    def __init__(self, path: _Optional[str] = ..., file_size: _Optional[int] = ..., num_rows: _Optional[int] = ..., level: _Optional[int] = ..., seq_min: _Optional[int] = ..., seq_max: _Optional[int] = ..., key_min: _Optional[bytes] = ..., key_max: _Optional[bytes] = ..., dv_path: _Optional[str] = ..., dv_offset: _Optional[int] = ..., dv_length: _Optional[int] = ..., status: _Optional[int] = ..., format: _Optional[int] = ..., first_row_id: _Optional[int] = ..., footer_crc: _Optional[int] = ..., spec_id: _Optional[int] = ..., partition: _Optional[_Iterable[_Union[PartitionValue, _Mapping]]] = ..., schema_id: _Optional[int] = ..., statistics: _Optional[_Iterable[_Union[ColumnStatistics, _Mapping]]] = ..., dv_cardinality: _Optional[int] = ..., commit_ms_min: _Optional[int] = ..., commit_ms_max: _Optional[int] = ..., wal_segments: _Optional[_Iterable[_Union[WalSegmentRef, _Mapping]]] = ...) -> None: ...
+    data_sequence: int
+    def __init__(self, path: _Optional[str] = ..., file_size: _Optional[int] = ..., num_rows: _Optional[int] = ..., level: _Optional[int] = ..., seq_min: _Optional[int] = ..., seq_max: _Optional[int] = ..., key_min: _Optional[bytes] = ..., key_max: _Optional[bytes] = ..., dv_path: _Optional[str] = ..., dv_offset: _Optional[int] = ..., dv_length: _Optional[int] = ..., status: _Optional[int] = ..., format: _Optional[int] = ..., first_row_id: _Optional[int] = ..., footer_crc: _Optional[int] = ..., spec_id: _Optional[int] = ..., partition: _Optional[_Iterable[_Union[PartitionValue, _Mapping]]] = ..., schema_id: _Optional[int] = ..., statistics: _Optional[_Iterable[_Union[ColumnStatistics, _Mapping]]] = ..., dv_cardinality: _Optional[int] = ..., commit_ms_min: _Optional[int] = ..., commit_ms_max: _Optional[int] = ..., wal_segments: _Optional[_Iterable[_Union[WalSegmentRef, _Mapping]]] = ..., data_sequence: _Optional[int] = ...) -> None: ...
 
 class PartitionValue(_message.Message):
     __slots__ = ("field_id", "value")

@@ -184,12 +184,19 @@ class TableVersions(VersionReader):
         return result
 
     def _numbered(self, version: Version | None, edit: VersionEdit) -> VersionEdit:
-        """Give new files their row ids, and the commit a time that does not run backwards."""
-        next_row_id = 0 if version is None else version.next_row_id
+        """Give new files their row ids and data sequence number, and the commit a time.
+
+        The time does not run backwards. Files that a rollback brings back keep what they had.
+        """
+        number, next_row_id = (
+            (1, 0) if version is None else (version.number + 1, version.next_row_id)
+        )
         added = []
         for file in edit.added:
             if file.first_row_id is None:
-                file = replace(file, first_row_id=next_row_id)  # noqa: PLW2901
+                file = replace(  # noqa: PLW2901
+                    file, first_row_id=next_row_id, data_sequence=file.data_sequence or number
+                )
             assert file.first_row_id is not None
             next_row_id = max(next_row_id, file.first_row_id + file.row_count)
             added.append(file)

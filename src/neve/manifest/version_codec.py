@@ -218,6 +218,7 @@ def _add_file(manifest: mrub_pb2.Manifest, file: DataFile, status: _Status) -> N
         status=status,
         format=file.format,
         first_row_id=file.first_row_id,
+        data_sequence=file.data_sequence,
         footer_crc=file.footer_crc,
         spec_id=file.spec_id,
         schema_id=file.schema_id,
@@ -330,6 +331,7 @@ def _file_of(ref: mrub_pb2.DataFileRef, path: str) -> DataFile:
         format=file_format,
         vector=_vector_of(ref, path),
         first_row_id=ref.first_row_id if ref.HasField("first_row_id") else None,
+        data_sequence=ref.data_sequence,
         footer_crc=ref.footer_crc,
         spec_id=ref.spec_id,
         partition=tuple(

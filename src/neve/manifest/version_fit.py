@@ -99,6 +99,7 @@ def _check_file_numbers(file: DataFile) -> None:
         sequence_min=file.sequence_min,
         sequence_max=file.sequence_max,
         first_row_id=file.first_row_id or 0,
+        data_sequence=file.data_sequence,
         commit_ms_min=file.commit_ms_min,
         commit_ms_max=file.commit_ms_max,
     )

@@ -17,6 +17,7 @@ from neve.model.arrow_types import (
     field_metadata,
     with_child_fields,
 )
+from neve.model.row_lineage import LINEAGE_NAMES
 from neve.model.shown_value import shown
 
 FIELDS_MAX: Final = 10_000
@@ -24,7 +25,7 @@ NAME_BYTES_MAX: Final = 255
 # Iceberg keeps the 200 ids above this for its metadata columns.
 FIELD_ID_MAX: Final = 2_147_483_447
 
-_RESERVED_NAMES: Final = frozenset({"_row_id", "_last_updated_sequence_number"})
+_RESERVED_NAMES: Final = frozenset(LINEAGE_NAMES)
 _RESERVED_PREFIX: Final = "_neve"
 
 

@@ -274,6 +274,7 @@ def _opened(
             recorder=NoRecorder(),
             listener=unheard,
             publish=lambda: bool(table.refresh().iceberg_metadata()),
+            lineage=table.published_lineage,
         )
         yield table, CommittedTable(parts, options)
 

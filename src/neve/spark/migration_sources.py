@@ -24,6 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from neve.errors import InvalidArgument, NotFound, Unavailable
+from neve.model.row_lineage import LINEAGE_NAMES
 from neve.model.schema import TableSchema, normalize_batch
 from neve.spark.arrow_form import spark_arrow_schema, spark_batch
 from neve.spark.row_form import empty_batch
@@ -58,7 +59,8 @@ class ParquetSource:
     def __init__(self, session: SparkSession, location: str) -> None:
         """Look at the files; raises NotFound, and InvalidArgument when there are none."""
         try:
-            self._frame = session.read.parquet(location)
+            # Data files of Iceberg may have columns of row lineage, which are never a user's.
+            self._frame = session.read.parquet(location).drop(*LINEAGE_NAMES)
         except Exception as error:
             # Of PySpark or, for a file that is none, of Java.
             if isinstance(error, AnalysisException) and error.getCondition() == "PATH_NOT_FOUND":

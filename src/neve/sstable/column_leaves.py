@@ -12,12 +12,14 @@ Parquet keeps the leaves of a file in this order, depth first, and numbers them 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from neve.model.arrow_types import ArrowField, child_fields, field_id_of
 from neve.model.plain_values import stored_array
+from neve.model.row_lineage import LINEAGE_SCHEMA
 from neve.model.schema import TableSchema
 from neve.model.schema_view import ArrowArray
 
@@ -60,9 +62,13 @@ class Leaf:
 
 def leaves_of(schema: TableSchema) -> tuple[Leaf, ...]:
     """Give the leaves of a schema in the order Parquet has them."""
+    return _leaves(schema.arrow_schema)
+
+
+def _leaves(schema: pa.Schema) -> tuple[Leaf, ...]:
     return tuple(
         leaf
-        for field in schema.arrow_schema
+        for field in schema
         for leaf in _walk(field, column=field.name, path=field.name, steps=())
     )
 
@@ -105,3 +111,7 @@ def _step_into(array: ArrowArray, step: int | _Step) -> ArrowArray:
     assert first is not None
     assert last is not None
     return children.slice(first, last - first)
+
+
+LINEAGE_LEAVES: Final = _leaves(LINEAGE_SCHEMA)
+"""Leaves of the columns of row lineage, which come after all others."""

@@ -7,8 +7,9 @@
              └─ a checksum for each chunk ─┘   └─ and one ─┘     └─ footer: its checksum is ─┘
                 in the metadata                  for these          in the manifest
 
-Rows ascend by key, one row per key. Columns are the user's, each with its Iceberg field id. Row
-groups have the same number of rows, a power of two of at most 65,536, but for the last.
+Rows ascend by key, one row per key. Columns are the user's, each with its Iceberg field id; after
+them, in a file of rows that a rewrite moved, the two of `neve.model.row_lineage`. Row groups have
+the same number of rows, a power of two of at most 65,536, but for the last.
 
 The metadata has these texts by key, besides what every Parquet file has:
 

@@ -27,6 +27,7 @@ from neve.errors import Corruption, InvalidArgument, NotFound, SchemaMismatch
 from neve.model.data_file import DataFile, FileFormat
 from neve.model.key_column import KeyArray
 from neve.model.key_encoding import KeyEncoder
+from neve.model.row_lineage import LINEAGE_NAMES, LINEAGE_SCHEMA
 from neve.model.schema import TableSchema
 from neve.observability.metrics import (
     SSTABLE_GROUPS_DECODED,
@@ -157,6 +158,16 @@ class DataFileReader:
             table = table.select(names)
         return table.slice(start - self._starts[groups[0]], stop - start)
 
+    def stored_lineage(self, *, start: int, stop: int) -> pa.Table | None:
+        """Return the columns of row lineage of rows [start, stop); None when there are none."""
+        if not self._parquet.has_lineage:
+            return None
+        if start == stop:
+            return LINEAGE_SCHEMA.empty_table()
+        groups = range(self._group_of(start), self._group_of(stop - 1) + 1)
+        stored = self._parquet.read(groups, LINEAGE_NAMES)
+        return stored.slice(start - self._starts[groups[0]], stop - start)
+
     def take(self, positions: Positions, columns: Sequence[str] | None) -> pa.Table:
         """Give the rows at these positions, in their order, with these columns, None for all."""
         names = self._names(columns)
@@ -266,8 +277,10 @@ class DataFileReader:
         OpenFooter.read(self.file, store=self._store, paths=self._paths)
         self._parquet.verify()
         last: bytes | None = None
+        names = list(self._schema.arrow_schema.names)
+        names += LINEAGE_NAMES if self._parquet.has_lineage else ()
         for n in range(self.group_count):
-            rows = self._parquet.read(range(n, n + 1), self._schema.arrow_schema.names)
+            rows = self._parquet.read(range(n, n + 1), names)
             keys = self._encoder.encode_arrays([rows.column(name) for name in self._key_names])
             first = key_at(keys, 0)
             if last is None and first != self.file.key_min:

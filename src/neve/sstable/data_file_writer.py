@@ -27,6 +27,7 @@ from neve.errors import InvalidArgument, NeveError, SchemaMismatch
 from neve.model.data_file import DataFile, FileFormat, PartitionValue
 from neve.model.key_column import KeyArray
 from neve.model.key_encoding import KeyEncoder
+from neve.model.row_lineage import LINEAGE_NAMES, with_lineage
 from neve.model.schema import TableSchema
 from neve.observability.metrics import (
     SSTABLE_BYTES,
@@ -73,9 +74,17 @@ class WriteTarget:
     level: int
     format: FileFormat
     layout: ParquetLayout
+    keeps_lineage: bool = False
+    """Whether rows come with the columns of their lineage, which are written too."""
     sequence_min: int = 0
     sequence_max: int = 0
     """Sequence numbers of rows that the live writer logged."""
+
+    @property
+    def file_schema(self) -> pa.Schema:
+        """Columns of the rows that are given, and of the files."""
+        user = self.schema.arrow_schema
+        return with_lineage(user) if self.keeps_lineage else user
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +114,7 @@ class DataFileWriter:
                 f"files of at most {file_bytes_max} bytes", hint="Allow at least one byte"
             )
         self._target = target
+        self._file_schema = target.file_schema
         self._ids = ids
         self._encoder = encoder
         self._words = SearchWords(encoder)
@@ -124,8 +134,7 @@ class DataFileWriter:
 
         Raises SchemaMismatch for rows of another schema, InvalidArgument for keys out of order.
         """
-        schema = self._target.schema.arrow_schema
-        if not rows.schema.equals(schema):
+        if not rows.schema.equals(self._file_schema):
             raise SchemaMismatch(
                 "rows have another schema than the file they are written to",
                 hint="Pass them through normalize_batch first",
@@ -231,7 +240,7 @@ class DataFileWriter:
             key_min=key_min,
             key_max=key_max,
         )
-        sealed = seal(opened.close(), target.schema.arrow_schema, facts)
+        sealed = seal(opened.close(), self._file_schema, facts)
         file_id = self._ids.uuid().hex
         path = target.paths.data_file(file_id, partition_path=target.partition_path)
         file = DataFile(
@@ -321,6 +330,7 @@ class _OpenFile:
         )
         self.kept_groups: Final[list[pa.RecordBatch]] = []
         self._keeps_groups = plan.format is FileFormat.DUAL
+        self._user_names = [name for name in plan.schema.names if name not in LINEAGE_NAMES]
         self._keys: list[KeyArray] = []
         self._sink = pa.BufferOutputStream()
         self._writer = plan.open_writer(self._sink)
@@ -335,7 +345,7 @@ class _OpenFile:
         self.statistics.add(group)
         self._keys.append(keys)
         if self._keeps_groups:
-            self.kept_groups.append(group)
+            self.kept_groups.append(group.select(self._user_names))
 
     def is_full(self, bytes_max: int) -> bool:
         """Tell whether another group like the last would be too much."""

@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 
 from neve.errors import Corruption, LimitExceeded
 from neve.model.data_file import DataFile
+from neve.model.row_lineage import LINEAGE_NAMES, with_lineage
 from neve.model.schema import TableSchema
 from neve.sstable.data_file_footer import MAGIC, OpenFooter
 from neve.storage.object_store import ObjectStore
@@ -107,7 +108,7 @@ class ParquetGroups:
     ) -> None:
         self.footer: Final = footer
         self._file = file
-        self._schema = schema.arrow_schema
+        self._schema = with_lineage(schema.arrow_schema)
         self._store = store
         self._path = join_path(paths.root, file.path)
         parquet_schema = footer.metadata.schema
@@ -126,6 +127,11 @@ class ParquetGroups:
         with ThreadPoolExecutor(workers, thread_name_prefix="neve-decode") as pool:
             tables = list(pool.map(read, _runs(groups, workers)))
         return pa.concat_tables(tables)
+
+    @property
+    def has_lineage(self) -> bool:
+        """Whether the file has the columns of row lineage."""
+        return set(LINEAGE_NAMES) <= set(self._leaf_paths)
 
     def verify(self) -> None:
         """Check every byte that a checksum covers, and the magic; raises Corruption (P1, P2)."""

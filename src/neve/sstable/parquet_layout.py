@@ -22,6 +22,9 @@ The rest follows from the first group of the file:
   prune nothing and bloat the footer;
 - decimals of up to 18 digits are integers, as Iceberg asks.
 
+Columns of row lineage (`neve.model.row_lineage`) are written like the user's integers: those of
+rows that were written together follow each other, and take next to no space.
+
 Every page has a checksum, and every column its Iceberg field id.
 """
 
@@ -35,10 +38,11 @@ import pyarrow.parquet as pq
 
 from neve.errors import InvalidArgument
 from neve.model.data_file import FileFormat
+from neve.model.row_lineage import LINEAGE_NAMES, ROW_ID, with_lineage
 from neve.model.schema import TableSchema
 from neve.model.schema_view import ArrowArray
 from neve.model.shown_value import shown
-from neve.sstable.column_leaves import Leaf, leaves_of
+from neve.sstable.column_leaves import LINEAGE_LEAVES, Leaf, leaves_of
 from neve.sstable.column_statistics import mean_length
 
 GROUP_ROWS_MAX: Final = 65_536
@@ -97,12 +101,14 @@ class ParquetLayout:
         """
         codec, leaves = self.codec, leaves_of(schema)
         columns = dict(zip(first_group.schema.names, first_group.columns, strict=True))
+        has_lineage = ROW_ID in columns
+        written = with_lineage(schema.arrow_schema) if has_lineage else schema.arrow_schema
         dictionaries: list[str] = []
         encodings: dict[str, str] = {}
         statistics: list[str] = []
         uncompressed: list[str] = []
         key_names = {column.name for column in schema.key_columns}
-        for leaf in leaves:
+        for leaf in (*leaves, *(LINEAGE_LEAVES if has_lineage else ())):
             values = leaf.values(columns[leaf.column])
             if mean_length(values) <= _STATISTICS_LENGTH_MAX:
                 statistics.append(leaf.path)
@@ -121,7 +127,7 @@ class ParquetLayout:
         return FilePlan(
             codec=codec,
             format=file_format,
-            schema=schema,
+            schema=written,
             leaves=leaves,
             group_rows=group_rows,
             dictionaries=tuple(dictionaries),
@@ -147,8 +153,10 @@ class FilePlan:
 
     codec: Codec
     format: FileFormat
-    schema: TableSchema
+    schema: pa.Schema
+    """Columns of the file: the user's, then those of row lineage if it has them."""
     leaves: Sequence[Leaf]
+    """Those of the user's columns."""
     group_rows: int
     dictionaries: tuple[str, ...]
     encodings: Mapping[str, str]
@@ -158,26 +166,30 @@ class FilePlan:
     """Leaves of the key columns, in key order."""
     bloom_paths: tuple[str, ...]
 
+    @property
+    def _lineage_paths(self) -> tuple[str, ...]:
+        return LINEAGE_NAMES if ROW_ID in self.schema.names else ()
+
     def open_writer(self, sink: pa.NativeFile) -> pq.ParquetWriter:
         """Begin the Parquet bytes of the file."""
         bloom = {
             path: {"ndv": self.group_rows, "fpp": _BLOOM_FALSE_POSITIVES}
             for path in self.bloom_paths
         }
+        paths = [*(leaf.path for leaf in self.leaves), *self._lineage_paths]
         return pq.ParquetWriter(
             sink,
-            self.schema.arrow_schema,
+            self.schema,
             version="2.6",
             use_dictionary=list(self.dictionaries),  # type: ignore[arg-type]  # names too
             column_encoding=dict(self.encodings),
             compression={
-                leaf.path: "none" if leaf.path in self.uncompressed else self.codec
-                for leaf in self.leaves
+                path: "none" if path in self.uncompressed else self.codec for path in paths
             },
             compression_level={
-                leaf.path: _ZSTD_LEVEL
-                for leaf in self.leaves
-                if self.codec == "zstd" and leaf.path not in self.uncompressed
+                path: _ZSTD_LEVEL
+                for path in paths
+                if self.codec == "zstd" and path not in self.uncompressed
             }
             or None,
             write_statistics=list(self.statistics),

@@ -46,6 +46,8 @@ _RUNS_COOKIE: Final = 12347
 _OFFSETS_FROM: Final = 4
 _ARRAY_MAX: Final = 4096
 _BITMAP_BYTES: Final = 8192
+# Columns that Iceberg reserves for row lineage: no reader shows them.
+_LINEAGE_IDS: Final = frozenset({b"2147483540", b"2147483539"})
 
 
 class NotClean(AssertionError):
@@ -123,8 +125,10 @@ class CleanReader:
         columns = parquet.read()
         if columns.num_rows != file.row_count:
             raise NotClean(f"{file.path} has {columns.num_rows} rows, not {file.row_count}")
-        self._files[file.path] = columns
-        return columns
+        kept = [place for place, number in enumerate(_field_ids(columns.schema))
+                if number not in _LINEAGE_IDS]  # fmt: skip
+        self._files[file.path] = columns.select(kept)
+        return self._files[file.path]
 
     def _marked(self, file: DataFile) -> frozenset[int]:
         ref = file.vector

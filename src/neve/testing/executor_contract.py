@@ -10,7 +10,7 @@ executes a plan, the table is the same.
 
 # ruff: noqa: D102  the name of a test is its sentence
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +22,9 @@ import pytest
 
 from neve.catalog.kv_catalog import KVCatalog
 from neve.catalog.table import Table
-from neve.compaction.policy import full_plan
+from neve.compaction.levels import LevelOptions
+from neve.compaction.plan import CompactionPlan
+from neve.compaction.policy import full_plan, move_plan
 from neve.compaction.rewrite_job import PlanExecutor, RewriteJob
 from neve.engine.job_base import JobBase, RunName
 from neve.engine.rewrite import LocalExecutor, Rewrite, TaskFiles
@@ -30,6 +32,7 @@ from neve.engine.table_options import TableOptions
 from neve.errors import Closed, Corruption
 from neve.manifest.table_commit import TableCommitter
 from neve.model.data_file import DataFile
+from neve.model.version import Version
 from neve.storage.open_store import open_store
 
 COLUMNS: Mapping[str, pa.DataType] = {
@@ -96,6 +99,18 @@ class PlanExecutorContract:
             file.path for files in elsewhere for file in files
         )
 
+    def test_rows_move_to_another_partition_spec_as_they_do_here(self, table: Table) -> None:
+        with table.evolve() as change:
+            change.set_partition_by(["bucket(3, id)"])
+        with open_job(table, move_plan) as (base, job):
+            here = local_executor(base).execute(job, progress=_unheard, check_cancelled=_go_on)
+            elsewhere = self.executor(base).execute(job, progress=_unheard, check_cancelled=_go_on)
+
+        assert facts_of(elsewhere) == facts_of(here)
+        moved = [file for files in here for file in files]
+        assert {file.spec_id for file in moved} == {table.refresh().spec.spec_id}
+        assert len({file.partition for file in moved}) > 1
+
     def test_the_files_of_a_run_bear_its_name(self, table: Table) -> None:
         with open_job(table) as (base, job):
             written = self.executor(base).execute(job, progress=_unheard, check_cancelled=_go_on)
@@ -142,7 +157,9 @@ class PlanExecutorContract:
 
 
 @contextmanager
-def open_job(table: Table) -> Iterator[tuple[JobBase, RewriteJob]]:
+def open_job(
+    table: Table, plans_of: Callable[[Version, LevelOptions], list[CompactionPlan]] = full_plan
+) -> Iterator[tuple[JobBase, RewriteJob]]:
     """Give the newest Version of a table, and a job that rewrites all of it."""
     parts = table.engine.parts
     base = JobBase(
@@ -158,7 +175,7 @@ def open_job(table: Table) -> Iterator[tuple[JobBase, RewriteJob]]:
         task_rows=OPTIONS.compaction_task_rows,
     )
     try:
-        yield base, rewrite.job(full_plan(base.version, OPTIONS.level_options), base.context)
+        yield base, rewrite.job(plans_of(base.version, OPTIONS.level_options), base.context)
     finally:
         base.close()
 

@@ -141,11 +141,11 @@ def test_an_older_state_never_replaces_a_newer_copy(bench: Bench) -> None:
     catalog = bench.open()
     table = a_table(catalog)
     old = table.stored.load()
-    table.update_sort_order(["amount"])
+    table.update_sort_order(["id"])
 
     catalog._settlement.update_copy(old)
 
-    assert catalog._entries.meta("shop.orders").sort_order == "amount"
+    assert catalog._entries.meta("shop.orders").sort_order == "id"
 
 
 def test_commits_of_rows_leave_the_catalog_alone(bench: Bench) -> None:
@@ -345,7 +345,7 @@ def test_a_drop_without_purge_asks_for_no_leases(bench: Bench) -> None:
 def test_nothing_is_announced_once_an_operation_is_done(bench: Bench) -> None:
     catalog = bench.open()
     table = a_table(catalog)
-    table.update_sort_order(["amount"])
+    table.update_sort_order(["id"])
     table.set_properties({"neve.retention.versions": "9"})
     catalog.rename_table("shop.orders", "shop.sales")
     catalog.drop_table("shop.sales", purge=True)

@@ -78,7 +78,7 @@ def test_everything_that_is_wrong_is_found_before_anything_is_written() -> None:
         ),
         (defined(partition_by=["day(ts)"], schema_version=1), ("schema version",)),
         (defined(partition_by=["hour(ts)"]), ("partition spec",)),
-        (defined(partition_by=["day(ts)"], sort_by=["-amount"]), ("sort order",)),
+        (defined(partition_by=["day(ts)"], sort_by=["id"]), ("sort order",)),
         (
             defined(partition_by=["day(ts)"], properties={"neve.retention.versions": "9"}),
             ("retention",),

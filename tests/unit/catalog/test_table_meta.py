@@ -18,7 +18,7 @@ META = TableDefinition.of(
     ORDERS,
     ["id"],
     partition_by=["day(ts)", "bucket(16, id)"],
-    sort_by=["-amount"],
+    sort_by=["id"],
     properties={"owner": "anna", "neve.retention.versions": "7"},
 ).as_meta(
     table_id="t000001-9f86d081884c",
@@ -58,7 +58,7 @@ def test_the_document_is_the_one_the_module_draws() -> None:
             }
         ],
         "spec_id": 0,
-        "sort_order": "-amount",
+        "sort_order": "id",
         "primary_key": ["id"],
         "properties": {"owner": "anna", "neve.retention.versions": "7"},
         "retention_versions": 7,

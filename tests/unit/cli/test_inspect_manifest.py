@@ -189,7 +189,7 @@ def test_a_store_with_a_checkpoint_and_foreign_files_is_whole(
     stored.store.checkpoint()
     stored.store.collect_once()
     (store / "notes.txt").write_text("mine")
-    table.update_sort_order(["amount"])
+    table.update_sort_order(["id"])
 
     shown = inspect(store, "--strict")
 
@@ -297,7 +297,7 @@ def test_a_missing_segment_and_a_missing_head_are_told(store: Path) -> None:
 
 def test_a_segment_of_another_store_breaks_the_chain(tmp_path: Path, store: Path) -> None:
     other = a_table(neve.open(str(tmp_path)), "shop.other")
-    other.update_sort_order(["amount"])
+    other.update_sort_order(["id"])
     other_store = tmp_path / other.stored.paths.manifest
     segment(store, 2).write_bytes(segment(other_store, 2).read_bytes())
 

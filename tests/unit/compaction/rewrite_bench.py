@@ -15,6 +15,7 @@ from neve.model.data_file import DataFile, FileFormat, VectorRef
 from neve.model.key_column import KeyArray
 from neve.model.key_encoding import KeyEncoder
 from neve.model.key_range import KeyRange
+from neve.model.row_lineage import LINEAGE_NAMES
 
 INT_KEYS = KeyEncoder([pa.int64()], ["id"])
 
@@ -29,7 +30,10 @@ class TableSource:
         read_log: list[tuple[int, int]],
         encode_keys: Callable[[pa.Table], KeyArray],
     ) -> None:
-        self._rows = rows
+        self._stored = rows
+        self._rows = rows.drop_columns(
+            [name for name in LINEAGE_NAMES if name in rows.schema.names]
+        )
         self._read_log = read_log
         self._encode_keys = encode_keys
         self.group_rows = group_rows
@@ -38,6 +42,12 @@ class TableSource:
         assert columns is None
         self._read_log.append((start, stop))
         return self._rows.slice(start, stop - start)
+
+    def stored_lineage(self, *, start: int, stop: int) -> pa.Table | None:
+        """Return what the file has of its rows' lineage, when its rows come with it."""
+        if "_row_id" not in self._stored.column_names:
+            return None
+        return self._stored.slice(start, stop - start).select(LINEAGE_NAMES)
 
     def key_bound(self, key: bytes, *, side: Literal["left"]) -> int:
         assert side == "left"
@@ -83,6 +93,7 @@ class RewriteBench:
     progress: list[int] = field(default_factory=list)
     project: Callable[[pa.Table, DataFile], pa.Table] = keep_table
     check_cancelled: Callable[[], None] = lambda: None
+    keeps_lineage: bool = False
 
     def add(self, rows: pa.Table, *, dead: Iterable[int] = (), level: int = 0) -> DataFile:
         """Add a file of these rows; those at dead positions are marked."""
@@ -144,6 +155,7 @@ class RewriteBench:
             make_writer=lambda _: self.sink,
             project=self.project,
             encode_keys=self.encode_keys,
+            keeps_lineage=self.keeps_lineage,
             progress=self.progress.append,
             check_cancelled=self.check_cancelled,
         )

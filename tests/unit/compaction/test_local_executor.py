@@ -297,3 +297,36 @@ class TestWhatGoesWrong:
             bench.execute()
         assert sum(map(len, bench.read_logs.values())) == 3
         assert bench.sink.is_aborted
+
+
+def test_rows_take_their_lineage_with_them_where_it_is_kept() -> None:
+    bench = RewriteBench(keeps_lineage=True)
+    bench.add_ids(1, 4, 6, dead=[1])
+    bench.add_ids(2, 3, 5)
+    stored = pa.table(
+        {
+            "id": pa.array([7, 8, 9], pa.int64()),
+            "text": ["7@2", "8@2", "9@2"],
+            "_row_id": pa.array([3, None, 5], pa.int64()),
+            "_last_updated_sequence_number": pa.array([2, 3, None], pa.int64()),
+        }
+    )
+    bench.add(stored)
+    bench.files = [
+        replace(file, first_row_id=first, data_sequence=sequence)
+        for file, first, sequence in zip(bench.files, (10, 20, 90), (4, 6, 9), strict=True)
+    ]
+
+    (rows,) = bench.execute()
+
+    assert rows.column_names == ["id", "text", "_row_id", "_last_updated_sequence_number"]
+    assert rows.drop_columns("text").to_pandas().to_numpy().tolist() == [
+        [1, 10, 4],
+        [2, 20, 6],
+        [3, 21, 6],
+        [5, 22, 6],
+        [6, 12, 4],
+        [7, 3, 2],
+        [8, 91, 3],
+        [9, 5, 9],
+    ]

@@ -48,6 +48,7 @@ def rewrite(
         encode_keys=lambda rows: files.encoder.encode_arrays(
             [rows[name] for name in files.encoder.names]
         ),
+        keeps_lineage=False,
         progress=lambda _: None,
         check_cancelled=lambda: None,
     )

@@ -13,8 +13,10 @@ from pyiceberg.table import StaticTable
 import neve
 from neve import TableOptions
 from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.table import Table
 from neve.errors import NotFound, NotPublished, Unavailable
 from neve.iceberg.publisher import SNAPSHOTS_LISTED
+from neve.manifest.table_head import HeadChange
 from neve.observability.events import EventKind, LifecycleEvent
 from neve.observability.metrics import (
     PUBLISH_FAILURES,
@@ -120,17 +122,36 @@ def test_a_key_is_the_identifier_unless_it_is_a_float(tmp_path: Path) -> None:
             table.close()
 
 
-def test_a_declared_sort_order_is_the_default_beside_the_order_of_the_key(
-    lake: PublishedLake,
-) -> None:
-    with lake.table.evolve() as change:
-        change.set_sort_by(["-name"])
+def published_order(table: Table) -> tuple[list[int], list[list[int]]]:
+    """Return the columns of the default sort order, and those of every order that is listed."""
+    document = read_metadata(table.iceberg_metadata())
+    orders = {
+        each["order-id"]: [field["source-id"] for field in each["fields"]]
+        for each in document["sort-orders"]
+    }
+    return orders[document["default-sort-order-id"]], list(orders.values())
 
-    document = lake.document(int(lake.table.iceberg_metadata().split("/v")[-1].split(".")[0]))
 
-    assert document["default-sort-order-id"] == 2
-    assert [each["order-id"] for each in document["sort-orders"]] == [0, 1, 2]
-    assert document["sort-orders"][2]["fields"][0]["direction"] == "desc"
+def test_a_sort_order_that_is_asked_for_is_published_as_the_default(tmp_path: Path) -> None:
+    with neve.open(tmp_path) as lake:
+        table = lake.create_table("a.b", schema=SCHEMA, primary_key=["name", "id"])
+        seen = [published_order(table)]
+        for columns in (["name"], ["name", "id"], ["name"], []):
+            with table.evolve() as change:
+                change.set_sort_by(columns)
+            seen.append(published_order(table))
+
+    key, start = [2, 1], [2]
+    assert [default for default, _ in seen] == [[], start, key, start, []]
+    assert [orders for _, orders in seen] == [[[], key], *([[[], key, start]] * 4)]
+
+
+def test_an_order_that_no_file_is_in_is_not_published(lake: PublishedLake) -> None:
+    lake.commit(1)
+    lake.table.stored.versions.apply_version_edits([], HeadChange(sort_order="-name"))
+    lake.commit(2)
+
+    assert published_order(lake.table) == ([], [[], [1]])
 
 
 def test_tags_are_refs_and_move(lake: PublishedLake) -> None:

@@ -100,7 +100,13 @@ def avro(payload: bytes) -> tuple[dict[str, str], list[dict[str, Any]]]:
 
 
 def entry(file: IcebergFile, status: int = ADDED, sequence: int | None = None) -> ManifestEntry:
-    return ManifestEntry(status=status, snapshot_id=7, sequence_number=sequence, file=file)
+    return ManifestEntry(
+        status=status,
+        snapshot_id=7,
+        sequence_number=sequence,
+        file_sequence_number=sequence,
+        file=file,
+    )
 
 
 def test_a_manifest_is_read_by_another_avro_library() -> None:

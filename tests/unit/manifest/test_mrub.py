@@ -279,6 +279,7 @@ def test_numbers_names_and_types_of_fields_never_change() -> None:
         27: "int64 commit_ms_min",
         28: "int64 commit_ms_max",
         29: "repeated message wal_segments",
+        30: "int64 data_sequence",
     }
     assert fields(mrub_pb2.DeleteFileRef) == {
         1: "string path",

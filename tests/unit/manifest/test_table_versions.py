@@ -182,6 +182,17 @@ def test_new_files_get_the_next_row_ids() -> None:
     assert (version.first_row_id, version.next_row_id) == (18, 28)
 
 
+def test_new_files_get_the_number_of_their_version_and_others_keep_theirs() -> None:
+    bench = table_with("a")
+    back = replace(data_file("e", first_row_id=40), data_sequence=1)
+
+    bench.commit("b")
+    bench.commit("c", back)
+
+    files = bench.another().versions.snapshot_latest().version.files.values()
+    assert [file.data_sequence for file in files] == [2, 3, 4, 1]
+
+
 def test_times_of_versions_never_run_backwards() -> None:
     bench = new_table()
     start_ms = bench.clock.now_ms()

@@ -119,6 +119,7 @@ NUMBERS_OF_A_FILE = {
     "dv_length": "length",
     "dv_cardinality": "cardinality",
     "first_row_id": "first_row_id",
+    "data_sequence": "data_sequence",
     "spec_id": "spec_id",
     "schema_id": "schema_id",
     "commit_ms_min": "commit_ms_min",
@@ -517,3 +518,13 @@ def test_facts_of_a_newer_neve_survive_being_folded_into_a_state() -> None:
     assert [field_numbers(ref) for ref in folded.data_files] == [[], [500]]
     assert field_numbers(marked) == []
     assert [field_numbers(ref) for ref in marked.data_files] == [[], [500]]
+
+
+def test_the_data_sequence_number_of_a_file_is_field_30() -> None:
+    file = replace(BARE_FILE, data_sequence=300)
+
+    payload = encode_edit(replace(EDIT, added=(file,)))
+
+    assert bytes.fromhex("f001 ac02") in payload
+    assert decode_edit(payload, path=PLACE).added == (file,)
+    assert decode_edit(encode_edit(EDIT), path=PLACE).added[1].data_sequence == 0

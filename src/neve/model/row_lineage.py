@@ -1,0 +1,67 @@
+"""Row lineage: which row of an Iceberg table a row is, and which commit last wrote it.
+
+    column                          field id      without it in the file, a row at position p has
+    _row_id                         2147483540    first_row_id of the file + p
+    _last_updated_sequence_number   2147483539    data sequence number of the file
+
+Iceberg reserves these two columns from format 3 on. A file of new rows does not have them: readers
+compute them from what the manifest says of the file. A file of rows that were moved has both, at
+the end, so that a rewrite changes neither. They are the only columns of a data file that are not
+the user's; every reader hides them unless it is asked for them by name.
+"""
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from neve.model.arrow_types import ArrowField, field_metadata
+from neve.model.data_file import DataFile
+
+ROW_ID: Final = "_row_id"  # on disk: never change
+UPDATED_SEQUENCE: Final = "_last_updated_sequence_number"  # on disk: never change
+LINEAGE_NAMES: Final = (ROW_ID, UPDATED_SEQUENCE)
+FORMAT_WITH_LINEAGE: Final = 3
+"""The format version of Iceberg from which on rows have a lineage."""
+
+_FIELDS: Final[tuple[ArrowField, ...]] = (
+    pa.field(ROW_ID, pa.int64(), metadata=field_metadata(field_id=2_147_483_540, doc=None)),
+    pa.field(
+        UPDATED_SEQUENCE, pa.int64(), metadata=field_metadata(field_id=2_147_483_539, doc=None)
+    ),
+)
+LINEAGE_SCHEMA: Final = pa.schema(_FIELDS)
+
+
+def with_lineage(schema: pa.Schema) -> pa.Schema:
+    """Return the schema of a file that has these columns and its rows' lineage."""
+    return pa.schema([*schema, *_FIELDS])
+
+
+def lineage_of(file: DataFile, stored: pa.Table | None, *, start: int, stop: int) -> pa.Table:
+    """Return the lineage of rows [start, stop) of a file; `stored` is what the file has of it.
+
+    A row of a file that has no first row id has none either: the file it moves to gives it one.
+    """
+    inherited = _inherited(file, start, stop)
+    if stored is None:
+        return inherited
+    columns = [
+        stored.column(name)
+        if not stored.column(name).null_count
+        else pc.coalesce(stored.column(name), inherited.column(name))
+        for name in LINEAGE_NAMES
+    ]
+    return pa.Table.from_arrays(columns, schema=LINEAGE_SCHEMA)
+
+
+def _inherited(file: DataFile, start: int, stop: int) -> pa.Table:
+    count = stop - start
+    sequences = pa.repeat(pa.scalar(file.data_sequence or None, pa.int64()), count)
+    if file.first_row_id is None:
+        row_ids = pa.repeat(pa.scalar(None, pa.int64()), count)
+    else:
+        first = file.first_row_id + start
+        row_ids = pa.array(np.arange(first, first + count, dtype=np.int64))
+    return pa.Table.from_arrays([row_ids, sequences], schema=LINEAGE_SCHEMA)

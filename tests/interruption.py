@@ -15,7 +15,7 @@ from typing import Any, Final
 import neve
 
 _SOURCE: Final = str(Path(neve.__file__).parent)
-_LOOKS: Final = frozenset({"RESUME", "CALL", "CALL_FUNCTION_EX", "JUMP_BACKWARD"})
+_LOOKS: Final = frozenset({"RESUME", "CALL", "CALL_KW", "CALL_FUNCTION_EX", "JUMP_BACKWARD"})
 
 
 @cache
@@ -45,7 +45,7 @@ class _Interrupter:
         if not frame.f_code.co_filename.startswith(self._source):
             return None
         if event == "call":
-            frame.f_trace_opcodes = True
+            frame.f_trace, frame.f_trace_opcodes = self, True
             self._before[frame] = ("RESUME", 0)
             self._returned = False
         elif event == "return":
@@ -70,6 +70,9 @@ def interrupted(action: Callable[[], object], place: int, *, part: str = "") -> 
     """
     before = sys.gettrace()
     interrupter = _Interrupter(place, part)
+    # Python 3.12 traces instructions when a frame asked for it before `settrace`; later ones when a
+    # frame that has its own trace function asks.
+    sys._getframe().f_trace_opcodes = True
     sys.settrace(interrupter)
     try:
         action()

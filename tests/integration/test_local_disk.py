@@ -10,6 +10,7 @@ from typing import IO
 
 import pytest
 
+import neve
 from neve.errors import Closed, Fenced, NeveError, OutcomeUnknown, Unavailable
 from neve.storage.local_store import LocalStore, content_tag
 from tests.conftest import Record
@@ -110,6 +111,24 @@ for hog in hogs:
     os.close(hog)
 attempt("afterwards", lambda: store.put("d/after", b"1"))
 say(sorted(os.listdir(f"{root}/d")))
+"""
+
+
+LIVE_WITHOUT_LINUX_CALLS = """
+import fcntl, os
+for call in ("fdatasync", "posix_fallocate", "pwritev"):
+    if hasattr(os, call):
+        delattr(os, call)
+fcntl.F_FULLFSYNC = 51  # as macOS has it; Linux answers EINVAL, as a share there may
+import neve, pyarrow
+columns = pyarrow.schema([("id", pyarrow.int64()), ("name", pyarrow.string())])
+lake = neve.open(f"{root}/lake")
+table = lake.create_table("a.b", columns, ["id"])
+table.upsert([{"id": number, "name": f"flushed {number}"} for number in range(count)])
+table.flush()
+table.upsert([{"id": number, "name": f"logged {number}"} for number in range(0, count, 2)])
+say("acknowledged")
+sys.stdin.readline()
 """
 
 
@@ -374,3 +393,18 @@ def test_opening_writing_and_closing_a_thousand_times_leaks_nothing(lake: Path) 
 
     assert open_descriptors() == before
     assert {path.name for path in (lake / "d").iterdir()} == {"x", "LOCK", ".lock"}
+
+
+def test_rows_outlive_a_process_that_had_no_calls_of_linux(tmp_path: Path) -> None:
+    worker = Worker(LIVE_WITHOUT_LINUX_CALLS, tmp_path, count=1_000)
+    worker.start()
+    assert worker.hear() == "acknowledged"
+    worker.kill()
+
+    with neve.open(tmp_path / "lake") as lake, lake.table("a.b") as table:
+        rows = table.scan().to_arrow().sort_by("id").to_pylist()
+
+    assert rows == [
+        {"id": number, "name": f"{'flushed' if number % 2 else 'logged'} {number}"}
+        for number in range(1_000)
+    ]

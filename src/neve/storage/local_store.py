@@ -27,6 +27,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final
+from urllib.parse import quote_from_bytes
 
 from neve.errors import (
     AlreadyExists,
@@ -96,7 +97,7 @@ class LocalStore:
     @property
     def location(self) -> str:
         """Root as a `file://` URI, links resolved."""
-        return self._tree.root.as_uri()
+        return f"file://{quote_from_bytes(bytes(self._tree.root))}"
 
     def get(self, path: str) -> StoredObject:
         """Read a whole object; raises NotFound."""

@@ -25,6 +25,7 @@ from tests.interop.published_versions import (
     check_walk,
     rows_of,
 )
+from tests.property.test_row_lineage import LineageHistory
 from tests.unit.iceberg.published_lake import BY_HAND
 
 
@@ -53,6 +54,25 @@ def test_every_reader_agrees_after_a_random_history(
             check_walk(history.table, location)
             check_head(history.table, location, readers)
     check_versions(history.table, history.table.iceberg_metadata(), readers)
+    history.close()
+
+
+@pytest.mark.parametrize("seed", [5, 6])
+def test_duckdb_finds_the_same_lineage_after_every_rewrite_and_hides_it(
+    tmp_path: Path, duckdb_engine: DuckDb, seed: int
+) -> None:
+    history = LineageHistory(tmp_path, seed)
+    lineage = "id, _row_id, _last_updated_sequence_number"
+    for _ in range(20):
+        history.step()
+        if history.lineage:
+            scan = f"iceberg_scan('{history.table.iceberg_metadata()}')"
+            rows = duckdb_engine.query(f"FROM {scan} SELECT {lineage}").to_pylist()
+            found = {row["id"]: (row["_row_id"], row["_last_updated_sequence_number"])
+                     for row in rows}  # fmt: skip
+            assert found == history.lineage
+            names = duckdb_engine.query(f"FROM {scan} LIMIT 1").column_names
+            assert names == history.table.schema.arrow_schema.names
     history.close()
 
 

@@ -8,6 +8,7 @@ import neve
 from tests.interop.iceberg_history import SCHEMA, History
 from tests.interop.java_iceberg import JavaIceberg
 from tests.interop.published_versions import PARTITIONS, check_head, check_versions, rows_of
+from tests.property.test_row_lineage import LineageHistory
 from tests.unit.iceberg.published_lake import BY_HAND
 
 pytestmark = [
@@ -73,6 +74,21 @@ def test_java_iceberg_finds_the_row_ids_that_were_given_out(
                  for row in lineage}  # fmt: skip
         assert found == {1: (0, 2), 2: (3, 3), 4: (4, 3), 5: (5, 4)}
         table.close()
+
+
+@pytest.mark.parametrize("seed", [7, 8])
+def test_java_iceberg_finds_the_same_lineage_after_every_rewrite(
+    tmp_path: Path, java: JavaIceberg, seed: int
+) -> None:
+    history = LineageHistory(tmp_path, seed)
+    for _ in range(20):
+        history.step()
+        if history.lineage:
+            rows = java.read_lineage(history.table.iceberg_metadata())
+            found = {row["id"]: (row["_row_id"], row["_last_updated_sequence_number"])
+                     for row in rows}  # fmt: skip
+            assert found == history.lineage
+    history.close()
 
 
 def test_java_iceberg_reads_a_location_that_a_uri_would_escape(

@@ -26,6 +26,7 @@ from neve.spark.worker_table import site_of
 from neve.testing.clean_reader import CleanReader
 from neve.testing.executor_contract import PlanExecutorContract
 from neve.testing.model_table import Rows
+from tests.interop.iceberg_walk import Lineage, read_metadata, walk
 
 NAME = "a.b"
 COLUMNS: dict[str, pa.DataType] = {"id": pa.int64(), "v": pa.int64(), "text": pa.string()}
@@ -72,6 +73,12 @@ def clean_rows(table: neve.Table) -> Rows:
     stored = table.stored
     version = stored.versions.snapshot_latest().version
     return CleanReader(stored.objects, stored.paths.root, ["id"]).rows(version, table.schema)
+
+
+def lineage_of(table: neve.Table) -> Lineage:
+    """Return the lineage of all rows as published metadata tells it."""
+    metadata = read_metadata(table.iceberg_metadata())
+    return walk(metadata, metadata["current-snapshot-id"]).lineage()
 
 
 def shape(table: neve.Table) -> list[tuple[object, ...]]:
@@ -133,6 +140,32 @@ def test_spark_and_the_embedded_engine_make_the_same_table_of_a_random_history(
             expected = clean_rows(tables[0])
 
         assert tables[1].verify().is_sound
+
+
+def test_full_compaction_on_spark_moves_to_the_current_spec_and_keeps_lineage(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with neve.open(tmp_path / "lake") as lake:
+        table = a_table(lake, partition_by=("bucket(3, id)",))
+        write_some(table, Random(21))
+        for field in ("truncate(400, id)", "bucket(2, id)"):
+            with table.evolve() as change:
+                change.set_partition_by([field])
+            write_some(table, Random(22))
+        expected, before = clean_rows(table), lineage_of(table)
+        since = table.refresh().version
+
+        ns.compact(spark, tmp_path / "lake", NAME, full=True, options=OPTIONS)
+
+        table.refresh()
+        files = table.current().version.files.values()
+        assert {file.spec_id for file in files} == {table.spec.spec_id}
+        assert clean_rows(table) == expected
+        assert lineage_of(table) == before
+        assert table.changes(since=since).read_all().num_rows == 0
+        frame = ns.read(spark, tmp_path / "lake", NAME)
+        assert frame.columns == list(COLUMNS)
+        assert frame.count() == len(expected)
 
 
 def test_an_open_table_is_compacted_by_the_executor_it_is_given(

@@ -15,6 +15,7 @@ from neve.manifest.version_reader import Session
 from neve.model.data_file import DataFile
 from neve.model.partition_identity import PartitionIdentity
 from neve.model.partition_spec import PartitionSpec
+from neve.model.row_lineage import has_lineage
 from neve.model.schema import TableSchema
 from neve.observability.events import EventKind, Listener, tell, unheard
 from neve.observability.metrics import NoRecorder, Recorder
@@ -59,7 +60,7 @@ class TableParts:
     publish: Callable[[], bool] | None = None
     """Tells other engines of the current Version; False when they know already."""
     lineage: PublishedLineage | None = None
-    """None in workers, which are told, and for tables that nobody publishes."""
+    """None in workers, which are told, and where nothing is known but the properties given."""
 
     def tell(self, kind: EventKind, **facts: float | str) -> None:
         """Tell the listener what happened to the table."""
@@ -67,7 +68,9 @@ class TableParts:
 
     def keeps_lineage(self) -> bool:
         """Return whether rewrites keep the lineage of rows."""
-        return self.lineage is not None and self.lineage.keeps_lineage()
+        if self.lineage is None:
+            return has_lineage(self.properties)
+        return self.lineage.keeps_lineage()
 
     def sequenced(self, files: Sequence[DataFile]) -> tuple[DataFile, ...]:
         """Return files with their data sequence numbers, which neve 0.1.0 only published.

@@ -49,7 +49,7 @@ from neve.iceberg.table_metadata import (
 from neve.manifest.sessions import ReadSession
 from neve.manifest.table_versions import TableVersions
 from neve.manifest.table_work import TableWork
-from neve.model.row_lineage import FORMAT_WITH_LINEAGE
+from neve.model.row_lineage import has_lineage
 from neve.model.schema_json import JsonObject
 from neve.storage.object_store import ObjectStore
 from neve.storage.table_paths import TablePaths
@@ -141,7 +141,7 @@ class IcebergPublisher:
 
     def keeps_lineage(self) -> bool:
         """Return whether rows have a lineage, by the newest format version of the table."""
-        return _format_version(self._properties_of()) >= FORMAT_WITH_LINEAGE
+        return has_lineage(self._properties_of())
 
     def data_sequences(self, paths: Collection[str]) -> dict[str, int]:
         """Return the data sequence numbers published for data files, by path.
@@ -176,7 +176,7 @@ class IcebergPublisher:
         return TableDescription(
             table_uuid=head.table_uuid,
             location=self._folder.table_location,
-            format_version=_format_version(properties),
+            format_version=int(properties.get(_FORMAT_PROPERTY, _FORMAT_DEFAULT)),
             version=versions.version_in(session, head.current_version),
             schemas={
                 number: self._definitions.schema(number) for number in versions.schemas_in(session)
@@ -445,10 +445,6 @@ def _newest_document(
 def _updated_ms(document: JsonObject) -> int:
     found = document.get("last-updated-ms")
     return found if isinstance(found, int) else 0
-
-
-def _format_version(properties: Mapping[str, str]) -> int:
-    return int(properties.get(_FORMAT_PROPERTY, _FORMAT_DEFAULT))
 
 
 def _document_number(entry: JsonObject) -> int:

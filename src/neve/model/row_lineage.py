@@ -10,6 +10,7 @@ the end, so that a rewrite changes neither. They are the only columns of a data 
 the user's; every reader hides them unless it is asked for them by name.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -22,9 +23,9 @@ from neve.model.data_file import DataFile
 ROW_ID: Final = "_row_id"  # on disk: never change
 UPDATED_SEQUENCE: Final = "_last_updated_sequence_number"  # on disk: never change
 LINEAGE_NAMES: Final = (ROW_ID, UPDATED_SEQUENCE)
-FORMAT_WITH_LINEAGE: Final = 3
-"""The format version of Iceberg from which on rows have a lineage."""
 
+_FORMAT_PROPERTY: Final = "format-version"
+_FORMAT_WITH_LINEAGE: Final = 3  # also what a table has that does not say
 _FIELDS: Final[tuple[ArrowField, ...]] = (
     pa.field(ROW_ID, pa.int64(), metadata=field_metadata(field_id=2_147_483_540, doc=None)),
     pa.field(
@@ -32,6 +33,11 @@ _FIELDS: Final[tuple[ArrowField, ...]] = (
     ),
 )
 LINEAGE_SCHEMA: Final = pa.schema(_FIELDS)
+
+
+def has_lineage(properties: Mapping[str, str]) -> bool:
+    """Return whether the rows of a table of these properties have a lineage."""
+    return int(properties.get(_FORMAT_PROPERTY, _FORMAT_WITH_LINEAGE)) >= _FORMAT_WITH_LINEAGE
 
 
 def with_lineage(schema: pa.Schema) -> pa.Schema:

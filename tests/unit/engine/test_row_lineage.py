@@ -1,5 +1,6 @@
 """Row lineage of Iceberg's format 3: what rewrites keep of it, as published metadata tells it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,12 +11,15 @@ import neve
 from neve import TableOptions
 from neve.catalog.kv_catalog import KVCatalog
 from neve.catalog.table import Table
+from neve.manifest.table_versions import TableVersions
+from neve.model.version import Version, VersionEdit
 from tests.interop.iceberg_walk import Lineage, Record, read_metadata, walk
 
 LINEAGE = ["_row_id", "_last_updated_sequence_number"]
 BY_HAND = TableOptions(
     background=False, level0_files=1_000, level0_files_slow=1_000, level0_files_max=1_000
 )
+NUMBERED = TableVersions._numbered
 COLUMNS: dict[str, pa.DataType] = {"id": pa.int64(), "name": pa.string(), "part": pa.int64()}
 SCHEMA = pa.schema(COLUMNS)
 
@@ -38,6 +42,14 @@ def table(tmp_path: Path) -> Table:
 def commit(table: Table, *keys: int, name: str = "x") -> int:
     table.upsert([{"id": key, "name": name, "part": key % 3} for key in keys])
     return table.flush()
+
+
+def numbered_by_0_1_0(
+    versions: TableVersions, version: Version | None, edit: VersionEdit
+) -> VersionEdit:
+    """Number an edit without the data sequence numbers of its files."""
+    made = NUMBERED(versions, version, edit)
+    return replace(made, added=tuple(replace(file, data_sequence=0) for file in made.added))
 
 
 def published(table: Table) -> tuple[Record, Lineage]:
@@ -186,4 +198,44 @@ def test_rows_in_the_index_of_a_young_file_do_not_have_lineage(tmp_path: Path) -
 
     assert {file.format.name for file in table.current().version.files.values()} == {"DUAL"}
     assert table.get(3) == {"id": 3, "name": "x", "part": 0}
+    assert published(table)[1] == before
+
+
+@pytest.mark.parametrize("keep_last", [1, 3, 50])
+def test_files_of_0_1_0_get_the_lineage_that_was_published_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep_last: int
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(TableVersions, "_numbered", numbered_by_0_1_0)
+        with neve.open(tmp_path) as lake, a_table(lake) as table:
+            commit(table, 1, 3)
+            commit(table, 2, 4)
+            commit(table, 3, 5)
+            table.rollback(3)
+            commit(table, 6)
+            table.expire(keep_last=keep_last)
+            before = published(table)[1]
+    assert before == {1: (0, 2), 3: (1, 2), 2: (2, 3), 4: (3, 3), 6: (6, 6)}
+
+    with neve.open(tmp_path) as lake, lake.table("a.b", options=BY_HAND) as table:
+        assert {file.data_sequence for file in table.current().version.files.values()} == {0}
+        table.compact(full=True)
+
+        assert published(table)[1] == before
+
+
+def test_files_of_0_1_0_come_back_from_a_rollback_as_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = a_table(neve.open(tmp_path))
+    with monkeypatch.context() as patched:
+        patched.setattr(TableVersions, "_numbered", numbered_by_0_1_0)
+        commit(table, 1, 3)
+        wanted = commit(table, 2, 4)
+    _, before = published(table)
+    commit(table, 2, 5)
+    table.compact(full=True)
+
+    table.rollback(wanted)
+
     assert published(table)[1] == before

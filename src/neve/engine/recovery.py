@@ -16,7 +16,7 @@ Q1  Sequence and log numbers never restart: both are above everything the head a
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -96,7 +96,9 @@ def recover(
     highest = max((log.number for log in logs), default=0)
     return Recovered(
         memtable=memtable,
-        logs=tuple(logs),
+        logs=tuple(
+            replace(log, first_sequence=replay.report.log_starts.get(log.number)) for log in logs
+        ),
         next_sequence=next_sequence,
         next_log_number=max(head.next_log_number, highest + 1),
         report=replay.report,

@@ -43,6 +43,8 @@ class LogFile:
 
     number: int
     path: str
+    first_sequence: int | None = None
+    """Where its rows begin, once it was replayed; None for one that no row is taken from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +79,9 @@ class Replay:
         """Give every batch in sequence order; raises Corruption as the mode says."""
         self.report.log_count = len(self._logs)
         logs = self._live_logs()
+        self.report.log_starts = {
+            log.number: start.sequence for log, start in logs if start is not None
+        }
         for index, (log, start) in enumerate(logs):
             begun_later = [later for _, later in logs[index + 1 :] if later is not None]
             limit = begun_later[0].sequence if begun_later else None

@@ -47,7 +47,7 @@ from neve.wal.batch_codec import (
     encode_log_start,
     frame_batch,
 )
-from neve.wal.closed_log import ClosedLog
+from neve.wal.closed_log import ClosedLog, LogStretch, stretches_of
 from neve.wal.log_options import LogOptions, SyncPolicy
 from neve.wal.pending_append import (
     Apply,
@@ -114,7 +114,12 @@ class WriteAheadLog:
         self._next_sequence = next_sequence
         self._durable_through = next_sequence - 1
         self._closed_logs = [
-            ClosedLog(number=log.number, path=log.path, end_sequence=next_sequence)
+            ClosedLog(
+                number=log.number,
+                path=log.path,
+                end_sequence=next_sequence,
+                first_sequence=log.first_sequence,
+            )
             for log in older_logs
         ]
         self._spare_paths: list[str] = []
@@ -122,6 +127,7 @@ class WriteAheadLog:
         self._nonce: int | None = None
         self._synced_at = self._clock.monotonic()
         self._adopt(older_logs)
+        self._active_from = next_sequence
         self._active = self._begin_log(next_log_number)
 
     @property
@@ -231,6 +237,20 @@ class WriteAheadLog:
 
         self._queue.run_alone(find)
         return floor
+
+    def stretches(self, *, first: int, last: int) -> tuple[LogStretch, ...]:
+        """Where the rows with these sequence numbers lie, in logs that are still kept."""
+        found: tuple[LogStretch, ...] = ()
+
+        def find() -> None:
+            nonlocal found
+            active = self._active
+            logs = [(log.number, log.path, log.first_sequence) for log in self._closed_logs]
+            logs.append((active.log_number, active.file.path, self._active_from))
+            found = stretches_of(logs, first=first, last=last)
+
+        self._queue.run_alone(find)
+        return found
 
     def truncate_below(self, floor: int) -> int:
         """Let go of closed logs with a lower number; gives how many. They may be recycled."""
@@ -413,8 +433,14 @@ class WriteAheadLog:
             file.close()
             raise
         self._closed_logs.append(
-            ClosedLog(number=full.log_number, path=full.file.path, end_sequence=self._next_sequence)
+            ClosedLog(
+                number=full.log_number,
+                path=full.file.path,
+                end_sequence=self._next_sequence,
+                first_sequence=self._active_from,
+            )
         )
+        self._active_from = self._next_sequence
         self._active = self._open_segment(file, full.log_number + 1)
         self._recorder.add(WAL_ROTATIONS, 1)
         logger.info("rotated log=%s next=%d", full.file.path, self._active.log_number)

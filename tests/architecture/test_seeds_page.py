@@ -39,9 +39,9 @@ def named(cell: str) -> list[str]:
 
 
 MESSAGES = {
-    "DataFileRef": mrub_pb2.DataFileRef,
-    "DeleteFileRef": mrub_pb2.DeleteFileRef,
-    "Manifest": mrub_pb2.Manifest,
+    "DataFileRef": mrub_pb2.DataFileRef.DESCRIPTOR,
+    "DeleteFileRef": mrub_pb2.DeleteFileRef.DESCRIPTOR,
+    "Manifest": mrub_pb2.Manifest.DESCRIPTOR,
 }
 OWN_FROM = {"DataFileRef": 21, "DeleteFileRef": 4, "Manifest": 25}
 
@@ -50,9 +50,7 @@ OWN_FROM = {"DataFileRef": 21, "DeleteFileRef": 4, "Manifest": 25}
 def test_every_field_of_merutables_messages_is_listed_with_its_number(name: str) -> None:
     listed = {int(row[0]): named(row[1])[0] for row in tables()[name] if row[0].isdigit()}
     defined = {
-        field.number: field.name
-        for field in MESSAGES[name].DESCRIPTOR.fields
-        if field.number < OWN_FROM[name]
+        field.number: field.name for field in MESSAGES[name].fields if field.number < OWN_FROM[name]
     }
     assert listed == defined
 
@@ -86,7 +84,7 @@ def manifest() -> mrub_pb2.Manifest:
     with KVCatalog(objects, clock=SimulatedClock(), ids=SeededIds(0)) as lake:
         table = lake.create_table(
             "a.b",
-            pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.float64())]),
+            pa.schema({"id": pa.int64(), "v": pa.float64()}),
             ["id"],
             options=neve.TableOptions(background=False),
         )

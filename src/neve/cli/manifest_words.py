@@ -57,6 +57,7 @@ def title_of(content: Content) -> str:
             return (
                 f"lease {shown_text(content.lease_id)} on {_leased(content)} until "
                 f"{shown_moment(content.expires_ms)}"
+                f"{' · ' if content.holder else ''}{shown_text(content.holder)}"
             )
         case mrub_pb2.Manifest():
             return _manifest_title(content)
@@ -129,6 +130,8 @@ def content_json(content: Content) -> dict[str, Json]:
                 "version": content.version,
                 "last_version": content.last_version,
                 "expires_ms": content.expires_ms,
+                "holder": content.holder or None,
+                "taken_ms": content.taken_ms or None,
             }
         case mrub_pb2.Manifest():
             return {"kind": "manifest", **_manifest_json(content)}

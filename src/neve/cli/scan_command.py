@@ -110,7 +110,7 @@ def scan(
         names = names_of(columns, readable_schema(name))
         found = readable_rows(name, listed, filter=condition, columns=names)
         if reverse:
-            found = found.take(pa.array(np.arange(found.num_rows)[::-1]))
+            found = found.take(np.arange(found.num_rows)[::-1])
         _give_listed(name, found.slice(0, limit), form, file or STANDARD_OUTPUT, as_json=as_json)
         return
     with (

@@ -4,40 +4,43 @@
 # source: neve/manifest/store.proto
 # Protobuf Python Version: 7.35.1
 """Generated protocol buffer code."""
-
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import descriptor_pool as _descriptor_pool
 from google.protobuf import runtime_version as _runtime_version
 from google.protobuf import symbol_database as _symbol_database
 from google.protobuf.internal import builder as _builder
-
 _runtime_version.ValidateProtobufRuntimeVersion(
-    _runtime_version.Domain.PUBLIC, 7, 35, 1, "", "neve/manifest/store.proto"
+    _runtime_version.Domain.PUBLIC,
+    7,
+    35,
+    1,
+    '',
+    'neve/manifest/store.proto'
 )
 # @@protoc_insertion_point(imports)
 
 _sym_db = _symbol_database.Default()
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(
-    b'\n\x19neve/manifest/store.proto\x12\x10neve.manifest.v1"^\n\x04Head\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x0f\n\x07segment\x18\x02 \x01(\x04\x12\x13\n\x0btransaction\x18\x03 \x01(\x0c\x12\x12\n\ncheckpoint\x18\x04 \x01(\x04\x12\r\n\x05nonce\x18\x05 \x01(\x0c"3\n\x06Record\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x12\n\x05value\x18\x02 \x01(\x0cH\x00\x88\x01\x01\x42\x08\n\x06_value"\x8e\x01\n\x07Segment\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x0e\n\x06number\x18\x02 \x01(\x04\x12\x13\n\x0btransaction\x18\x03 \x01(\x0c\x12\x12\n\nwritten_ms\x18\x04 \x01(\x03\x12)\n\x07records\x18\x05 \x03(\x0b\x32\x18.neve.manifest.v1.Record\x12\x10\n\x08previous\x18\x06 \x01(\x0c":\n\x12\x44\x65\x63idedTransaction\x12\x0f\n\x07segment\x18\x01 \x01(\x04\x12\x13\n\x0btransaction\x18\x02 \x01(\x0c"\x8d\x01\n\nCheckpoint\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x0f\n\x07segment\x18\x02 \x01(\x04\x12)\n\x07\x65ntries\x18\x03 \x03(\x0b\x32\x18.neve.manifest.v1.Record\x12\x34\n\x06recent\x18\x04 \x03(\x0b\x32$.neve.manifest.v1.DecidedTransaction"N\n\x05Lease\x12\n\n\x02id\x18\x01 \x01(\x0c\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\x12\n\nexpires_ms\x18\x03 \x01(\x03\x12\x14\n\x0clast_version\x18\x04 \x01(\x04\x62\x06proto3'
-)
+
+
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19neve/manifest/store.proto\x12\x10neve.manifest.v1\"^\n\x04Head\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x0f\n\x07segment\x18\x02 \x01(\x04\x12\x13\n\x0btransaction\x18\x03 \x01(\x0c\x12\x12\n\ncheckpoint\x18\x04 \x01(\x04\x12\r\n\x05nonce\x18\x05 \x01(\x0c\"3\n\x06Record\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x12\n\x05value\x18\x02 \x01(\x0cH\x00\x88\x01\x01\x42\x08\n\x06_value\"\x8e\x01\n\x07Segment\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x0e\n\x06number\x18\x02 \x01(\x04\x12\x13\n\x0btransaction\x18\x03 \x01(\x0c\x12\x12\n\nwritten_ms\x18\x04 \x01(\x03\x12)\n\x07records\x18\x05 \x03(\x0b\x32\x18.neve.manifest.v1.Record\x12\x10\n\x08previous\x18\x06 \x01(\x0c\":\n\x12\x44\x65\x63idedTransaction\x12\x0f\n\x07segment\x18\x01 \x01(\x04\x12\x13\n\x0btransaction\x18\x02 \x01(\x0c\"\x8d\x01\n\nCheckpoint\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x0f\n\x07segment\x18\x02 \x01(\x04\x12)\n\x07\x65ntries\x18\x03 \x03(\x0b\x32\x18.neve.manifest.v1.Record\x12\x34\n\x06recent\x18\x04 \x03(\x0b\x32$.neve.manifest.v1.DecidedTransaction\"p\n\x05Lease\x12\n\n\x02id\x18\x01 \x01(\x0c\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\x12\n\nexpires_ms\x18\x03 \x01(\x03\x12\x14\n\x0clast_version\x18\x04 \x01(\x04\x12\x0e\n\x06holder\x18\x05 \x01(\t\x12\x10\n\x08taken_ms\x18\x06 \x01(\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
-_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, "neve.manifest.store_pb2", _globals)
+_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'neve.manifest.store_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-    DESCRIPTOR._loaded_options = None
-    _globals["_HEAD"]._serialized_start = 47
-    _globals["_HEAD"]._serialized_end = 141
-    _globals["_RECORD"]._serialized_start = 143
-    _globals["_RECORD"]._serialized_end = 194
-    _globals["_SEGMENT"]._serialized_start = 197
-    _globals["_SEGMENT"]._serialized_end = 339
-    _globals["_DECIDEDTRANSACTION"]._serialized_start = 341
-    _globals["_DECIDEDTRANSACTION"]._serialized_end = 399
-    _globals["_CHECKPOINT"]._serialized_start = 402
-    _globals["_CHECKPOINT"]._serialized_end = 543
-    _globals["_LEASE"]._serialized_start = 545
-    _globals["_LEASE"]._serialized_end = 623
+  DESCRIPTOR._loaded_options = None
+  _globals['_HEAD']._serialized_start=47
+  _globals['_HEAD']._serialized_end=141
+  _globals['_RECORD']._serialized_start=143
+  _globals['_RECORD']._serialized_end=194
+  _globals['_SEGMENT']._serialized_start=197
+  _globals['_SEGMENT']._serialized_end=339
+  _globals['_DECIDEDTRANSACTION']._serialized_start=341
+  _globals['_DECIDEDTRANSACTION']._serialized_end=399
+  _globals['_CHECKPOINT']._serialized_start=402
+  _globals['_CHECKPOINT']._serialized_end=543
+  _globals['_LEASE']._serialized_start=545
+  _globals['_LEASE']._serialized_end=657
 # @@protoc_insertion_point(module_scope)

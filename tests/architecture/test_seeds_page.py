@@ -9,7 +9,6 @@ import pytest
 
 import neve
 from neve.catalog.kv_catalog import KVCatalog
-from neve.catalog.system_tables import FILES_SCHEMA, SNAPSHOTS_SCHEMA, TABLES_SCHEMA
 from neve.manifest import mrub_pb2
 from neve.manifest.mrub import decode_mrub
 from neve.manifest.table_head import state_key
@@ -36,31 +35,6 @@ def tables() -> dict[str, Rows]:
 
 def named(cell: str) -> list[str]:
     return re.findall(r"`([^`]+)`", cell)
-
-
-MESSAGES = {
-    "DataFileRef": mrub_pb2.DataFileRef.DESCRIPTOR,
-    "DeleteFileRef": mrub_pb2.DeleteFileRef.DESCRIPTOR,
-    "Manifest": mrub_pb2.Manifest.DESCRIPTOR,
-}
-OWN_FROM = {"DataFileRef": 21, "DeleteFileRef": 4, "Manifest": 25}
-
-
-@pytest.mark.parametrize("name", MESSAGES)
-def test_every_field_of_merutables_messages_is_listed_with_its_number(name: str) -> None:
-    listed = {int(row[0]): named(row[1])[0] for row in tables()[name] if row[0].isdigit()}
-    defined = {
-        field.number: field.name for field in MESSAGES[name].fields if field.number < OWN_FROM[name]
-    }
-    assert listed == defined
-
-
-@pytest.mark.parametrize(
-    ("name", "schema"),
-    [("__tables", TABLES_SCHEMA), ("__snapshots", SNAPSHOTS_SCHEMA), ("__files", FILES_SCHEMA)],
-)
-def test_every_column_of_a_system_table_is_listed(name: str, schema: pa.Schema) -> None:
-    assert [named(row[0])[0] for row in tables()[name]] == schema.names
 
 
 def test_what_a_data_file_is_said_to_have_is_a_fact_of_a_data_file() -> None:

@@ -27,6 +27,8 @@ _INDEX: Final = f"{FOLDER}/index.md"
 # Names of options, and names in capitals that stand for what is typed.
 _TYPED: Final = re.compile(r"((?<![\w-])--[a-z][\w-]*|\$?\b[A-Z][A-Z_]+(?:\|[A-Z]{2,})*\b)")
 _MARKUP: Final = re.compile(r"([*_<>])")
+# No backslash hides these from Markdown.
+_ENTITIES: Final = {"<": "&lt;", ">": "&gt;"}
 _PLAIN_CAPITALS: Final = frozenset(
     {"ASCII", "CSV", "HEAD", "JSON", "MANIFEST", "NULL", "RFC", "URL", "UTF"}
 )
@@ -86,8 +88,8 @@ def _index_lines() -> Iterator[str]:
     for words, command, context in leaf_commands(cli, below=_COMMAND):
         page = words.split()[1]
         anchor = "" if words == f"neve {page}" else f"#{_anchor(words)}"
-        usage = _cell(" ".join([words, *_arguments(command, context)]))
-        yield f"| [`{usage}`]({page}.md{anchor}) | {_cell(_marked(_summary(command)))} |"
+        usage = _cell(f"`{' '.join([words, *_arguments(command, context)])}`")
+        yield f"| [{usage}]({page}.md{anchor}) | {_cell(_marked(_summary(command)))} |"
     yield ""
     yield "## Options of `neve` itself"
     yield ""
@@ -134,7 +136,7 @@ def _sections(
         yield "|---|---|"
         for argument in arguments:
             metavar, text = argument.get_help_record(context)
-            yield f"| `{_cell(metavar)}` | {_cell(_marked(text))} |"
+            yield f"| {_cell(f'`{metavar}`')} | {_cell(_marked(text))} |"
         yield ""
     yield from _options(parameters, context)
     yield ""
@@ -156,7 +158,7 @@ def _options(parameters: Iterable[click.Parameter], context: click.Context) -> I
         record = option.get_help_record(context) if isinstance(option, click.Option) else None
         if record is not None:
             names, text = record
-            yield f"| `{_cell(names)}` | {_cell(_marked(text))} |"
+            yield f"| {_cell(f'`{names}`')} | {_cell(_marked(text))} |"
 
 
 def _arguments(command: click.Command, context: click.Context) -> list[str]:
@@ -190,11 +192,18 @@ def _marked(text: str) -> str:
 
 def _marked_word(word: str) -> str:
     is_typed = _TYPED.fullmatch(word) is not None and word not in _PLAIN_CAPITALS
-    return f"`{word}`" if is_typed else _MARKUP.sub(r"\\\1", word)
+    return f"`{word}`" if is_typed else _MARKUP.sub(_escaped, word)
+
+
+def _escaped(markup: re.Match[str]) -> str:
+    return _ENTITIES.get(markup[0], f"\\{markup[0]}")
 
 
 def _cell(text: str) -> str:
-    return text.replace("\n", " ").replace("|", "\\|")
+    """Give a text as a cell of a table; between backticks, a stroke ends no cell."""
+    pieces = text.replace("\n", " ").split("`")
+    pieces[::2] = [piece.replace("|", "\\|") for piece in pieces[::2]]
+    return "`".join(pieces)
 
 
 def _anchor(heading: str) -> str:

@@ -41,6 +41,7 @@ from neve.errors import (
     NotFound,
 )
 from neve.iceberg.publisher import IcebergPublisher
+from neve.manifest.documents import Lease
 from neve.manifest.retry import Patience
 from neve.manifest.table_head import HeadChange, Requirements, Retention, TableHead
 from neve.manifest.table_versions import Committed
@@ -179,6 +180,11 @@ class CatalogTable(KeptInProcess):
         """Give the retained Versions, oldest first."""
         commits = summed_commits(self.stored.versions, self._seen.state.session)
         return list_history(commits, self._tags())
+
+    def leases(self) -> tuple[Lease, ...]:
+        """Return the leases that readers hold now; each keeps Versions and their files."""
+        found = self.stored.leases(known_ms=self._seen.state.head.last_transaction_ms)
+        return tuple(sorted(found, key=lambda lease: (lease.version, lease.taken_ms)))
 
     def at(
         self,

@@ -55,7 +55,7 @@ def list_history(commits: Iterable[Commit], tags: Mapping[str, int]) -> pa.Table
             "parent": commit.parent,
             "timestamp": commit.facts.timestamp_ms,
             "operation": commit.facts.operation.value,
-            "summary": list(commit.facts.summary.items()),
+            "summary": sorted(commit.facts.summary.items()),
             "tags": names.get(commit.number, []),
         }
         for commit in commits

@@ -2,6 +2,7 @@
 
     property                          values                       default
     format-version                    2, 3; it only rises          3
+    write.format.default              parquet                      parquet
     write.parquet.compression-codec   zstd, snappy, gzip, none     zstd
     neve.retention.versions           1 and up                     5
     neve.retention.milliseconds       0 and up                     86400000, a day
@@ -19,6 +20,7 @@ from neve.errors import InvalidArgument, LimitExceeded
 from neve.manifest.table_head import Retention
 
 FORMAT_VERSION: Final = "format-version"
+FILE_FORMAT: Final = "write.format.default"
 COMPRESSION_CODEC: Final = "write.parquet.compression-codec"
 RETENTION_VERSIONS: Final = "neve.retention.versions"
 RETENTION_MILLISECONDS: Final = "neve.retention.milliseconds"
@@ -30,6 +32,7 @@ _NAME_MAPPING: Final = "schema.name-mapping.default"
 _DEFAULT_FORMAT_VERSION: Final = "3"
 _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     FORMAT_VERSION: ("2", _DEFAULT_FORMAT_VERSION),
+    FILE_FORMAT: ("parquet",),
     COMPRESSION_CODEC: ("zstd", "snappy", "gzip", "none"),
 }
 _COUNTS: Final[dict[str, int]] = {RETENTION_VERSIONS: 1, RETENTION_MILLISECONDS: 0}
@@ -42,8 +45,10 @@ def check_properties(properties: Mapping[str, str]) -> dict[str, str]:
     checked = check_texts(properties)
     for name, value in checked.items():
         if name in _CHOICES:
-            if value not in _CHOICES[name]:
-                raise _unfit(name, value, f"Choose one of {', '.join(_CHOICES[name])}")
+            # Iceberg reads the name of a file format in any case.
+            known = value.lower() if name == FILE_FORMAT else value
+            if known not in _CHOICES[name]:
+                raise _unfit(name, value, _choice_hint(name))
         elif name in _COUNTS:
             _parse_count(name, value)
         elif name == _NAME_MAPPING:
@@ -119,7 +124,8 @@ def changed_properties(
             f"property {both[0]!a} is to be set and removed at once", hint="Decide for one"
         )
     kept = {name: value for name, value in before.items() if name not in gone}
-    after = check_properties({**kept, **given})
+    # What is kept was accepted before, if only by an older neve.
+    after = check_texts({**kept, **check_properties(given)})
     if format_version_of(after) < format_version_of(before):
         raise InvalidArgument(
             f"the format version cannot go back from {format_version_of(before)} to "
@@ -161,6 +167,12 @@ def _parse_count(name: str, value: str) -> int:
     if not fits or int(value) < _COUNTS[name]:
         raise _unfit(name, value, f"Give a whole number, {_COUNTS[name]} or more")
     return int(value)
+
+
+def _choice_hint(name: str) -> str:
+    if name == FILE_FORMAT:
+        return "Leave it out: every data file is Parquet"
+    return f"Choose one of {', '.join(_CHOICES[name])}"
 
 
 def _unfit(name: str, value: str, hint: str) -> InvalidArgument:

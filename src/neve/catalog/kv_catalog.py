@@ -23,11 +23,11 @@ from neve.catalog.known_properties import check_texts
 from neve.catalog.notebook import TABLES_SHOWN, TableLine, lake_page
 from neve.catalog.settlement import RecoveryReport, Settled, Settlement, refuse_stranger, up_to_date
 from neve.catalog.stored_table import TableState
-from neve.catalog.system_tables import SYSTEM_TABLES, ListedTable
+from neve.catalog.system_tables import SYSTEM_TABLES, ListedTable, system_listing
 from neve.catalog.table import Table
 from neve.catalog.table_definition import TableDefinition
 from neve.catalog.table_meta import TableMeta
-from neve.catalog.table_name import TableName, check_namespace, similar_name_hint
+from neve.catalog.table_name import TableName, check_namespace
 from neve.catalog.warehouse import Warehouse
 from neve.engine.table_options import TableOptions
 from neve.errors import (
@@ -314,14 +314,7 @@ class KVCatalog(KeptInProcess):
                 f"a system table's name is text, not {type(name).__name__}",
                 hint=f"There are {', '.join(SYSTEM_TABLES)}",
             )
-        listing = SYSTEM_TABLES.get(name)
-        if listing is None:
-            raise NotFound(
-                f"there is no system table {name!a}",
-                hint=similar_name_hint(name, SYSTEM_TABLES)
-                or f"There are {', '.join(SYSTEM_TABLES)}",
-            )
-        return listing(self._listed())
+        return system_listing(name)(self._listed())
 
     def recover(self) -> RecoveryReport:
         """Bring the catalog and all version stores together, and finish purges that were cut off.

@@ -15,6 +15,7 @@ from neve.catalog.table_meta import TableMeta
 from neve.engine.table_parts import Definitions, PublishedLineage, TableParts
 from neve.errors import Corruption, InvalidArgument, NeveError, NotFound
 from neve.iceberg.publisher import IcebergPublisher
+from neve.manifest.documents import Lease
 from neve.manifest.leases import Leases
 from neve.manifest.manifest_store import ManifestStore
 from neve.manifest.sessions import ReadSession
@@ -89,6 +90,10 @@ class StoredTable:
         """Where the table's files are, as a URI."""
         root = self.objects.location
         return f"{root}{'' if root.endswith('/') else '/'}{self.paths.root}"
+
+    def leases(self, *, known_ms: int = 0) -> tuple[Lease, ...]:
+        """Return the leases that are in force; `known_ms` is a time that has passed."""
+        return tuple(self._leases.unexpired(known_ms=known_ms))
 
     def parts(
         self,
@@ -203,7 +208,7 @@ class StoredTable:
         power goes right afterwards; nobody reads them then.
         """
         known_ms = self.versions.head().last_transaction_ms
-        lease_count = sum(1 for _ in self._leases.unexpired(known_ms=known_ms))
+        lease_count = len(self.leases(known_ms=known_ms))
         if lease_count:
             logger.warning("put off purge table=%s leases=%d", self.table_id, lease_count)
             return False

@@ -28,7 +28,7 @@ Binary columns hold JSON:
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -39,6 +39,8 @@ from neve.catalog.listing_column import optional, required
 from neve.catalog.partition_words import PartitionWords
 from neve.catalog.stored_table import StoredTable, TableState
 from neve.catalog.table_meta import TableMeta
+from neve.catalog.table_name import similar_name_hint
+from neve.errors import NotFound
 from neve.iceberg.publisher import published_lists
 from neve.manifest.json_document import Json
 from neve.model.partition_spec import PartitionField, PartitionSpec
@@ -46,6 +48,8 @@ from neve.model.schema import TableSchema
 from neve.model.schema_json import type_to_json
 from neve.model.transforms import Bucket, Truncate
 from neve.model.version import Operation
+from neve.read.chosen_columns import chosen_columns
+from neve.read.filter_input import row_filter
 
 TABLES_SCHEMA: Final = pa.schema(
     [
@@ -133,7 +137,8 @@ def list_snapshots(listed: Iterable[ListedTable]) -> pa.Table:
                     "timestamp_ms": commit.facts.timestamp_ms,
                     "operation": commit.facts.operation.value,
                     "manifest_list": place,
-                    "summary": _json_bytes({**commit.facts.summary}),
+                    # Sorted: protobuf gives the members of a map in any order.
+                    "summary": _json_bytes(dict(sorted(commit.facts.summary.items()))),
                 }
             )
     return pa.Table.from_pylist(rows, schema=SNAPSHOTS_SCHEMA)
@@ -159,7 +164,7 @@ def list_files(listed: Iterable[ListedTable]) -> pa.Table:
                 "partition_values": [_json_bytes({**words.of(file)}) for file in files],
             }
             tables.append(pa.Table.from_pydict(columns, schema=FILES_SCHEMA))
-    return pa.concat_tables(tables)
+    return pa.concat_tables(tables).combine_chunks()
 
 
 SYSTEM_TABLES: Final[dict[str, ListTables]] = {
@@ -167,6 +172,57 @@ SYSTEM_TABLES: Final[dict[str, ListTables]] = {
     "__snapshots": list_snapshots,
     "__files": list_files,
 }
+_SCHEMAS: Final = {
+    "__tables": (TABLES_SCHEMA, ["table_name"]),
+    "__snapshots": (SNAPSHOTS_SCHEMA, ["table_name", "snapshot_id"]),
+    "__files": (FILES_SCHEMA, ["table_name", "snapshot_id", "file_path"]),
+}
+
+
+def is_system_name(name: object) -> bool:
+    """Whether a name is that of a system table, or can only be a slip in one."""
+    return isinstance(name, str) and name.startswith("__") and "." not in name
+
+
+def system_listing(name: str) -> ListTables:
+    """Return what lists a system table; raises NotFound for a name that there is not."""
+    listing = SYSTEM_TABLES.get(name)
+    if listing is None:
+        raise NotFound(
+            f"there is no system table {name!a}",
+            hint=similar_name_hint(name, SYSTEM_TABLES) or f"There are {', '.join(SYSTEM_TABLES)}",
+        )
+    return listing
+
+
+def readable_schema(name: str) -> TableSchema:
+    """Return the columns of a system table as people read them: JSON is text."""
+    system_listing(name)
+    stored, key = _SCHEMAS[name]
+    fields = [
+        field.with_type(pa.string()) if pa.types.is_binary(field.type) else field
+        for field in stored
+    ]
+    return TableSchema.from_arrow(pa.schema(fields), primary_key=key)
+
+
+def readable_rows(
+    name: str,
+    listed: pa.Table,
+    *,
+    filter: object = None,  # noqa: A002 - the word of `Table.scan`
+    columns: Sequence[str] | None = None,
+) -> pa.Table:
+    """Return the rows of a system table that match, in the order of their keys; JSON is text.
+
+    `filter` and `columns` are as in `Table.scan`. Raises NotFound, InvalidArgument, SchemaMismatch.
+    """
+    schema = readable_schema(name)
+    chosen, asked = chosen_columns(columns, schema), row_filter(filter, schema)
+    rows = listed.cast(schema.arrow_schema)
+    if not asked.is_trivial:
+        rows = rows.filter(pa.array(asked.mask(rows)))
+    return chosen.given(rows.select(chosen.names))
 
 
 def _json_bytes(value: Json) -> bytes:

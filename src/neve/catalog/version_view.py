@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Final
 
 import pyarrow as pa
@@ -32,6 +32,21 @@ FILES_SCHEMA: Final = pa.schema(
         required("sequence_max", pa.int64()),
         optional("first_row_id", pa.int64()),
         optional("vector_path", pa.string()),
+        optional("committed_min", pa.timestamp("ms", tz="UTC")),
+        optional("committed_max", pa.timestamp("ms", tz="UTC")),
+        required(
+            "wal_segments",
+            pa.list_(
+                pa.struct(
+                    [
+                        required("log_number", pa.int64()),
+                        required("file_id", pa.string()),
+                        required("first_frame", pa.int64()),
+                        required("last_frame", pa.int64()),
+                    ]
+                )
+            ),
+        ),
     ]
 )
 
@@ -125,6 +140,9 @@ class VersionView:
             "sequence_max": [file.sequence_max for file in files],
             "first_row_id": [file.first_row_id for file in files],
             "vector_path": [None if file.vector is None else file.vector.path for file in files],
+            "committed_min": [file.commit_ms_min or None for file in files],
+            "committed_max": [file.commit_ms_max or None for file in files],
+            "wal_segments": [[asdict(each) for each in file.wal_segments] for file in files],
         }
         return pa.Table.from_pydict(columns, schema=FILES_SCHEMA)
 

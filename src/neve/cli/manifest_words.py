@@ -57,6 +57,7 @@ def title_of(content: Content) -> str:
             return (
                 f"lease {shown_text(content.lease_id)} on {_leased(content)} until "
                 f"{shown_moment(content.expires_ms)}"
+                f"{' · ' if content.holder else ''}{shown_text(content.holder)}"
             )
         case mrub_pb2.Manifest():
             return _manifest_title(content)
@@ -129,6 +130,8 @@ def content_json(content: Content) -> dict[str, Json]:
                 "version": content.version,
                 "last_version": content.last_version,
                 "expires_ms": content.expires_ms,
+                "holder": content.holder or None,
+                "taken_ms": content.taken_ms or None,
             }
         case mrub_pb2.Manifest():
             return {"kind": "manifest", **_manifest_json(content)}
@@ -198,6 +201,9 @@ def _file_line(ref: mrub_pb2.DataFileRef) -> Text:
         line.append(f"{facts} · {counted(ref.file_size, 'byte')}", "dim")
     if ref.HasField("dv_cardinality"):
         line.append(f" · {counted(ref.dv_cardinality, 'row')} marked", "yellow")
+    if ref.wal_segments:
+        first, last = ref.wal_segments[0], ref.wal_segments[-1]
+        line.append(f" · logged {first.first_frame:,} to {last.last_frame:,}", "dim")
     return line
 
 
@@ -212,6 +218,9 @@ def _manifest_json(manifest: mrub_pb2.Manifest) -> dict[str, Json]:
         "schema_id": manifest.schema_id,
         "spec_id": manifest.partition_spec_id,
         "summary": dict(manifest.properties),
+        "table_uuid": manifest.table_uuid or None,
+        "last_column_id": manifest.last_column_id or None,
+        "wal_segments": [_segment_json(ref) for ref in manifest.wal_segments],
         "files": [_file_json(ref) for ref in manifest.data_files],
     }
 
@@ -227,4 +236,16 @@ def _file_json(ref: mrub_pb2.DataFileRef) -> Json:
         "key_max": show_bytes(ref.key_max).to_json(),
         "marked": ref.dv_cardinality if ref.HasField("dv_cardinality") else None,
         "vector": ref.dv_path if ref.HasField("dv_path") else None,
+        "commit_ms_min": ref.commit_ms_min or None,
+        "commit_ms_max": ref.commit_ms_max or None,
+        "wal_segments": [_segment_json(each) for each in ref.wal_segments],
+    }
+
+
+def _segment_json(ref: mrub_pb2.WalSegmentRef) -> Json:
+    return {
+        "log_number": ref.seq,
+        "file_id": ref.file_id,
+        "first_frame": ref.first_frame,
+        "last_frame": ref.last_frame,
     }

@@ -3,8 +3,11 @@
 from dataclasses import fields
 
 import click
+import numpy as np
+import pyarrow as pa
 from rich.text import Text
 
+from neve.catalog.system_tables import is_system_name, readable_rows, readable_schema
 from neve.catalog.table import Table
 from neve.cli.column_words import names_of
 from neve.cli.completed_words import complete_column
@@ -31,6 +34,7 @@ from neve.read.scan_explanation import ScanExplanation
         "neve scan shop.orders --filter \"amount > 5 and customer = 'ada'\"",
         "neve scan shop.orders --columns id,amount --limit 10 --format jsonl",
         "neve scan shop.orders orders.parquet --version 2",
+        "neve scan __snapshots --filter \"table_name = 'shop.orders'\"",
     ],
 )
 @table_argument
@@ -89,10 +93,26 @@ def scan(
 
     Decimals, dates, times and uuids are text, bytes are hexadecimal: JSON lines can be written
     again with `neve put TABLE -`.
+
+    TABLE may also be __tables, __snapshots or __files: what the lake knows of all its tables.
     """
     if explain and count:
         raise InvalidArgument("both --explain and --count are given", hint="Ask for one at a time")
     form = None if explain or count else asked_form(output, file, as_json=as_json)
+    if is_system_name(name):
+        if explain or version is not None or tag or timestamp or key_range:
+            raise InvalidArgument(
+                f"{name} is listed as it is now: it has no versions, no keys and no plan",
+                hint="Choose rows with --filter",
+            )
+        with open_lake(lake, storage_options) as catalog:
+            listed = catalog.system_table(name)
+        names = names_of(columns, readable_schema(name))
+        found = readable_rows(name, listed, filter=condition, columns=names)
+        if reverse:
+            found = found.take(np.arange(found.num_rows)[::-1])
+        _give_listed(name, found.slice(0, limit), form, file or STANDARD_OUTPUT, as_json=as_json)
+        return
     with (
         open_lake(lake, storage_options) as catalog,
         rows_at(catalog, name, version=version, tag=tag, timestamp=timestamp) as rows,
@@ -129,6 +149,24 @@ def _give(name: str, rows: Rows, asked: Scan, form: RowForm, path: str) -> None:
     written = write_rows(form, asked.schema, asked.to_batches(), path=path, facts=facts)
     if path != STANDARD_OUTPUT:
         Page().line(f"wrote {counted(written, 'row')} to {shown_text(path)}")
+
+
+def _give_listed(
+    name: str, found: pa.Table, form: RowForm | None, path: str, *, as_json: bool
+) -> None:
+    if form is None:
+        if as_json:
+            write_json({"table": name, "count": found.num_rows})
+        else:
+            Page().line(f"{found.num_rows}")
+    elif form is RowForm.TABLE:
+        page = Page()
+        page.lines(RowTable(found.schema, columns=page.columns).lines(found.to_batches()))
+        page.line(Text(counted(found.num_rows, "row"), "dim"))
+    else:
+        write_rows(form, found.schema, found.to_batches(), path=path, facts={"table": name})
+        if path != STANDARD_OUTPUT:
+            Page().line(f"wrote {counted(found.num_rows, 'row')} to {shown_text(path)}")
 
 
 def _show_count(name: str, rows: Rows, number: int, *, as_json: bool) -> None:

@@ -1,6 +1,7 @@
 """A table's definition and history for people, as lines, and for programs, as JSON."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from rich.text import Text
 
@@ -8,8 +9,11 @@ from neve.catalog.catalog_table import CatalogTable
 from neve.catalog.column_facts import column_facts
 from neve.cli.definition_history import column_json, definition_json, definition_lines
 from neve.cli.shown_text import Json, shown_text
+from neve.manifest.documents import Lease
 from neve.model.schema import TableSchema
-from neve.model.shown_value import counted
+from neve.model.shown_value import counted, shown_moment
+
+_LEASES_SHOWN: Final = 10
 
 
 def unflushed_words(unflushed: int | None) -> str:
@@ -36,6 +40,7 @@ def table_json(table: CatalogTable, unflushed: int | None) -> dict[str, Json]:
         "deleted_rows": stats.deleted_count,
         "levels": {str(level): count for level, count in stats.level_file_counts.items()},
         "unflushed_changes": unflushed,
+        "leases": [lease_json(lease) for lease in table.leases()],
         "columns": [column_json(column) for column in table.schema.columns],
         "primary_key": list(key),
         "partition_by": partition_texts(table),
@@ -80,12 +85,40 @@ def table_lines(table: CatalogTable, unflushed: int | None) -> Iterator[Text]:
         f"{table.retention.milliseconds / 3_600_000:g} h",
     }
     yield from _aligned(facts)
+    leases = table.leases()
+    if leases:
+        yield Text()
+        yield from lease_lines(leases)
     yield Text()
     yield from _column_lines(table.schema)
     yield from definition_lines(table)
     if table.properties:
         yield Text()
         yield from _aligned(dict(sorted(table.properties.items())))
+
+
+def lease_json(lease: Lease) -> dict[str, Json]:
+    """Give a lease: what it is on, who holds it, since when and for how long."""
+    return {
+        "id": lease.lease_id,
+        "holder": lease.holder or None,
+        "first_version": lease.versions[0],
+        "last_version": lease.versions[-1],
+        "since_ms": lease.taken_ms or None,
+        "until_ms": lease.expires_ms,
+    }
+
+
+def lease_lines(leases: Sequence[Lease]) -> Iterator[Text]:
+    """Tell which readers hold Versions, the first few of many."""
+    for lease in leases[:_LEASES_SHOWN]:
+        first, last = lease.versions[0], lease.versions[-1]
+        held = f"version {first:,}" if first == last else f"versions {first:,} to {last:,}"
+        since = f" since {shown_moment(lease.taken_ms)}" if lease.taken_ms else ""
+        holder = shown_text(lease.holder) or "an unknown process"
+        yield Text(f"{held} held by {holder}{since}, until {shown_moment(lease.expires_ms)}")
+    if len(leases) > _LEASES_SHOWN:
+        yield Text(f"and {counted(len(leases) - _LEASES_SHOWN, 'lease')} more", "dim")
 
 
 def history_rows(table: CatalogTable) -> Iterator[dict[str, Json]]:

@@ -21,7 +21,7 @@ from neve.cli.output import JsonDocument, Page, write_json
 from neve.cli.progress_bar import progress_bar
 from neve.cli.shown_text import Json, shown_text
 from neve.cli.table_arguments import table_argument
-from neve.cli.table_words import unflushed_words
+from neve.cli.table_words import lease_json, lease_lines, unflushed_words
 from neve.engine.table_options import TableOptions
 from neve.engine.upkeep import GarbageReport
 from neve.engine.verification import VerifyReport
@@ -108,7 +108,8 @@ def expire(
 ) -> None:
     """Let old versions go, as the table's retention or the options say; tagged ones stay.
 
-    With both options, what either of them keeps stays. Their files are deleted by `neve gc --run`.
+    With both options, what either of them keeps stays. Versions that readers hold a lease on stay
+    too, and the leases are listed. Files of what went are deleted by `neve gc --run`.
     """
     with _written(lake, storage_options, name) as table:
         report = table.expire(keep_last=keep_last, older_than=older_than)
@@ -120,6 +121,7 @@ def expire(
                 "kept_versions": report.kept_versions,
                 "oldest_version": report.oldest_version,
                 "unreachable_files": report.unreachable_files,
+                "leases": [lease_json(lease) for lease in report.leases],
             }
         )
         return
@@ -131,6 +133,7 @@ def expire(
     if report.kept_versions:
         kept = ", ".join(map(str, report.kept_versions))
         page.line(f"kept for tags or readers: {kept}")
+    page.lines(lease_lines(report.leases))
     if report.unreachable_files:
         page.line(f"`neve gc` can delete {counted(report.unreachable_files, 'file')}")
 

@@ -14,7 +14,7 @@ from pyroaring import BitMap64
 from neve.engine.partition_split import Partition
 from neve.engine.table_parts import TableParts
 from neve.errors import NeveError
-from neve.model.data_file import DataFile, FileFormat, VectorRef
+from neve.model.data_file import DataFile, FileFormat, VectorRef, WalSegmentRef
 from neve.model.key_encoding import KeyEncoder
 from neve.model.schema import TableSchema
 from neve.sstable.data_file_writer import DataFileWriter, WriteTarget, WrittenFile
@@ -43,14 +43,15 @@ class FileMaking:
         level: int,
         file_format: FileFormat,
         sequences: tuple[int, int] = (0, 0),
+        segments: tuple[WalSegmentRef, ...] = (),
         file_bytes: int | None = None,
         keeps_lineage: bool = False,
     ) -> DataFileWriter:
         """Begin the data files of one partition and level.
 
         `sequences` are the lowest and the highest that the live writer gave to these rows,
-        `file_bytes` a size of files other than the table's. With `keeps_lineage`, rows come with
-        the columns of `neve.model.row_lineage`.
+        `segments` where it logged them, `file_bytes` a size of files other than the table's. With
+        `keeps_lineage`, rows come with the columns of `neve.model.row_lineage`.
         """
         parts = self._parts
         target = WriteTarget(
@@ -66,6 +67,7 @@ class FileMaking:
             keeps_lineage=keeps_lineage,
             sequence_min=sequences[0],
             sequence_max=sequences[1],
+            wal_segments=segments,
         )
         return DataFileWriter(
             target,

@@ -37,7 +37,7 @@ from neve.manifest.table_head import HEAD_KEY, RESERVATION_KEY, HeadChange, Requ
 from neve.manifest.table_versions import Committed
 from neve.memtable.memtable import Memtable
 from neve.memtable.memtable_view import MemtableView
-from neve.model.data_file import FileFormat, VectorRef
+from neve.model.data_file import FileFormat, VectorRef, WalSegmentRef
 from neve.model.key_column import KeyArray
 from neve.model.partition_spec import PartitionSpec
 from neve.model.version import Version, VersionFacts
@@ -62,6 +62,8 @@ class FlushTarget:
     """From the memtable's schema, which may be older, to the one that base and spec belong to."""
     spec: PartitionSpec
     format: FileFormat
+    segments: tuple[WalSegmentRef, ...]
+    """Where the changes of the memtable are logged."""
     head_change: HeadChange
 
 
@@ -208,6 +210,12 @@ class Flush:
         if not rows.num_rows:
             return ()
         schema, keys = target.mapping.target, view.live_keys()
+        # Logs whose changes were all overwritten since brought no row.
+        segments = tuple(
+            replace(each, first_frame=max(each.first_frame, view.sequence_min))
+            for each in target.segments
+            if each.last_frame >= view.sequence_min
+        )
         written: list[WrittenFile] = []
         try:
             for spec, given, places in split_by_spec(
@@ -222,6 +230,7 @@ class Flush:
                         level=0,
                         file_format=target.format,
                         sequences=(view.sequence_min, view.sequence_max),
+                        segments=segments,
                     )
                     positions = partition.positions
                     if positions is None:
@@ -252,6 +261,7 @@ class Flush:
             schema_id=target.base.facts.schema_id,
             spec_id=target.base.facts.spec_id,
             summary=summary_of(added),
+            wal_segments=target.segments,
         )
         return Proposal(
             base=target.base.number, facts=facts, added=added, marked=marked, keys=(keys,)

@@ -86,6 +86,10 @@ class RunIds:
         """Draw a number in [0, 1) for back-off."""
         return self._ids.jitter()
 
+    def process(self) -> str:
+        """Name this process for people."""
+        return self._ids.process()
+
 
 class JobBase:
     """The Version a job works on, and what makes its files; for one thread."""

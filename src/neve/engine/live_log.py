@@ -18,6 +18,7 @@ from typing import Final
 from neve.engine.current_view import CurrentView
 from neve.engine.write_path import ApplyTo, PreparedWrite
 from neve.memtable.memtable import Memtable
+from neve.model.data_file import WalSegmentRef, joined_segments
 from neve.read.read_context import ReadContext
 from neve.wal.batch_codec import EncodedChanges
 from neve.wal.write_ahead_log import WriteAheadLog
@@ -55,6 +56,19 @@ class LiveLog:
     def is_long(self) -> bool:
         """Whether the logs of the active memtable are to be cut, by flushing it."""
         return self.log.active_log_number - self._first_log >= self._logs_max
+
+    def segments(self, memtable: Memtable, *, root: str) -> tuple[WalSegmentRef, ...]:
+        """Where the changes of a memtable are logged; paths are relative to the table's root."""
+        stretches = self.log.stretches(first=memtable.first_sequence, last=memtable.last_sequence)
+        return joined_segments(
+            WalSegmentRef(
+                log_number=stretch.number,
+                file_id=stretch.path.removeprefix(f"{root}/"),
+                first_frame=stretch.first,
+                last_frame=stretch.last,
+            )
+            for stretch in stretches
+        )
 
     def put(self, changes: EncodedChanges, key: bytes, value: bytes) -> int:
         """Log and apply one row; gives its sequence number."""

@@ -199,6 +199,7 @@ class LiveWriter:
                 mapping=view.context.mapping_from(memtable.schema.schema_id),
                 spec=self._definitions.spec(base.facts.spec_id),
                 format=self._options.level_options.format_of(0),
+                segments=self._log.segments(memtable, root=self._parts.paths.root),
                 head_change=HeadChange(
                     writer_epoch=self._epoch,
                     flushed_sequence=flushed,

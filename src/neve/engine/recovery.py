@@ -18,7 +18,7 @@ Q1  Sequence and log numbers never restart: both are above everything the head a
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 from uuid import UUID
 
@@ -244,7 +244,11 @@ def recover(
     highest = max((log.number for log in logs), default=0)
     return Recovered(
         memtable=memtable,
-        logs=tuple(log for log in logs if log.path not in replay.refused_paths),
+        logs=tuple(
+            replace(log, first_sequence=replay.report.log_starts.get(log.number))
+            for log in logs
+            if log.path not in replay.refused_paths
+        ),
         owned_from=owned_from,
         next_sequence=next_sequence,
         next_log_number=max(head.next_log_number, highest + 1),

@@ -36,7 +36,7 @@ from neve.manifest.rebase import Proposal
 from neve.manifest.table_commit import TableCommitter
 from neve.manifest.table_head import HeadChange
 from neve.manifest.table_versions import Committed
-from neve.model.data_file import DataFile, PartitionValue
+from neve.model.data_file import DataFile, PartitionValue, with_origin_of
 from neve.model.key_column import KeyArray
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
@@ -323,7 +323,10 @@ class Rewrite:
             for output in outputs:
                 self._making.discard_files(output)
             raise
-        return [tuple(output) for output in outputs]
+        return [
+            with_origin_of(output, plan.inputs)
+            for plan, output in zip(job.plans, outputs, strict=True)
+        ]
 
     def _commit(
         self, outputs: Sequence[PlanOutput], facts: VersionFacts, change: HeadChange

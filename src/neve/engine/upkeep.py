@@ -26,6 +26,7 @@ from neve.engine.file_making import delete_data_file
 from neve.engine.publishing import CommitPublishing
 from neve.engine.table_parts import TableParts
 from neve.errors import Conflict, InvalidArgument, NotFound
+from neve.manifest.documents import Lease
 from neve.manifest.table_garbage import GcPlan, TableGarbage, paths_of
 from neve.model.shown_value import counted, shown_bytes
 from neve.observability.events import EventKind
@@ -55,6 +56,8 @@ class ExpireReport:
     oldest_version: int
     unreachable_files: int
     """Files that wait for `collect_garbage` because of this."""
+    leases: tuple[Lease, ...] = ()
+    """Leases of readers without which more Versions would have gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,4 +283,5 @@ def _report(plan: GcPlan) -> ExpireReport:
         kept_versions=plan.kept_versions,
         oldest_version=plan.oldest_after,
         unreachable_files=len(plan.paths),
+        leases=plan.leases,
     )

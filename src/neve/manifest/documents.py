@@ -56,6 +56,10 @@ class Lease:
     expires_ms: int
     last_version: int | None = None
     """Of a reader of history, which needs every edit from `version` on; None: `version` alone."""
+    holder: str = ""
+    """The process that took it, for people; empty when it does not say, as those of 0.1.0."""
+    taken_ms: int = 0
+    """When it was taken; 0 when it does not say."""
 
     @property
     def versions(self) -> range:
@@ -196,6 +200,8 @@ def encode_lease(lease: Lease) -> bytes:
             version=lease.version,
             expires_ms=lease.expires_ms,
             last_version=lease.last_version or 0,
+            holder=lease.holder,
+            taken_ms=lease.taken_ms,
         ),
     )
 
@@ -208,6 +214,8 @@ def decode_lease(payload: bytes, *, path: str) -> Lease:
         version=found.version,
         expires_ms=found.expires_ms,
         last_version=found.last_version or None,
+        holder=found.holder,
+        taken_ms=found.taken_ms,
     )
 
 

@@ -11,6 +11,7 @@ V8  What is flushed was given out: flushed_sequence <= last_sequence, wal_floor 
 V9  A commit's schema and partition spec are the head's; those of Versions and files exist.
 V10 Among the rows that no vector marks, each key occurs once. (Only reading the files shows this;
     the facts checked here cannot.)
+V11 A Version that names its table names the one of the head.
 
 V7 and the first half of V9 are about a commit and the head before it: no load can check them.
 
@@ -102,6 +103,15 @@ def check_version(version: Version) -> None:
     for left, right in version.key_order.adjacent():
         _refuse_overlap(version.files[left], version.files[right])
     _check_row_ids(version.files.values())
+
+
+def check_table(head: TableHead, version: Version) -> None:
+    """Check that a stored Version is one of the head's table (V11)."""
+    found = version.facts.table_uuid
+    if found not in {"", head.table_uuid}:
+        raise InvariantViolation(
+            f"V11: version {version.number} belongs to table {found}, not to {head.table_uuid}"
+        )
 
 
 def check_head(before: TableHead | None, after: TableHead) -> None:

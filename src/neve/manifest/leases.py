@@ -63,6 +63,7 @@ class HeldLease:
         self.version, self.last_version = versions
         self._leases = leases
         self._seconds = seconds
+        self._taken_ms = leases.clock.now_ms()
         self._path = leases.paths.lease(lease_id)
         self._lock = Lock()
         # guarded by _lock; it is never held while the store is asked
@@ -112,6 +113,8 @@ class HeldLease:
             version=self.version,
             expires_ms=started_ms + int(self._seconds * 1_000),
             last_version=self.last_version,
+            holder=self._leases.holder,
+            taken_ms=self._taken_ms,
         )
         with self._lock:
             tag, self._tag = self._tag, None
@@ -176,6 +179,7 @@ class Leases:
         self.objects = objects
         self.paths = StorePaths(prefix)
         self.clock = clock
+        self.holder = ids.process()
         self._ids = ids
 
     def take(self, version: int, *, seconds: float, last: int | None = None) -> HeldLease:

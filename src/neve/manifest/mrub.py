@@ -1,6 +1,7 @@
 """The MRUB frame around one manifest of a table version.
 
-Format 1 is merutable's and is read; format 2 adds a checksum, and is what neve writes.
+Format 1 is merutable's: `neve inspect manifest` shows such a manifest, a table of neve has none.
+Format 2 adds a checksum, and is what neve writes.
 
     format 1
     ┌──────────┬───────────┬────────────┬──────────────────┐

@@ -18,14 +18,7 @@ class Head(_message.Message):
     transaction: bytes
     checkpoint: int
     nonce: bytes
-    def __init__(
-        self,
-        epoch: _Optional[int] = ...,
-        segment: _Optional[int] = ...,
-        transaction: _Optional[bytes] = ...,
-        checkpoint: _Optional[int] = ...,
-        nonce: _Optional[bytes] = ...,
-    ) -> None: ...
+    def __init__(self, epoch: _Optional[int] = ..., segment: _Optional[int] = ..., transaction: _Optional[bytes] = ..., checkpoint: _Optional[int] = ..., nonce: _Optional[bytes] = ...) -> None: ...
 
 class Record(_message.Message):
     __slots__ = ("key", "value")
@@ -49,15 +42,7 @@ class Segment(_message.Message):
     written_ms: int
     records: _containers.RepeatedCompositeFieldContainer[Record]
     previous: bytes
-    def __init__(
-        self,
-        epoch: _Optional[int] = ...,
-        number: _Optional[int] = ...,
-        transaction: _Optional[bytes] = ...,
-        written_ms: _Optional[int] = ...,
-        records: _Optional[_Iterable[_Union[Record, _Mapping]]] = ...,
-        previous: _Optional[bytes] = ...,
-    ) -> None: ...
+    def __init__(self, epoch: _Optional[int] = ..., number: _Optional[int] = ..., transaction: _Optional[bytes] = ..., written_ms: _Optional[int] = ..., records: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., previous: _Optional[bytes] = ...) -> None: ...
 
 class DecidedTransaction(_message.Message):
     __slots__ = ("segment", "transaction")
@@ -65,9 +50,7 @@ class DecidedTransaction(_message.Message):
     TRANSACTION_FIELD_NUMBER: _ClassVar[int]
     segment: int
     transaction: bytes
-    def __init__(
-        self, segment: _Optional[int] = ..., transaction: _Optional[bytes] = ...
-    ) -> None: ...
+    def __init__(self, segment: _Optional[int] = ..., transaction: _Optional[bytes] = ...) -> None: ...
 
 class Checkpoint(_message.Message):
     __slots__ = ("epoch", "segment", "entries", "recent")
@@ -79,28 +62,20 @@ class Checkpoint(_message.Message):
     segment: int
     entries: _containers.RepeatedCompositeFieldContainer[Record]
     recent: _containers.RepeatedCompositeFieldContainer[DecidedTransaction]
-    def __init__(
-        self,
-        epoch: _Optional[int] = ...,
-        segment: _Optional[int] = ...,
-        entries: _Optional[_Iterable[_Union[Record, _Mapping]]] = ...,
-        recent: _Optional[_Iterable[_Union[DecidedTransaction, _Mapping]]] = ...,
-    ) -> None: ...
+    def __init__(self, epoch: _Optional[int] = ..., segment: _Optional[int] = ..., entries: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., recent: _Optional[_Iterable[_Union[DecidedTransaction, _Mapping]]] = ...) -> None: ...
 
 class Lease(_message.Message):
-    __slots__ = ("id", "version", "expires_ms", "last_version")
+    __slots__ = ("id", "version", "expires_ms", "last_version", "holder", "taken_ms")
     ID_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_MS_FIELD_NUMBER: _ClassVar[int]
     LAST_VERSION_FIELD_NUMBER: _ClassVar[int]
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
+    TAKEN_MS_FIELD_NUMBER: _ClassVar[int]
     id: bytes
     version: int
     expires_ms: int
     last_version: int
-    def __init__(
-        self,
-        id: _Optional[bytes] = ...,
-        version: _Optional[int] = ...,
-        expires_ms: _Optional[int] = ...,
-        last_version: _Optional[int] = ...,
-    ) -> None: ...
+    holder: str
+    taken_ms: int
+    def __init__(self, id: _Optional[bytes] = ..., version: _Optional[int] = ..., expires_ms: _Optional[int] = ..., last_version: _Optional[int] = ..., holder: _Optional[str] = ..., taken_ms: _Optional[int] = ...) -> None: ...

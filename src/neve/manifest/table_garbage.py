@@ -22,7 +22,8 @@ E4  Files of jobs that did not commit are looked for by the beginnings of names 
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -69,6 +70,8 @@ class GcPlan:
     expired_versions: tuple[int, ...]
     paths: tuple[str, ...]
     """Files that no kept Version reaches, relative to the table."""
+    leases: tuple[Lease, ...] = ()
+    """Those without which fewer Versions would be kept."""
 
     @property
     def is_empty(self) -> bool:
@@ -110,8 +113,8 @@ class TableGarbage:
         session = self._store.read()
         head = self._versions.head_in(session)
         leases = self._leased(head.last_transaction_ms)
-        oldest = self._oldest_kept(session, head, keep_last, older_than_ms)
-        oldest = _oldest_of_history(leases, head, oldest)
+        retained = self._oldest_kept(session, head, keep_last, older_than_ms)
+        oldest = _oldest_of_history(leases, head, retained)
         tagged = set(self._work.tags_in(session).values())
         alone = self._versions.kept_alone_in(session, head)
         older = (*alone, *range(head.oldest_version, oldest))
@@ -124,6 +127,7 @@ class TableGarbage:
             kept_versions=kept,
             expired_versions=expired,
             paths=self._unreachable(session, head, oldest, alone, kept) if expired else (),
+            leases=_holding(leases, kept={*kept, *range(oldest, retained)} - tagged),
         )
 
     def _unreachable(
@@ -423,6 +427,17 @@ def _decode_record(key: str, payload: bytes) -> _GarbageRecord:
 
 def _nothing() -> None:
     """Have nothing put off."""
+
+
+def _holding(leases: Iterable[Lease], *, kept: Collection[int]) -> tuple[Lease, ...]:
+    """Find the leases that keep one of these Versions, the one that was taken first ahead."""
+    numbers = sorted(kept)
+    found = [
+        lease
+        for lease in leases
+        if bisect_left(numbers, lease.version) < bisect_right(numbers, lease.versions[-1])
+    ]
+    return tuple(sorted(found, key=lambda lease: (lease.version, lease.taken_ms, lease.lease_id)))
 
 
 def _is_leased(number: int, leases: Iterable[Lease]) -> bool:

@@ -15,6 +15,7 @@ process end in one segment, each on the Version of the one before.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
@@ -44,10 +45,13 @@ from neve.manifest.table_head import (
 )
 from neve.manifest.version_codec import encode_edit
 from neve.manifest.version_reader import Session, TableSnapshot, VersionReader
+from neve.model.schema_json import parse_object
 from neve.model.version import Operation, Version, VersionEdit, apply_edit
 from neve.storage.clock import Clock
 
 _FORMAT: Final = 1
+
+_OPERATIONS_ON_OLD_ROWS: Final = frozenset({Operation.REPLACE, Operation.ROLLBACK})
 
 MakeEdits = Callable[[WriteSession, TableSnapshot], Sequence[VersionEdit]]
 """From the Version that a transaction sees to the edits on it; may be called more than once."""
@@ -87,10 +91,10 @@ class TableVersions(VersionReader):
                 oldest_version=1,
                 last_transaction_ms=self._clock.now_ms(),
             )
-            version = self._stage_edit(session, None, edit)
-            check_head(None, first)
             session.put(schema_key(head.schema_id), schema.encode())
             session.put(spec_key(head.spec_id), spec.encode())
+            version = self._stage_edit(session, first, None, edit)
+            check_head(None, first)
             session.put(HEAD_KEY, first.encode())
             return Committed(snapshot=TableSnapshot(head=first, version=version), is_repeat=False)
 
@@ -157,13 +161,13 @@ class TableVersions(VersionReader):
             if asked.restored_version is not None:
                 self.version_in(session, asked.restored_version)
             required.check(head, path=self._path)
-            version = self._folded(session, head.current_version)
+            version = self._folded(session, head, head.current_version)
             edits = make_edits(session, TableSnapshot(head=head, version=version))
-            for edit in edits:
-                version = self._stage_edit(session, version, edit)
             after = head.advanced(asked, versions=len(edits), now_ms=self._clock.now_ms())
             check_head(head, after)
             self._stage_documents(session, after, asked, schema, spec)
+            for edit in edits:
+                version = self._stage_edit(session, head, version, edit)
             check_definition(after, edits, lambda key: session.get(key) is not None)
             session.put(HEAD_KEY, after.encode())
             return Committed(snapshot=TableSnapshot(head=after, version=version), is_repeat=False)
@@ -171,11 +175,15 @@ class TableVersions(VersionReader):
         return self._remembered(self.store.transact(run))
 
     def _stage_edit(
-        self, session: WriteSession, version: Version | None, edit: VersionEdit
+        self, session: WriteSession, head: TableHead, version: Version | None, edit: VersionEdit
     ) -> Version:
         """Check, number and write one edit."""
         check_edit(version, edit)
-        numbered = self._numbered(version, edit)
+        schema = session.get(schema_key(edit.facts.schema_id)) or b"{}"
+        facts = replace(
+            edit.facts, table_uuid=head.table_uuid, last_column_id=_last_column_id(schema)
+        )
+        numbered = self._numbered(version, replace(edit, facts=facts))
         result = apply_edit(version, numbered)
         check_added(result, numbered)
         payload = encode_edit(numbered)
@@ -187,12 +195,20 @@ class TableVersions(VersionReader):
         """Give new files their row ids and data sequence number, and the commit a time.
 
         The time does not run backwards. Files that a rollback brings back keep what they had.
+        Rows that are new are committed at that time. Those of a rewrite or a rollback were
+        committed before: their files say when, as far as that is known.
         """
+        now_ms = self._clock.now_ms()
+        if version is not None:
+            now_ms = max(now_ms, version.facts.timestamp_ms)
+        has_new_rows = edit.facts.operation not in _OPERATIONS_ON_OLD_ROWS
         number, next_row_id = (
             (1, 0) if version is None else (version.number + 1, version.next_row_id)
         )
         added = []
         for file in edit.added:
+            if has_new_rows:
+                file = replace(file, commit_ms_min=now_ms, commit_ms_max=now_ms)  # noqa: PLW2901
             if file.first_row_id is None:
                 file = replace(  # noqa: PLW2901
                     file, first_row_id=next_row_id, data_sequence=file.data_sequence or number
@@ -200,9 +216,6 @@ class TableVersions(VersionReader):
             assert file.first_row_id is not None
             next_row_id = max(next_row_id, file.first_row_id + file.row_count)
             added.append(file)
-        now_ms = self._clock.now_ms()
-        if version is not None:
-            now_ms = max(now_ms, version.facts.timestamp_ms)
         return replace(edit, added=tuple(added), facts=replace(edit.facts, timestamp_ms=now_ms))
 
     def committed_before(self, change: HeadChange) -> Committed | None:
@@ -316,6 +329,13 @@ class TableVersions(VersionReader):
     def _remembered(self, committed: Committed) -> Committed:
         self._keep(committed.snapshot.version)
         return committed
+
+
+@lru_cache(maxsize=16)
+def _last_column_id(schema: bytes) -> int:
+    """Return the highest field id that a schema has given out; 0 when its JSON does not say."""
+    found = parse_object(schema.decode()).get("last-column-id")
+    return found if isinstance(found, int) else 0
 
 
 def _refuse_earlier(application: str, batch: int, *, last: int, path: str) -> None:

@@ -198,6 +198,8 @@ def manifest_of(facts: VersionFacts, *, number: int, parent: int | None) -> mrub
         last_updated_ms=facts.timestamp_ms,
         properties=facts.summary,
         operation=facts.operation,
+        table_uuid=facts.table_uuid,
+        last_column_id=facts.last_column_id,
     )
     for segment in facts.wal_segments:
         _fill_segment(manifest.wal_segments.add(), segment)
@@ -303,6 +305,8 @@ def _facts_of(manifest: mrub_pb2.Manifest, path: str) -> VersionFacts:
         spec_id=manifest.partition_spec_id,
         summary=dict(manifest.properties),
         wal_segments=_segments_of(manifest.wal_segments),
+        table_uuid=manifest.table_uuid,
+        last_column_id=manifest.last_column_id,
         unread=_unread_of(manifest),
     )
 

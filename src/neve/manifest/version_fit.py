@@ -66,7 +66,13 @@ def check_edit_fits(edit: VersionEdit) -> None:
 
 def _check_facts(what: str, facts: VersionFacts) -> None:
     _check_numbers(what, _INT64_BITS, timestamp_ms=facts.timestamp_ms)
-    _check_numbers(what, _INT32_BITS, schema_id=facts.schema_id, spec_id=facts.spec_id)
+    _check_numbers(
+        what,
+        _INT32_BITS,
+        schema_id=facts.schema_id,
+        spec_id=facts.spec_id,
+        last_column_id=facts.last_column_id,
+    )
     _check_segments(what, facts.wal_segments)
 
 

@@ -20,6 +20,7 @@ from neve.manifest.invariants import (
     check_edit,
     check_head,
     check_references,
+    check_table,
     check_version,
 )
 from neve.manifest.manifest_store import ManifestStore
@@ -89,13 +90,13 @@ class VersionReader:
         """Give the newest head and Version."""
         session = self.store.read()
         head = self.head_in(session)
-        return TableSnapshot(head=head, version=self._folded(session, head.current_version))
+        return TableSnapshot(head=head, version=self._folded(session, head, head.current_version))
 
     def snapshot_known(self) -> TableSnapshot:
         """Give the newest head and Version that this process knows of; there may be newer ones."""
         session = self.store.read_known()
         head = self.head_in(session)
-        return TableSnapshot(head=head, version=self._folded(session, head.current_version))
+        return TableSnapshot(head=head, version=self._folded(session, head, head.current_version))
 
     def version(self, number: int) -> Version:
         """Give a retained Version; raises NotFound that says which there are."""
@@ -144,9 +145,9 @@ class VersionReader:
             number > head.current_version or session.get(state_key(number)) is None
         ):
             raise self._not_retained(session, number)
-        return self._folded(session, number)
+        return self._folded(session, head, number)
 
-    def _folded(self, session: Session, number: int) -> Version:
+    def _folded(self, session: Session, head: TableHead, number: int) -> Version:
         """Give a Version that is known to be retained."""
         staged = session.staged if isinstance(session, WriteSession) else {}
         pending: list[VersionEdit] = []
@@ -168,6 +169,7 @@ class VersionReader:
             version = _following(session, version, edit)
         assert version is not None
         if is_committed:
+            check_table(head, version)
             self._keep(version)
         return version
 

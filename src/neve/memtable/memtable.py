@@ -109,6 +109,11 @@ class Memtable:
         return len(self._rows) + len(self._overwritten) + self._journal.row_count
 
     @property
+    def first_sequence(self) -> int:
+        """Sequence number from which on it takes changes."""
+        return self._first_sequence
+
+    @property
     def last_sequence(self) -> int:
         """Highest sequence applied, or 0 before the first."""
         accepted = self._accepted

@@ -1,7 +1,7 @@
 """Which Arrow types a table holds, and what becomes of the others.
 
-A table holds exactly what an Iceberg v3 schema can say. The Iceberg name, then the
-Arrow type:
+A table holds the types of Iceberg v3, but for `unknown`, `variant`, `geometry` and `geography`. The
+Iceberg name, then the Arrow type:
 
     boolean         bool                    timestamp       timestamp[us]
     int             int32                   timestamptz     timestamp[us, UTC]

@@ -7,7 +7,12 @@ may be wider than the values, never narrower.
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from functools import reduce
 from heapq import heappop, heappush
+from typing import Final
+
+_SEGMENTS_MAX: Final = 8
+"""References to logs that a file or a Version keeps apart: what it costs to store is bounded."""
 
 
 class FileFormat(IntEnum):
@@ -51,11 +56,16 @@ class PartitionValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WalSegmentRef:
-    """A stretch of a log that rows came from."""
+    """A stretch of the log that rows came from; the log itself may be gone by now.
+
+    It begins in the log of this number and ends with `last_frame`, in that log or a later one.
+    """
 
     log_number: int
     file_id: str
+    """Path of that log, relative to the table's directory."""
     first_frame: int
+    """Sequence number of its first row."""
     last_frame: int
 
 
@@ -71,7 +81,7 @@ class DataFile:
     key_max: bytes
     sequence_min: int = 0
     sequence_max: int = 0
-    """Rows the live writer logged; 0 for files that other committers wrote."""
+    """Of rows that a flush brought; 0 for files of jobs and compactions."""
     format: FileFormat = FileFormat.COLUMNAR
     vector: VectorRef | None = None
     first_row_id: int | None = None
@@ -85,7 +95,9 @@ class DataFile:
     statistics: tuple[ColumnStatistics, ...] = ()
     commit_ms_min: int = 0
     commit_ms_max: int = 0
+    """When the Versions that brought its rows were committed; 0 when that is not known."""
     wal_segments: tuple[WalSegmentRef, ...] = ()
+    """Covers the log records of its rows, like bounds; empty when no row came from the log."""
     unread: bytes = b""
     """Facts that a newer neve stored, as they were read: kept, and stored again."""
 
@@ -102,6 +114,41 @@ class DataFile:
     def with_vector(self, vector: VectorRef) -> "DataFile":
         """Give the same file under another vector."""
         return replace(self, vector=vector)
+
+
+def joined_segments(segments: Iterable[WalSegmentRef]) -> tuple[WalSegmentRef, ...]:
+    """Unite stretches of the log: one for each log, and a single one for all but the newest."""
+    by_log: dict[int, WalSegmentRef] = {}
+    for segment in segments:
+        known = by_log.get(segment.log_number)
+        by_log[segment.log_number] = segment if known is None else _spanning(known, segment)
+    apart = [by_log[number] for number in sorted(by_log)]
+    if len(apart) <= _SEGMENTS_MAX:
+        return tuple(apart)
+    oldest = len(apart) - _SEGMENTS_MAX + 1
+    return (reduce(_spanning, apart[:oldest]), *apart[oldest:])
+
+
+def _spanning(first: WalSegmentRef, second: WalSegmentRef) -> WalSegmentRef:
+    """Return the stretch that begins in the first one's log and covers both."""
+    return replace(
+        first,
+        first_frame=min(first.first_frame, second.first_frame),
+        last_frame=max(first.last_frame, second.last_frame),
+    )
+
+
+def with_origin_of(files: Iterable[DataFile], inputs: Iterable[DataFile]) -> tuple[DataFile, ...]:
+    """Return files that hold rows of `inputs` with what those say about where rows came from."""
+    sources = tuple(inputs)
+    is_known = all(source.commit_ms_max for source in sources)
+    earliest = min((source.commit_ms_min for source in sources), default=0) if is_known else 0
+    latest = max((source.commit_ms_max for source in sources), default=0) if is_known else 0
+    segments = joined_segments(each for source in sources for each in source.wal_segments)
+    return tuple(
+        replace(file, commit_ms_min=earliest, commit_ms_max=latest, wal_segments=segments)
+        for file in files
+    )
 
 
 def disjoint_runs(files: Iterable[DataFile]) -> tuple[tuple[DataFile, ...], ...]:

@@ -38,6 +38,11 @@ class VersionFacts:
     spec_id: int
     summary: Mapping[str, str] = field(default_factory=dict)
     wal_segments: tuple[WalSegmentRef, ...] = ()
+    """The stretches of the log that a flush committed; empty for every other commit."""
+    table_uuid: str = ""
+    """Of the table that the Version belongs to; empty before the commit, and in old Versions."""
+    last_column_id: int = 0
+    """Highest field id that the Version's schema has given out; 0 where the uuid is empty."""
     unread: bytes = b""
     """Facts that a newer neve stored, as they were read: kept, and stored again."""
 

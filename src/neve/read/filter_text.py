@@ -14,7 +14,7 @@ r"""Filters as text, in PyIceberg's filter language.
     literal     'text', with '' for a quote  |  12  |  -3.5  |  true  |  false
 
 Words of the language may be in capitals. Dates, times and the like are written as text. `like`
-knows one wildcard, a % at the end; \% is a percent sign.
+knows one wildcard, a % at the end; `\%` is a percent sign.
 """
 
 import re

@@ -27,6 +27,7 @@ from neve.catalog.kv_catalog import KVCatalog
 from neve.catalog.moment import Moment
 from neve.catalog.open_catalog import open as open_catalog
 from neve.catalog.stored_table import StoredTable
+from neve.catalog.system_tables import readable_rows
 from neve.engine.open_files import OpenFiles
 from neve.engine.table_options import TableOptions
 from neve.engine.table_parts import Definitions
@@ -193,6 +194,27 @@ class ReadPlan:
     def columns_read(self) -> tuple[Column, ...]:
         """The columns of `names_read`."""
         return tuple(self.schema.column(name) for name in self.names_read)
+
+
+def refuse_beside_system_table(name: str, *, is_asked: bool) -> None:
+    """Raise InvalidArgument when more than rows of now is asked of a system table."""
+    if is_asked:
+        raise InvalidArgument(
+            f"{name} is listed as it is now: it has no versions and no changes",
+            hint="Leave out version, timestamp, tag, fresh and since; choose rows with filter",
+        )
+
+
+def system_rows(
+    address: TableAddress,
+    *,
+    columns: Sequence[str] | None,
+    filter: object,  # noqa: A002 - the word of `scan`
+) -> pa.Table:
+    """Return the rows of a system table as of now; raises NotFound, InvalidArgument."""
+    with address.catalog() as lake:
+        listed = lake.system_table(address.name)
+    return readable_rows(address.name, listed, filter=filter, columns=columns)
 
 
 def plan_read(

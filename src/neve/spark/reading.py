@@ -23,6 +23,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
 from neve.catalog.moment import Moment
+from neve.catalog.system_tables import is_system_name, readable_schema
 from neve.errors import InvalidArgument
 from neve.model.plain_values import to_plain
 from neve.model.schema import Column
@@ -38,6 +39,8 @@ from neve.spark.read_plan import (
     TableAddress,
     WantedVersion,
     plan_read,
+    refuse_beside_system_table,
+    system_rows,
 )
 from neve.spark.spark_filter import spark_condition, spark_literal
 from neve.spark.spark_session import prepare
@@ -74,14 +77,23 @@ def read(
     plan. What Spark filters by later, it looks for in the files that are left. With `fresh`, rows
     that a running writer has logged and not yet flushed are there too, as of now.
 
+    A name may also be `__tables`, `__snapshots` or `__files`: what the lake knows of its tables.
+
     Raises NotFound for a table, a Version or a column that is not there, InvalidArgument and
     SchemaMismatch, all before a job starts.
     """
     check_session(session)
     check_place(location, name, after="session")
+    address = TableAddress.of(location, name, storage_options)
+    wanted = WantedVersion(version=version, timestamp=timestamp, tag=tag)
+    if is_system_name(name):
+        refuse_beside_system_table(name, is_asked=fresh or not wanted.is_current)
+        listed, schema = system_rows(address, columns=columns, filter=filter), readable_schema(name)
+        shown = spark_schema(schema.column(each) for each in listed.column_names)
+        return session.createDataFrame(spark_table(listed), shown)
     plan = plan_read(
-        TableAddress.of(location, name, storage_options),
-        WantedVersion(version=version, timestamp=timestamp, tag=tag),
+        address,
+        wanted,
         columns=columns,
         filter=filter,
         fresh=fresh,

@@ -3,7 +3,8 @@
     spark.read.format("neve").option("table", "shop.orders").load("./lake")
 
     option                  meaning
-    table                   name of the table; the location is the path
+    table                   name of the table; the location is the path. Also a system table:
+                            __tables, __snapshots or __files
     columns                 names of columns, with commas between them; all by default
     version, timestamp,     which Version is read; the current one by default
       tag

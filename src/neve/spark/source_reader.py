@@ -25,7 +25,7 @@ from neve.read.scan import Scan
 from neve.read.scan_plan import plan_scan
 from neve.spark.arrow_form import spark_batch
 from neve.spark.pushed_filters import pushed_predicate
-from neve.spark.read_plan import TableAddress, WantedVersion, files_view, leased_view
+from neve.spark.read_plan import TableAddress, WantedVersion, files_view, leased_view, system_rows
 
 _PARTITION_BYTES: Final = 128 << 20
 
@@ -106,6 +106,24 @@ class SourceReader(DataSourceReader):
             scan = Scan(view, sequence=None, filter=self._filter, columns=list(pinned.asked))
             for batch in scan.to_batches():
                 yield spark_batch(batch)
+
+
+class SystemReader(DataSourceReader):
+    """Reads a system table in one task, as it is when that runs."""
+
+    def __init__(self, pinned: PinnedTable, asked: str | None) -> None:
+        self._pinned = pinned
+        self._filter = asked
+
+    def partitions(self) -> list[InputPartition]:
+        """Return the one part that there is."""
+        return [InputPartition(0)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002 - the only one
+        """List the rows."""
+        pinned = self._pinned
+        found = system_rows(pinned.address, columns=list(pinned.asked), filter=self._filter)
+        yield from map(spark_batch, found.to_batches())
 
 
 def _groups(files: list[DataFile]) -> Iterator[tuple[DataFile, ...]]:

@@ -11,14 +11,21 @@ from typing import Final
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
+from neve.catalog.system_tables import is_system_name, readable_schema
 from neve.errors import InvalidArgument
+from neve.model.schema import TableSchema
 from neve.read.changes import feed_schema
 from neve.read.chosen_columns import chosen_columns
 from neve.read.filter_input import row_filter
 from neve.spark.change_stream import ChangesReader, ChangeStreamReader, feed_fields
-from neve.spark.read_plan import TableAddress, WantedVersion, files_view
+from neve.spark.read_plan import (
+    TableAddress,
+    WantedVersion,
+    files_view,
+    refuse_beside_system_table,
+)
 from neve.spark.source_options import refuse_slips, storage_options
-from neve.spark.source_reader import PinnedTable, SourceReader
+from neve.spark.source_reader import PinnedTable, SourceReader, SystemReader
 from neve.spark.spark_types import spark_schema
 
 _OPTIONS: Final = (
@@ -45,20 +52,35 @@ class SourceSteps:
         """Choose the Version; raises NotFound, InvalidArgument."""
         refuse_slips(self._options, _OPTIONS)
         address = self._address()
+        if is_system_name(address.name):
+            return self._pinned_system_table(address)
         with address.catalog() as lake:
             table = lake.load_table(address.name)
             version, schema_id = self._wanted().of(table)
             schema = files_view(table.stored, version, schema_id).context.schema
-            asked = self._option("columns")
-            columns = None if asked is None else [name.strip() for name in asked.split(",")]
-            row_filter(self._option("filter"), schema)  # raises for one that cannot be asked
-            return PinnedTable(
-                # As the store names itself: a relative path means another place elsewhere.
-                address=TableAddress.of(lake.location, address.name, dict(address.storage_options)),
-                version=version.number,
-                schema_json=schema.to_json(),
-                asked=chosen_columns(columns, schema).asked,
-            )
+            # As the store names itself: a relative path means another place elsewhere.
+            place = TableAddress.of(lake.location, address.name, dict(address.storage_options))
+            return self._pinned(place, schema, version.number)
+
+    def _pinned_system_table(self, address: TableAddress) -> PinnedTable:
+        refuse_beside_system_table(
+            address.name,
+            is_asked=not self._wanted().is_current or self._option("since") is not None,
+        )
+        with address.catalog() as lake:
+            place = TableAddress.of(lake.location, address.name, dict(address.storage_options))
+        return self._pinned(place, readable_schema(address.name), 0)
+
+    def _pinned(self, address: TableAddress, schema: TableSchema, version: int) -> PinnedTable:
+        asked = self._option("columns")
+        columns = None if asked is None else [name.strip() for name in asked.split(",")]
+        row_filter(self._option("filter"), schema)  # raises for one that cannot be asked
+        return PinnedTable(
+            address=address,
+            version=version,
+            schema_json=schema.to_json(),
+            asked=chosen_columns(columns, schema).asked,
+        )
 
     def schema(self, pinned: PinnedTable) -> StructType:
         """Give the columns of a table, or of its change feed."""
@@ -74,6 +96,8 @@ class SourceSteps:
     def reader(self, pinned: PinnedTable) -> DataSourceReader:
         """Read a Version, or what happened since one."""
         since = self._option("since")
+        if is_system_name(pinned.address.name):
+            return SystemReader(pinned, self._option("filter"))
         if since is None:
             return SourceReader(pinned, self._option("filter"))
         first = pinned.version if since == _LATEST else self._number("since", since)

@@ -24,7 +24,7 @@ from typing import Final
 import pyarrow as pa
 
 from neve.errors import InvalidArgument, NeveError, SchemaMismatch
-from neve.model.data_file import DataFile, FileFormat, PartitionValue
+from neve.model.data_file import DataFile, FileFormat, PartitionValue, WalSegmentRef
 from neve.model.key_column import KeyArray
 from neve.model.key_encoding import KeyEncoder
 from neve.model.row_lineage import LINEAGE_NAMES, with_lineage
@@ -79,6 +79,7 @@ class WriteTarget:
     sequence_min: int = 0
     sequence_max: int = 0
     """Sequence numbers of rows that the live writer logged."""
+    wal_segments: tuple[WalSegmentRef, ...] = ()
 
     @property
     def file_schema(self) -> pa.Schema:
@@ -258,6 +259,7 @@ class DataFileWriter:
             partition=target.partition,
             schema_id=target.schema.schema_id,
             statistics=opened.statistics.finish(sealed.metadata),
+            wal_segments=target.wal_segments,
         )
         index = KeyIndex.build(keys, self._words)
         index_pieces = encode_index_file(

@@ -1,8 +1,10 @@
-"""Where time and randomness enter: nothing else in neve reads a clock or makes an id.
+"""Where time, randomness and the name of this process enter: nothing else in neve asks for them.
 
 Wall time labels things and bounds leases; it never decides which of two writes is newer.
 """
 
+import os
+import platform
 import secrets
 import time
 import uuid
@@ -36,6 +38,10 @@ class IdSource(Protocol):
         """Draw a number in [0, 1) for back-off."""
         ...
 
+    def process(self) -> str:
+        """Name this process for people: they look for the one that holds something back."""
+        ...
+
 
 class SystemClock:
     """The machine's clocks."""
@@ -63,3 +69,7 @@ class SystemIds:
     def jitter(self) -> float:
         """Draw a number in [0, 1)."""
         return secrets.randbelow(1 << 30) / (1 << 30)
+
+    def process(self) -> str:
+        """Name this process: its number, and the machine it runs on."""
+        return f"process {os.getpid()} on {platform.node() or 'a machine without a name'}"

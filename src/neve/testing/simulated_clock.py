@@ -63,3 +63,7 @@ class SeededIds:
         """Draw the next number in [0, 1)."""
         with self._lock:
             return self._random.random()
+
+    def process(self) -> str:
+        """Name the process, the same in every run."""
+        return "process 1 on a simulated machine"

@@ -51,6 +51,8 @@ class ReplayReport:
     batch_count: int = 0
     row_count: int = 0
     next_sequence: int | None = None
+    log_starts: dict[int, int] = field(default_factory=dict)
+    """Where the rows of each log begin, by its number; without logs that no row is taken from."""
     problems: list[Problem] = field(default_factory=list)
     torn_tail: bool = False
     """Whether the last log ends in writes that were never acknowledged."""

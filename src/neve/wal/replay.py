@@ -58,6 +58,8 @@ class LogFile:
     """Epoch of the directory it is in; None where there are no such directories."""
     oddity: str | None = None
     """What is there under the log's name when it is not a plain file."""
+    first_sequence: int | None = None
+    """Where its rows begin, once it was replayed; None for one that no row is taken from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +137,7 @@ class Replay:
                 # With another log behind it, that log's start says whether rows are missing.
                 start = self._judge_startless(log)
             if start is not None:
+                self.report.log_starts[log.number] = start.sequence
                 if not self._joins(start):
                     return
                 yield from self._replay_log(start, limit)

@@ -54,7 +54,7 @@ from neve.wal.batch_codec import (
     encode_log_start,
     frame_batch,
 )
-from neve.wal.closed_log import ClosedLog
+from neve.wal.closed_log import ClosedLog, LogStretch, stretches_of
 from neve.wal.log_mark import LogMark, LogOwner
 from neve.wal.log_options import LogOptions, SyncPolicy
 from neve.wal.pending_append import (
@@ -129,7 +129,12 @@ class WriteAheadLog:
         self._next_sequence = next_sequence
         self._durable_through = next_sequence - 1
         self._closed_logs = [
-            ClosedLog(number=log.number, path=log.path, end_sequence=next_sequence)
+            ClosedLog(
+                number=log.number,
+                path=log.path,
+                end_sequence=next_sequence,
+                first_sequence=log.first_sequence,
+            )
             for log in older_logs
         ]
         self._spare_paths: list[str] = []
@@ -250,6 +255,20 @@ class WriteAheadLog:
 
         self._queue.run_alone(find)
         return floor
+
+    def stretches(self, *, first: int, last: int) -> tuple[LogStretch, ...]:
+        """Where the rows with these sequence numbers lie, in logs that are still kept."""
+        found: tuple[LogStretch, ...] = ()
+
+        def find() -> None:
+            nonlocal found
+            active = self._active
+            logs = [(log.number, log.path, log.first_sequence) for log in self._closed_logs]
+            logs.append((active.log_number, active.file.path, self._first_sequence))
+            found = stretches_of(logs, first=first, last=last)
+
+        self._queue.run_alone(find)
+        return found
 
     def truncate_below(self, floor: int) -> int:
         """Let go of closed logs with a lower number; gives how many. They may be recycled."""
@@ -436,7 +455,12 @@ class WriteAheadLog:
             file.close()
             raise
         self._closed_logs.append(
-            ClosedLog(number=full.log_number, path=full.file.path, end_sequence=self._next_sequence)
+            ClosedLog(
+                number=full.log_number,
+                path=full.file.path,
+                end_sequence=self._next_sequence,
+                first_sequence=self._first_sequence,
+            )
         )
         self._active = self._open_segment(file, full.log_number + 1)
         self._recorder.add(WAL_ROTATIONS, 1)
@@ -524,9 +548,9 @@ class WriteAheadLog:
         segment = SegmentWriter(
             file, log_number=number, dialect=self.options.dialect, recyclable=self._stamped
         )
+        self._first_sequence = self._next_sequence
         if self._stamped:
             self._nonce = self._ids.uuid().int & _U64_MAX
-            self._first_sequence = self._next_sequence
             start = self._framed(encode_log_start(self._log_start(number)))
             self._guard(lambda: segment.append([start]), file.path)
             self._is_mark_due = self._owner is not None

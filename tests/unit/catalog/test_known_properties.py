@@ -21,6 +21,9 @@ from neve.manifest.table_head import Retention
         ("format-version", "1"),
         ("format-version", "4"),
         ("format-version", "two"),
+        ("write.format.default", "orc"),
+        ("write.format.default", "avro"),
+        ("write.format.default", ""),
         ("write.parquet.compression-codec", "lzo"),
         ("write.parquet.compression-codec", "ZSTD"),
         ("neve.retention.versions", "0"),
@@ -64,9 +67,21 @@ def test_properties_have_a_limit() -> None:
 
 
 def test_foreign_properties_are_kept_as_they_are() -> None:
-    given = {"owner": "anna", "write.format.default": "orc", "Neve.x": "", "neveland": "1"}
+    given = {"owner": "anna", "write.format.default": "PARQUET", "Neve.x": "", "neveland": "1"}
 
     assert check_properties(given) == given
+
+
+def test_a_format_that_an_older_neve_took_stands_in_the_way_of_no_other_change() -> None:
+    before = {"write.format.default": "orc"}
+
+    assert changed_properties(before, given={"owner": "anna"}, removed=()) == {
+        **before,
+        "owner": "anna",
+    }
+    assert changed_properties(before, given={}, removed=["write.format.default"]) == {}
+    with pytest.raises(InvalidArgument, match="every data file is Parquet"):
+        changed_properties({}, given=before, removed=())
 
 
 def test_the_format_version_only_rises() -> None:

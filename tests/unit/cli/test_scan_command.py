@@ -268,3 +268,49 @@ def test_a_file_that_is_missing_is_damage(tmp_path: Path) -> None:
         assert refused.exit_code == 5
         assert "version 2 has lost a file" in refused.stderr
         assert path.name in refused.stderr
+
+
+# System tables
+
+
+def test_system_tables_are_scanned_like_others_with_their_json_as_text(lake: RowsLake) -> None:
+    document = json.loads(
+        lake.ok("scan", "__snapshots", "--filter", "operation = 'APPEND'", "--json")
+    )
+
+    assert document["table"] == "__snapshots"
+    (row,) = document["rows"]
+    assert (row["table_name"], row["snapshot_id"]) == ("shop.orders", 2)
+    assert json.loads(row["summary"])["added-records"] == "2"
+    lines = lake.ok("scan", "__files", "--columns", "table_name,record_count").splitlines()
+    assert lines[-2:] == ["shop.orders             2", "1 row"]
+    assert lake.ok("scan", "__tables", "--count").strip() == "1"
+    newest = lake.ok("scan", "__snapshots", "--reverse", "--limit", "1", "--format", "csv")
+    assert newest.splitlines()[1].startswith("shop.orders,2,1,")
+
+
+def test_a_system_table_goes_to_a_file(lake: RowsLake, tmp_path: Path) -> None:
+    target = tmp_path / "files.parquet"
+
+    lake.ok("scan", "__files", str(target))
+
+    assert pq.read_table(target)["file_format"].to_pylist() == ["PARQUET"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["__snapshot"], "__snapshots"),
+        (["__snapshots", "--version", "1"], "no versions"),
+        (["__snapshots", "--explain"], "no plan"),
+        (["__snapshots", "--columns", "operatoin"], "operation"),
+        (["__snapshots", "--filter", "operatoin = 'APPEND'"], "operation"),
+    ],
+)
+def test_what_a_system_table_has_not_is_refused(
+    lake: RowsLake, arguments: list[str], said: str
+) -> None:
+    done = lake.run("scan", *arguments)
+
+    assert done.exit_code == 2
+    assert said in done.stderr

@@ -1,5 +1,6 @@
 """Commands that keep tables in order: flush, compact, expire, gc, verify, recover."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -131,6 +132,30 @@ def test_what_cannot_expire_is_refused(arguments: list[str], said: str) -> None:
 
     assert refused.exit_code == 2
     assert said in refused.stderr
+
+
+def test_expire_and_describe_name_the_readers_that_hold_history(tmp_path: Path) -> None:
+    lake = with_versions(RowsLake(str(tmp_path / "lake")), 4)
+    with (
+        neve.open(lake.location) as reader,
+        reader.table("shop.orders", read_only=True) as table,
+        table.at(version=2),
+    ):
+        (held,) = [each for each in table.leases() if each.version == 2]
+        said = lake.json("expire", "shop.orders", "--keep-last", "1")
+        described = lake.json("describe", "shop.orders")["leases"]
+        words = lake.ok("expire", "shop.orders", "--keep-last", "1")
+    lines = lake.ok("describe", "shop.orders")
+
+    assert said["kept_versions"] == [2]
+    (lease,) = said["leases"]
+    assert lease["holder"] == held.holder
+    assert f"process {os.getpid()} on " in held.holder
+    assert (lease["first_version"], lease["last_version"]) == (2, 2)
+    assert lease["since_ms"] <= lease["until_ms"]
+    assert lease in described
+    assert f"version 2 held by {held.holder} since " in words
+    assert "version 2 held by" not in lines, "a lease that was given up is not shown"
 
 
 # verify

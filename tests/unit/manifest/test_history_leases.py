@@ -113,3 +113,58 @@ def test_a_lease_is_read_as_it_was_written(last: int | None) -> None:
     lease = Lease(lease_id="a" * 32, version=3, expires_ms=9, last_version=last)
 
     assert decode_lease(encode_lease(lease), path="p") == lease
+
+
+def holders(bench: TableBench, **asked: int) -> list[tuple[int, int]]:
+    """Versions of the leases that a plan says hold history back."""
+    horizon = bench.clock.now_ms() + 1
+    plan = bench.garbage.compute_gc_plan(**{"keep_last": 1, "older_than_ms": horizon, **asked})
+    return [(lease.versions[0], lease.versions[-1]) for lease in plan.leases]
+
+
+def test_a_plan_names_the_leases_without_which_more_would_go() -> None:
+    bench = rewritten(8)
+    bench.leases.take(3, seconds=LEASE_SECONDS)
+    bench.leases.take(5, last=6, seconds=LEASE_SECONDS)
+    bench.leases.take(8, seconds=LEASE_SECONDS)
+
+    assert holders(bench) == [(3, 3), (5, 6)], "the current Version stays without a lease"
+    assert holders(bench, keep_last=4) == [(3, 3)], "so do those that retention keeps"
+
+
+def test_a_lease_on_a_version_with_a_tag_is_not_what_keeps_it() -> None:
+    bench = rewritten(4)
+    bench.work.tag("release", 2)
+    bench.leases.take(2, seconds=LEASE_SECONDS)
+
+    assert holders(bench) == []
+
+
+def test_a_lease_that_ended_holds_nothing() -> None:
+    bench = rewritten(4)
+    bench.leases.take(2, seconds=LEASE_SECONDS)
+    bench.clock.advance(LEASE_SECONDS + 1)
+
+    assert holders(bench) == []
+
+
+def test_a_lease_says_who_took_it_and_when_however_often_it_is_renewed() -> None:
+    bench = rewritten(3)
+    taken_ms = bench.clock.now_ms()
+    held = bench.leases.take(2, seconds=LEASE_SECONDS)
+    bench.clock.advance(10)
+    held.renew()
+
+    (found,) = bench.leases.unexpired()
+    assert found.holder == bench.ids.process()
+    assert found.taken_ms == taken_ms
+    assert found.expires_ms == bench.clock.now_ms() + int(LEASE_SECONDS * 1_000)
+
+
+def test_a_lease_of_the_first_release_says_neither_and_is_honoured() -> None:
+    bench = rewritten(4)
+    older = Lease(lease_id="0" * 32, version=2, expires_ms=bench.clock.now_ms() + 1_000)
+    bench.objects.put(bench.leases.paths.lease(older.lease_id), encode_lease(older))
+
+    assert holders(bench) == [(2, 2)]
+    assert next(bench.leases.unexpired()).holder == ""

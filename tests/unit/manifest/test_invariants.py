@@ -222,6 +222,25 @@ def test_a_first_version_that_breaks_a_rule_makes_no_table() -> None:
     assert bench.segment() == 0
 
 
+def test_a_version_of_another_table_is_refused() -> None:
+    bench = table()
+    stored = bench.versions.edit_in(bench.store.read(), 2)
+    foreign = encode_edit(replace(stored, facts=replace(stored.facts, table_uuid="another")))
+    bench.store.transact(lambda session: session.put(version_key(2), foreign))
+
+    with pytest.raises(InvariantViolation, match="V11"):
+        bench.another().versions.snapshot_latest()
+
+
+def test_a_version_that_names_no_table_is_read_as_one_of_the_first_release() -> None:
+    bench = table()
+    stored = bench.versions.edit_in(bench.store.read(), 2)
+    older = encode_edit(replace(stored, facts=replace(stored.facts, table_uuid="")))
+    bench.store.transact(lambda session: session.put(version_key(2), older))
+
+    assert bench.another().versions.snapshot_latest().version.number == 2
+
+
 ALLOWED: dict[str, Sequence[DataFile]] = {
     "neighbours": [data_file("x", keys=(b"d", b"l"), level=1)],
     "the same keys in another level": [data_file("x", keys=(b"a", b"c"), level=2)],

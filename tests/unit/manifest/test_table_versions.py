@@ -27,6 +27,7 @@ from neve.testing.faulty_store import Fault, FaultyStore, PlannedFault
 from neve.testing.faulty_store import Operation as Call
 from tests.unit.manifest.builders import (
     PREFIX,
+    UUID,
     TableBench,
     data_file,
     edit_of,
@@ -606,7 +607,7 @@ def test_facts_of_a_commit_are_kept() -> None:
     bench.versions.apply_version_edits([replace(edit_of(1, "a"), facts=said)])
 
     found = bench.another().versions.snapshot_latest().version.facts
-    assert found == replace(said, timestamp_ms=bench.clock.now_ms())
+    assert found == replace(said, timestamp_ms=bench.clock.now_ms(), table_uuid=UUID)
     assert bench.versions.store.log.paths.prefix == PREFIX
 
 

@@ -68,6 +68,9 @@ class CountedIds:
     def jitter(self) -> float:
         return 0.5
 
+    def process(self) -> str:
+        return "process 1 on a test machine"
+
 
 def arrow_schema(**types: pa.DataType) -> pa.Schema:
     return pa.schema(types)

@@ -14,6 +14,7 @@ from neve.observability.metrics import WAL_DELETED, WAL_RECYCLED, WAL_SYNCS, Cou
 from neve.storage.memory_store import MemoryStore
 from neve.testing.simulated_clock import SimulatedClock
 from neve.wal.batch_codec import encode_changes
+from neve.wal.closed_log import stretches_of
 from neve.wal.foreign_replay import ForeignReplay
 from neve.wal.log_options import LogOptions, SyncPolicy
 from neve.wal.record_format import RECORD_BYTES_MAX, Dialect
@@ -389,3 +390,29 @@ def test_a_sync_policy_may_be_given_as_its_word() -> None:
 
     assert options.sync is SyncPolicy.ALWAYS
     assert options.dialect is Dialect.ROCKSDB
+
+
+LOGS = [(1, "1", 1), (2, "2", 11), (3, "3", None), (4, "4", 21)]
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ((1, 30), [("1", 1, 10), ("2", 11, 20), ("4", 21, 30)]),
+        ((5, 15), [("1", 5, 10), ("2", 11, 15)]),
+        ((11, 20), [("2", 11, 20)]),
+        ((25, 25), [("4", 25, 25)]),
+        ((5, 4), []),
+    ],
+)
+def test_rows_are_found_in_the_logs_that_hold_them(
+    asked: tuple[int, int], found: list[tuple[str, int, int]]
+) -> None:
+    stretches = stretches_of(LOGS, first=asked[0], last=asked[1])
+    assert [(each.path, each.first, each.last) for each in stretches] == found
+
+
+def test_rows_that_a_recovery_dropped_are_not_found_in_the_log_they_were_in() -> None:
+    logs = [(1, "1", 1), (2, "2", 11), (3, "3", 6)]
+    stretches = stretches_of(logs, first=1, last=12)
+    assert [(each.path, each.first, each.last) for each in stretches] == [("1", 1, 5), ("3", 6, 12)]

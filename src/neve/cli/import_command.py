@@ -30,6 +30,7 @@ from neve.cli.imported_rows import (
     open_rows,
 )
 from neve.cli.lake_options import on_a_lake, open_lake
+from neve.cli.number_type import memory_option
 from neve.cli.output import Page, write_json
 from neve.cli.progress_bar import TellProgress, progress_bar
 from neve.cli.refused_rows import RefusedRows, TooManyRefused, nth_left, telling_the_row
@@ -50,6 +51,7 @@ class _Wish:
     form: ImportForm
     batch_rows: int
     delimiter: str | None
+    memory_limit: int | None
     columns: tuple[str, ...]
     keep_good: bool
     refused_file: str | None
@@ -112,6 +114,7 @@ class _Done:
     help="The same, and write the rows that do not fit to this file, to be corrected.",
     shell_complete=complete_file,
 )
+@memory_option
 @on_a_lake
 def import_rows(
     *,
@@ -123,6 +126,7 @@ def import_rows(
     columns: tuple[str, ...],
     keep_good: bool,
     refused_file: str | None,
+    memory_limit: int | None,
     lake: str,
     storage_options: tuple[str, ...],
     as_json: bool,
@@ -148,6 +152,7 @@ def import_rows(
         form=form_of(file) if form is None else ImportForm(form),
         batch_rows=batch_rows,
         delimiter=delimiter,
+        memory_limit=memory_limit,
         columns=columns,
         keep_good=keep_good or refused_file is not None,
         refused_file=refused_file,
@@ -269,6 +274,7 @@ def _opened(
         table.schema,
         batch_rows=wish.batch_rows,
         delimiter=wish.delimiter,
+        memory_limit=wish.memory_limit,
         columns=names_of(wish.columns, table.schema),
         refused=refused,
     )

@@ -116,6 +116,18 @@ def source_of(path: str) -> str:
     return "standard input" if path == STANDARD_INPUT else path
 
 
+def delimiter_of(path: str, wished: str | None) -> str:
+    """Return what separates the cells of a CSV file."""
+    return wished or (_TAB if ".tsv" in Path(path).suffixes else ",")
+
+
+def opened_text(path: str, form: ImportForm, stack: ExitStack) -> tuple[BinaryIO, BinaryIO]:
+    """Open a file, as it is and unpacked; raises typed errors, also while it is read."""
+    stack.enter_context(_typed_failures(source_of(path)))
+    raw = _opened(path, stack)
+    return raw, _unpacked(raw, path) if form in TEXT_FORMS else raw
+
+
 @contextmanager
 def open_rows(
     path: str,
@@ -145,7 +157,7 @@ def open_rows(
         position: Callable[[], int] = raw.tell if raw.seekable() else lambda: 0
         match form:
             case ImportForm.CSV:
-                mark = delimiter or (_TAB if ".tsv" in Path(path).suffixes else ",")
+                mark = delimiter_of(path, delimiter)
                 reader = CsvRows(
                     schema,
                     source=source,

@@ -38,6 +38,8 @@ _CHOICES: Final[dict[str, tuple[str, ...]]] = {
 _COUNTS: Final[dict[str, int]] = {RETENTION_VERSIONS: 1, RETENTION_MILLISECONDS: 0}
 """Smallest value of properties that are whole numbers."""
 _COUNT_DIGITS_MAX: Final = 15
+KNOWN_PROPERTIES: Final = (*_CHOICES, *_COUNTS)
+"""Names that neve gives a meaning."""
 
 
 def check_properties(properties: Mapping[str, str]) -> dict[str, str]:

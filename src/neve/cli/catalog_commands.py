@@ -1,19 +1,12 @@
-"""Commands on the names and definitions of tables: create, drop, rename, tables, describe, history.
-
-Columns are written as `name:type`, with Iceberg's names of types, and `!` behind one that is never
-NULL:
-
-    neve create shop.orders id:long customer:string 'amount:decimal(9,2)!' --key id --lake ./lake
-"""
+"""Commands on the names and definitions of tables: drop, rename, tables, describe, history, set."""
 
 import click
-import pyarrow as pa
 from rich.text import Text
 
 from neve.catalog.catalog_state import is_table_id
 from neve.catalog.kv_catalog import KVCatalog
-from neve.cli.column_words import column_of
-from neve.cli.completed_words import complete_namespace, complete_new_column, complete_table
+from neve.catalog.table_name import similar_name_hint
+from neve.cli.completed_words import complete_namespace, complete_property, complete_table
 from neve.cli.documented_command import DocumentedCommand
 from neve.cli.drop_checks import ask_before_dropping, without_writer
 from neve.cli.lake_options import on_a_lake, open_lake, pairs_of
@@ -27,96 +20,8 @@ from neve.cli.table_words import (
     table_lines,
     unflushed_words,
 )
-from neve.errors import NeveError
-from neve.model.arrow_types import ArrowField
+from neve.errors import InvalidArgument, NeveError, NotFound
 from neve.model.shown_value import counted
-
-
-@click.command(
-    cls=DocumentedCommand,
-    examples=[
-        (
-            "neve create shop.orders id:long customer:string 'amount:decimal(9,2)' ts:timestamptz "
-            "--key id"
-        ),
-        (
-            "neve create shop.visits name:string day:date 'pages:int!' --key name --key day "
-            "--partition-by 'month(day)' --property owner=web"
-        ),
-    ],
-)
-@click.argument("name", metavar="TABLE", help="The new table, as namespace.table.")
-@click.argument(
-    "columns",
-    nargs=-1,
-    required=True,
-    metavar="COLUMN:TYPE...",
-    help="Its columns, such as id:long, 'amount:decimal(9,2)', ts:timestamptz, or 'day:date!'.",
-)
-@click.option(
-    "--key",
-    "primary_key",
-    multiple=True,
-    required=True,
-    metavar="COLUMN",
-    help="Column of the primary key; may be repeated, in key order.",
-    shell_complete=complete_new_column,
-)
-@click.option(
-    "--partition-by",
-    multiple=True,
-    metavar="FIELD",
-    help="Partition field such as day(ts) or bucket(16, id); may be repeated.",
-)
-@click.option(
-    "--sort-by",
-    multiple=True,
-    metavar="COLUMN",
-    help="Column of the key, from the first on, that other engines are asked to sort by; may be "
-    "repeated.",
-)
-@click.option(
-    "--property",
-    "properties",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Property of the table; may be repeated.",
-)
-@on_a_lake
-def create(
-    *,
-    name: str,
-    columns: tuple[str, ...],
-    primary_key: tuple[str, ...],
-    partition_by: tuple[str, ...],
-    sort_by: tuple[str, ...],
-    properties: tuple[str, ...],
-    lake: str,
-    storage_options: tuple[str, ...],
-    as_json: bool,
-) -> None:
-    """Make a table, and its namespace and the warehouse when missing.
-
-    A column is name:type, with Iceberg's names of types: boolean, int, long, float, double,
-    decimal(p,s), date, time, timestamp, timestamptz, string, uuid, binary, fixed(n), list<type>,
-    map<type, type>, struct<name: type, ...>. With ! behind the type it is never NULL; columns of
-    the key never are.
-    """
-    schema = pa.schema([_field_of(text) for text in columns])
-    given = pairs_of(properties, what="property")
-    with open_lake(lake, storage_options, create=True) as catalog:
-        table = catalog.create_table(
-            name,
-            schema,
-            primary_key,
-            partition_by=partition_by,
-            sort_by=sort_by,
-            properties=given,
-        )
-        if as_json:
-            write_json(table_json(catalog.load_table(name), 0))
-        else:
-            Page().line(f"made {shown_text(table.name)}, {table.table_id}")
 
 
 @click.command(
@@ -206,7 +111,7 @@ def rename(
 def tables(
     *, namespace: str | None, lake: str, storage_options: tuple[str, ...], as_json: bool
 ) -> None:
-    """List the tables of a namespace, or all of them; of a damaged one it is said what is wrong.
+    """List the tables of a namespace, or all of them; for a damaged table it reports what is wrong.
 
     Rows are those of the current version; changes that are only in the log are counted beside them.
     """
@@ -256,6 +161,73 @@ def history(*, name: str, lake: str, storage_options: tuple[str, ...], as_json: 
             Page().lines(history_lines(table))
 
 
+@click.command(
+    "set",
+    cls=DocumentedCommand,
+    examples=[
+        "neve set shop.orders owner=anna neve.retention.versions=20",
+        "neve set shop.orders --unset owner",
+    ],
+)
+@table_argument
+@click.argument(
+    "properties",
+    nargs=-1,
+    metavar="[NAME=VALUE]...",
+    help="Properties and their new values.",
+    shell_complete=complete_property,
+)
+@click.option(
+    "--unset",
+    "removed",
+    multiple=True,
+    metavar="NAME",
+    help="Remove this property, so that its default applies; may be repeated.",
+    shell_complete=complete_property,
+)
+@on_a_lake
+def set_properties(
+    *,
+    name: str,
+    properties: tuple[str, ...],
+    removed: tuple[str, ...],
+    lake: str,
+    storage_options: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Set properties of a table and remove others, all or none; the rest stays.
+
+    neve reads write.parquet.compression-codec, neve.retention.versions, neve.retention.milliseconds
+    and format-version; any other name that does not begin with neve. is kept for you.
+    `neve describe` shows the properties.
+    """
+    if not properties and not removed:
+        raise InvalidArgument(
+            "no property is named", hint="Write owner=anna, or --unset owner to remove it"
+        )
+    given = pairs_of(properties, what="property")
+    with open_lake(lake, storage_options) as catalog:
+        table = catalog.load_table(name)
+        before = table.properties
+        missing = [each for each in removed if each not in before]
+        if missing:
+            raise NotFound(
+                f"the table {name!a} has no property {missing[0]!a}",
+                hint=similar_name_hint(missing[0], before)
+                or f"`neve describe {name}` shows its properties",
+            )
+        table.set_properties(given, remove=removed)
+        after = table.properties
+    if as_json:
+        write_json({"table": name, "properties": after})
+        return
+    page = Page()
+    for each in sorted({*given, *removed}):
+        now = f"= {shown_text(after[each])}" if each in after else "removed"
+        was = f"was {shown_text(before[each])}" if each in before else "was not set"
+        page.line(f"{shown_text(each)} {now}, {was}")
+
+
 def _unflushed(catalog: KVCatalog, name: str) -> int | None:
     """Count the changes that are only in the log; None when it cannot be read."""
     try:
@@ -292,8 +264,3 @@ def _overview_line(overview: dict[str, Json], width: int) -> Text:
     assert unflushed is None or isinstance(unflushed, int), "a count, or unknown"
     words[-1] += unflushed_words(unflushed)
     return line.append(f"version {overview['version']} · {' · '.join(words)}", "dim")
-
-
-def _field_of(text: str) -> ArrowField:
-    column = column_of(text)
-    return pa.field(column.name, column.type, nullable=column.nullable)

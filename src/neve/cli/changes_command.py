@@ -15,7 +15,7 @@ from neve.cli.output import Page
 from neve.cli.row_output import STANDARD_OUTPUT, RowForm, asked_form, write_rows
 from neve.cli.row_table import RowTable
 from neve.cli.shown_text import Json, shown_text
-from neve.cli.table_arguments import table_argument, to_file_argument
+from neve.cli.table_arguments import table_argument, to_file_argument, wide_option
 from neve.errors import InvalidArgument
 from neve.model.shown_value import counted
 from neve.read.changes import CHANGE_TYPE, COMMIT_TIMESTAMP
@@ -55,6 +55,7 @@ from neve.read.changes import CHANGE_TYPE, COMMIT_TIMESTAMP
     show_default="as FILE is named, otherwise table",
     help="How to give the changes; parquet needs FILE, and --follow takes table or jsonl.",
 )
+@wide_option
 @on_a_lake
 def changes(
     *,
@@ -64,6 +65,7 @@ def changes(
     until: int | None,
     follow: bool,
     output: str | None,
+    wide: bool,
     lake: str,
     storage_options: tuple[str, ...],
     as_json: bool,
@@ -82,9 +84,10 @@ def changes(
         catalog.table(name, read_only=True) as table,
     ):
         if follow:
-            _follow(table, since, form)
+            _follow(table, since, form, wide=wide)
         else:
-            _tell(table, since, until, form, STANDARD_OUTPUT if file is None else file)
+            path = STANDARD_OUTPUT if file is None else file
+            _tell(table, since, until, form, path, wide=wide)
 
 
 def _check_endless(form: RowForm, *, until: int | None, file: str | None) -> None:
@@ -104,13 +107,15 @@ def _check_endless(form: RowForm, *, until: int | None, file: str | None) -> Non
         )
 
 
-def _tell(table: Table, since: int, until: int | None, form: RowForm, path: str) -> None:
+def _tell(
+    table: Table, since: int, until: int | None, form: RowForm, path: str, *, wide: bool
+) -> None:
     last = max(table.refresh().version, since) if until is None else until
     reader = table.changes(since, last)
     schema, batches = _shown_schema(reader.schema), map(_shown, reader)
     if form is RowForm.TABLE:
         page = Page()
-        drawing = _drawing(schema, page)
+        drawing = _drawing(schema, page, wide=wide)
         page.lines(drawing.lines(map(_drawn, batches)))
         words = f"{counted(drawing.row_count, 'row')} · after version {since:,} to {last:,}"
         page.line(Text(words, "dim"))
@@ -121,24 +126,24 @@ def _tell(table: Table, since: int, until: int | None, form: RowForm, path: str)
         Page().line(f"wrote {counted(written, 'row')} to {shown_text(path)}")
 
 
-def _follow(table: Table, since: int, form: RowForm) -> None:
+def _follow(table: Table, since: int, form: RowForm, *, wide: bool) -> None:
     page = Page()
     for batch in map(_shown, table.follow(since)):
         if form is RowForm.TABLE:
-            _draw(page, batch)
+            _draw(page, batch, wide=wide)
         else:
             write_rows(form, batch.schema, [batch], path=STANDARD_OUTPUT, facts={})
         page.flush()
 
 
-def _draw(page: Page, batch: pa.RecordBatch) -> None:
-    page.lines(_drawing(batch.schema, page).lines([_drawn(batch)]))
+def _draw(page: Page, batch: pa.RecordBatch, *, wide: bool) -> None:
+    page.lines(_drawing(batch.schema, page, wide=wide).lines([_drawn(batch)]))
 
 
-def _drawing(schema: pa.Schema, page: Page) -> RowTable:
+def _drawing(schema: pa.Schema, page: Page, *, wide: bool) -> RowTable:
     place = schema.get_field_index(COMMIT_TIMESTAMP)
     drawn = schema.set(place, pa.field(COMMIT_TIMESTAMP, pa.string()))
-    return RowTable(drawn, columns=page.columns, whole={CHANGE_TYPE})
+    return RowTable(drawn, columns=page.table_columns(wide=wide), whole={CHANGE_TYPE})
 
 
 def _drawn(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 import click
 from click.shell_completion import CompletionItem
 
+from neve.catalog.known_properties import KNOWN_PROPERTIES
 from neve.catalog.kv_catalog import KVCatalog
 from neve.cli.lake_options import LAKE_VARIABLE, open_lake
 from neve.errors import NeveError
@@ -45,6 +46,20 @@ def complete_tag(
 ) -> list[CompletionItem]:
     """Offer the tags of the command's table."""
     return _offered(ctx, incomplete, lambda catalog: _tags(catalog, ctx))
+
+
+def complete_property(
+    ctx: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Offer the properties that the table has; to be set, also those that neve knows."""
+    is_option = isinstance(parameter, click.Option)
+    known = () if is_option else KNOWN_PROPERTIES
+    found = _offered(
+        ctx,
+        incomplete,
+        lambda catalog: sorted({*known, *catalog.load_table(_table_name(ctx)).properties}),
+    )
+    return [CompletionItem(each.value if is_option else f"{each.value}=") for each in found]
 
 
 def complete_new_column(

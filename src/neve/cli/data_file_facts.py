@@ -6,8 +6,8 @@ compared with itself: the checksum of the footer is in the manifest.
 
 import io
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, cast
 
 import google_crc32c
@@ -15,7 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from neve.cli.log_file import LogFileOnDisk
-from neve.errors import Corruption, InvalidArgument
+from neve.cli.parquet_batches import LIMIT_HINT, STREAM_BYTES, ParquetBudget, parquet_batches
+from neve.cli.parquet_pages import encrypted_columns
+from neve.cli.shown_text import Json, value_to_json, value_to_text
+from neve.errors import Corruption, InvalidArgument, LimitExceeded
 from neve.model.arrow_types import ArrowField, child_fields, field_id_of
 from neve.model.data_file import DataFile
 from neve.model.shown_value import counted, shown
@@ -31,6 +34,11 @@ _STAMPS: Final = (
     "neve.key-min",
     "neve.key-max",
 )
+_VALUE_LENGTH: Final = 32
+_BATCH_ROWS: Final = 16_384
+_ENCRYPTED: Final = b"PARE"
+_NO_KEYS: Final = "neve has no keys: decrypt it with the program that wrote it"
+_NAMED_MAX: Final = 5
 _NO_TYPES: Final = frozenset({"none", ""})
 # How Parquet's older names of types came about is of no interest.
 _TYPE_ORIGIN: Final = re.compile(r", is_from_converted_type=\w+|, force_set_converted_type=\w+")
@@ -60,8 +68,10 @@ class ColumnFacts:
     uncompressed_bytes: int
     null_count: int | None
     """None where a row group does not say."""
-    lowest: object
-    highest: object
+    lowest: Json
+    highest: Json
+    bounds_text: str | None
+    """Both for people, None where they are not known."""
 
     @property
     def type_words(self) -> str:
@@ -78,7 +88,18 @@ class GroupPlace:
     row_count: int
     offset: int
     byte_count: int
-    damage: tuple[str, ...]
+    damage: tuple[str, ...] = ()
+    skipped: str | None = None
+    """Why its pages were not decoded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageFinding:
+    """What became of the pages of one row group, or of what follows all groups."""
+
+    group: int | None
+    damage: tuple[str, ...] = ()
+    skipped: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +119,9 @@ class DataFileFacts:
     groups: tuple[GroupPlace, ...]
     is_sealed: bool
     """Whether it has checksums of its chunks."""
-    other_problems: tuple[str, ...]
+    other_problems: tuple[str, ...] = ()
+    other_skipped: tuple[str, ...] = ()
+    """Why the pages of groups were not decoded, of which nothing else is known."""
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -106,10 +129,21 @@ class DataFileFacts:
         return (*(each for group in self.groups for each in group.damage), *self.other_problems)
 
     @property
+    def skipped(self) -> tuple[str, ...]:
+        """All that was not looked at, and why."""
+        named = (group.skipped for group in self.groups)
+        return (*(each for each in named if each is not None), *self.other_skipped)
+
+    @property
     def checksum_state(self) -> str:
-        """`whole` or `damaged` by checksums of chunks; without those `decoded` or `damaged`."""
+        """`whole` or `damaged` by checksums of chunks; without those `decoded` or `damaged`.
+
+        It is `skipped` where pages were not decoded for the memory that they take.
+        """
         if self.problems:
             return "damaged"
+        if self.skipped:
+            return "skipped"
         return "whole" if self.is_sealed else "decoded"
 
     @property
@@ -120,53 +154,176 @@ class DataFileFacts:
         chunks = len(self.groups) * len(self.columns)
         return f"{counted(chunks, 'chunk')} and the page indexes behind them are whole"
 
-    @classmethod
-    def read(cls, opened: LogFileOnDisk, *, path: str) -> "DataFileFacts":
-        """Read a file whole; raises InvalidArgument for another kind of file, Corruption."""
-        footer, content = _footer_of(opened, path)
-        metadata = footer.metadata
-        field_ids = _field_ids(metadata)
-        columns = tuple(_column(metadata, at, field_ids) for at in range(metadata.num_columns))
-        if footer.checksums is None:
-            damage = _decoded(opened, metadata)
-            other: list[str] = []
-        else:
-            damage, other = _compared(opened, footer, columns)
-        if opened.read_at(0, len(MAGIC)) != MAGIC:
-            other.append("the file does not begin as Parquet does")
-        texts = {
-            name.decode(errors="replace"): text.decode(errors="replace")
-            for name, text in (metadata.metadata or {}).items()
-        }
-        starts, lengths = footer.chunks.starts, footer.chunks.lengths
-        return cls(
-            name=opened.name,
-            byte_count=opened.byte_count,
-            row_count=metadata.num_rows,
-            created_by=metadata.created_by or "somebody",
-            footer_at=footer.offset,
-            footer_bytes=len(content),
-            footer_crc=google_crc32c.value(content),
-            stamps={name.removeprefix(_STAMP): texts[name] for name in _STAMPS if name in texts},
-            columns=columns,
-            groups=tuple(
-                GroupPlace(
-                    row_count=metadata.row_group(at).num_rows,
-                    offset=int(starts[at].min()) if starts.shape[1] else 0,
-                    byte_count=int(lengths[at].sum()),
-                    damage=tuple(damage.get(at, ())),
+    def with_findings(self, findings: Iterable[PageFinding]) -> "DataFileFacts":
+        """Return the facts with what became of the pages."""
+        groups = [*self.groups]
+        problems, skipped = [*self.other_problems], [*self.other_skipped]
+        for found in findings:
+            if found.group is None:
+                problems += found.damage
+                skipped += [] if found.skipped is None else [found.skipped]
+            else:
+                groups[found.group] = replace(
+                    groups[found.group], damage=found.damage, skipped=found.skipped
                 )
-                for at in range(metadata.num_row_groups)
-            ),
-            is_sealed=footer.checksums is not None,
-            other_problems=tuple(other),
+        return replace(
+            self,
+            groups=tuple(groups),
+            other_problems=tuple(problems),
+            other_skipped=tuple(skipped),
         )
+
+
+class PagesToCheck:
+    """The pages of a file whose footer was read."""
+
+    def __init__(self, opened: LogFileOnDisk, footer: OpenFooter) -> None:
+        self._opened = opened
+        self._footer = footer
+
+    def findings(self, *, memory_bytes: int, tell: Callable[[], None]) -> Iterator[PageFinding]:
+        """Give what is wrong with the pages, group by group; groups that are whole are left out.
+
+        Checksums are compared where neve wrote them, otherwise all pages are decoded.
+        """
+        if self._footer.checksums is None:
+            yield from self._decoded(memory_bytes, tell)
+        else:
+            yield from self._compared(tell)
+
+    def _compared(self, tell: Callable[[], None]) -> Iterator[PageFinding]:
+        """Compare the checksums of all chunks, one at a time, and of what follows them."""
+        checksums, chunks = self._footer.checksums, self._footer.chunks
+        assert checksums is not None
+        schema = self._footer.metadata.schema
+        end = len(MAGIC)
+        place = 0
+        for group in range(len(chunks.starts)):
+            damage: list[str] = []
+            starts, lengths = chunks.starts[group].tolist(), chunks.lengths[group].tolist()
+            for at, (start, length) in enumerate(zip(starts, lengths, strict=True)):
+                tell()
+                end = max(end, start + length)
+                if google_crc32c.value(self._opened.read_at(start, length)) != checksums[place]:
+                    damage.append(
+                        f"column {shown(schema.column(at).path)} of row group {group} is damaged, "
+                        f"at byte {start:,}"
+                    )
+                place += 1
+            if damage:
+                yield PageFinding(group=group, damage=tuple(damage))
+        tail = self._opened.read_at(end, self._footer.offset - end)
+        if google_crc32c.value(tail) != checksums[-1]:
+            yield PageFinding(
+                group=None, damage=(f"the page indexes are damaged, at byte {end:,}",)
+            )
+
+    def _decoded(self, memory_bytes: int, tell: Callable[[], None]) -> Iterator[PageFinding]:
+        """Decode all pages; Arrow compares the checksums of those that have one."""
+        metadata = self._footer.metadata
+        file = pq.ParquetFile(
+            pa.PythonFile(io.BufferedReader(_Window(self._opened)), mode="r"),
+            metadata=metadata,
+            page_checksum_verification=True,
+            pre_buffer=False,
+            buffer_size=STREAM_BYTES,
+        )
+        budget = ParquetBudget(
+            read_at=self._opened.read_at,
+            metadata=metadata,
+            file_bytes=self._opened.byte_count,
+            memory_bytes=memory_bytes,
+        )
+        for group in range(metadata.num_row_groups):
+            tell()
+            words = f"row group {group} "
+            try:
+                for columns in budget.bundles(group):
+                    for batch in parquet_batches(
+                        file, group=group, columns=columns, batch_rows=_BATCH_ROWS, tell=tell
+                    ):
+                        batch.validate(full=True)
+            except LimitExceeded as error:
+                skipped = f"{words}was not decoded: {error.message}. {error.hint}"
+                yield PageFinding(group=group, skipped=skipped)
+            except MemoryError:
+                skipped = (
+                    f"{words}was not decoded: it takes more than {memory_bytes:,} bytes of memory. "
+                    f"{LIMIT_HINT}"
+                )
+                yield PageFinding(group=group, skipped=skipped)
+            except (pa.ArrowException, OSError, ValueError) as error:
+                reason = str(error).partition("\n")[0]
+                yield PageFinding(group=group, damage=(f"{words}cannot be read: {reason}",))
+
+
+def read_facts(
+    opened: LogFileOnDisk, *, path: str, tell: Callable[[], None]
+) -> tuple[DataFileFacts, PagesToCheck]:
+    """Read what a file says of itself; raises InvalidArgument for another kind of file, Corruption.
+
+    `tell` is called again and again while that takes time.
+    """
+    footer, content = _footer_of(opened, path)
+    metadata = footer.metadata
+    field_ids = _field_ids(metadata)
+    columns = []
+    for at in range(metadata.num_columns):
+        tell()
+        columns.append(_column(metadata, at, field_ids))
+    texts = {
+        name.decode(errors="replace"): text.decode(errors="replace")
+        for name, text in (metadata.metadata or {}).items()
+    }
+    starts, lengths = footer.chunks.starts, footer.chunks.lengths
+    begins_well = opened.read_at(0, len(MAGIC)) == MAGIC
+    facts = DataFileFacts(
+        name=opened.name,
+        byte_count=opened.byte_count,
+        row_count=metadata.num_rows,
+        created_by=metadata.created_by or "somebody",
+        footer_at=footer.offset,
+        footer_bytes=len(content),
+        footer_crc=google_crc32c.value(content),
+        stamps={name.removeprefix(_STAMP): texts[name] for name in _STAMPS if name in texts},
+        columns=tuple(columns),
+        groups=tuple(
+            GroupPlace(
+                row_count=metadata.row_group(at).num_rows,
+                offset=int(starts[at].min()) if starts.shape[1] else 0,
+                byte_count=int(lengths[at].sum()),
+            )
+            for at in range(metadata.num_row_groups)
+        ),
+        is_sealed=footer.checksums is not None,
+        other_problems=() if begins_well else ("the file does not begin as Parquet does",),
+    )
+    return facts, PagesToCheck(opened, footer)
+
+
+def facts_from_json(content: Any) -> DataFileFacts:  # noqa: ANN401 - JSON of another process
+    """Read facts as `asdict` gives them."""
+    columns = (
+        ColumnFacts(**{**each, "encodings": tuple(each["encodings"])})
+        for each in content["columns"]
+    )
+    groups = (GroupPlace(**{**each, "damage": tuple(each["damage"])}) for each in content["groups"])
+    lists = {"columns": tuple(columns), "groups": tuple(groups)}
+    lists |= {name: tuple(content[name]) for name in ("other_problems", "other_skipped")}
+    return DataFileFacts(**{**content, **lists})
+
+
+def finding_from_json(content: Any) -> PageFinding:  # noqa: ANN401 - JSON of another process
+    """Read a finding as `asdict` gives it."""
+    return PageFinding(**{**content, "damage": tuple(content["damage"])})
 
 
 def _footer_of(opened: LogFileOnDisk, path: str) -> tuple[OpenFooter, bytes]:
     size = opened.byte_count
     tail = opened.read_at(max(0, size - TRAILER_BYTES), TRAILER_BYTES)
     begins = opened.read_at(0, len(MAGIC)) == MAGIC
+    if tail[-len(MAGIC) :] == _ENCRYPTED:
+        raise InvalidArgument(f"the footer of {path} is encrypted", hint=_NO_KEYS)
     if not begins and tail[-len(MAGIC) :] != MAGIC:
         likeness = opened.likeness()
         looks = "" if likeness is None else f"; it looks like {likeness}"
@@ -183,6 +340,11 @@ def _footer_of(opened: LogFileOnDisk, path: str) -> tuple[OpenFooter, bytes]:
             hint="Restore it from a copy",
         )
     content = opened.read_at(size - length, length)
+    encrypted = encrypted_columns(content[:-TRAILER_BYTES])
+    if encrypted:
+        names = ", ".join(map(shown, encrypted[:_NAMED_MAX]))
+        more = f" and {len(encrypted) - _NAMED_MAX:,} more" if encrypted[_NAMED_MAX:] else ""
+        raise InvalidArgument(f"columns of {path} are encrypted: {names}{more}", hint=_NO_KEYS)
     try:
         rows = pq.read_metadata(pa.BufferReader(MAGIC + content)).num_rows
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -212,9 +374,15 @@ def _column(metadata: pq.FileMetaData, at: int, field_ids: Mapping[str, int]) ->
         compressed_bytes=sum(chunk.total_compressed_size for chunk in chunks),
         uncompressed_bytes=sum(chunk.total_uncompressed_size for chunk in chunks),
         null_count=sum(each.null_count for each in statistics) if has_nulls else None,
-        lowest=lowest,
-        highest=highest,
+        lowest=value_to_json(lowest),
+        highest=value_to_json(highest),
+        bounds_text=None if lowest is None else _bounds_text(lowest, highest),
     )
+
+
+def _bounds_text(lowest: object, highest: object) -> str:
+    shortest, longest = (value_to_text(each, length=_VALUE_LENGTH) for each in (lowest, highest))
+    return f"{shortest} to {longest}"
 
 
 def _bounds(statistics: Sequence[_Statistics]) -> tuple[object, object]:
@@ -231,7 +399,7 @@ def _field_ids(metadata: pq.FileMetaData) -> dict[str, int]:
     """Give the field ids of leaves, by the path that Parquet gives them."""
     try:
         schema = metadata.schema.to_arrow_schema()
-    except pa.ArrowException:
+    except (pa.ArrowException, OSError, ValueError):
         return {}
     leaves = _leaves((each.name, each) for each in schema)
     found = ((path, field_id_of(field)) for path, field in leaves)
@@ -251,44 +419,6 @@ def _leaves(fields: Iterable[tuple[str, ArrowField]]) -> Iterator[tuple[str, Arr
             yield from _leaves((f"{path}.list.{each.name}", each) for each in child_fields(kind))
         else:
             yield path, field
-
-
-def _compared(
-    opened: LogFileOnDisk, footer: OpenFooter, columns: tuple[ColumnFacts, ...]
-) -> tuple[dict[int, list[str]], list[str]]:
-    """Compare the checksums of all chunks, one at a time, and of what follows them."""
-    checksums, chunks = footer.checksums, footer.chunks
-    assert checksums is not None
-    damage: dict[int, list[str]] = {}
-    end = len(MAGIC)
-    for place, (start, length) in enumerate(
-        zip(chunks.starts.ravel().tolist(), chunks.lengths.ravel().tolist(), strict=True)
-    ):
-        group, at = divmod(place, len(columns))
-        end = max(end, start + length)
-        if google_crc32c.value(opened.read_at(start, length)) != checksums[place]:
-            damage.setdefault(group, []).append(
-                f"column {shown(columns[at].path)} of row group {group} is damaged, "
-                f"at byte {start:,}"
-            )
-    tail = opened.read_at(end, footer.offset - end)
-    if google_crc32c.value(tail) == checksums[-1]:
-        return damage, []
-    return damage, [f"the page indexes are damaged, at byte {end:,}"]
-
-
-def _decoded(opened: LogFileOnDisk, metadata: pq.FileMetaData) -> dict[int, list[str]]:
-    """Decode all pages, group by group; Arrow compares the checksums of those that have one."""
-    damage: dict[int, list[str]] = {}
-    source = pa.PythonFile(io.BufferedReader(_Window(opened)), mode="r")
-    file = pq.ParquetFile(source, metadata=metadata, page_checksum_verification=True)
-    for group in range(metadata.num_row_groups):
-        try:
-            file.read_row_group(group)
-        except (pa.ArrowException, OSError, ValueError) as error:
-            reason = str(error).partition("\n")[0]
-            damage[group] = [f"row group {group} cannot be read: {reason}"]
-    return damage
 
 
 class _Window(io.RawIOBase):

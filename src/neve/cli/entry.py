@@ -34,11 +34,16 @@ class _WithoutPandas(MetaPathFinder):
             raise ModuleNotFoundError("commands do without pandas", name=fullname)
 
 
+def keep_pandas_out() -> None:
+    """Let this process do without pandas."""
+    sys.meta_path.insert(0, _WithoutPandas())
+
+
 def main() -> NoReturn:
     """Run the command line of this process, and exit."""
     end_at_once_when_interrupted()
     gc.disable()
     if _WITH_GUESTS not in sys.argv[1:]:
-        sys.meta_path.insert(0, _WithoutPandas())
+        keep_pandas_out()
     importlib.import_module("neve.cli.main").main()
     raise AssertionError("the command line exits by itself")

@@ -1,7 +1,7 @@
 """`neve import`: writes the rows of a file into a table.
 
 1. A file is read twice: first to find all rows that do not fit, then to write. Nothing is
-   written when there are any, and all of them are told.
+   written when there are any, and they are reported.
 2. With --keep-good it is read once: rows that do not fit are counted and passed over.
 3. Standard input can be read only once. It is written as it comes, until a row does not fit.
 """
@@ -30,6 +30,7 @@ from neve.cli.imported_rows import (
     open_rows,
 )
 from neve.cli.lake_options import on_a_lake, open_lake
+from neve.cli.number_type import memory_option
 from neve.cli.output import Page, write_json
 from neve.cli.progress_bar import TellProgress, progress_bar
 from neve.cli.refused_rows import RefusedRows, TooManyRefused, nth_left, telling_the_row
@@ -43,20 +44,21 @@ _BATCH_ROWS: Final = 50_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Wish:
+class ImportWish:
     """What is to be imported, and how."""
 
     file: str
     form: ImportForm
-    batch_rows: int
-    delimiter: str | None
-    columns: tuple[str, ...]
-    keep_good: bool
-    refused_file: str | None
+    delimiter: str | None = None
+    memory_limit: int | None = None
+    batch_rows: int = _BATCH_ROWS
+    columns: tuple[str, ...] = ()
+    keep_good: bool = False
+    refused_file: str | None = None
 
 
 @dataclass(slots=True)
-class _Done:
+class ImportDone:
     """What was written so far."""
 
     sequence: int
@@ -112,6 +114,7 @@ class _Done:
     help="The same, and write the rows that do not fit to this file, to be corrected.",
     shell_complete=complete_file,
 )
+@memory_option
 @on_a_lake
 def import_rows(
     *,
@@ -123,6 +126,7 @@ def import_rows(
     columns: tuple[str, ...],
     keep_good: bool,
     refused_file: str | None,
+    memory_limit: int | None,
     lake: str,
     storage_options: tuple[str, ...],
     as_json: bool,
@@ -134,37 +138,45 @@ def import_rows(
     are found by name. A row replaces the one of its key, so an import that was cut off can be
     repeated. At the end the rows are committed as a version.
 
-    When rows do not fit, nothing is written: they are told with their lines, the first 20 of up to
-    1,000, and the exit code is 2. With --keep-good or --refused the others are written, and the
-    exit code is 0. Standard input is written as it comes, until a row does not fit.
+    When rows do not fit, nothing is written and the exit code is 2: up to 1,000 bad rows are
+    collected, and the first 20 are printed with their lines. With --keep-good or --refused the
+    other rows are written, and the exit code is 0. Standard input is written as it comes, until a
+    row does not fit.
 
     With --columns, only these and the key are taken from the file. The other columns of rows that
     are there stay as they are.
 
     In CSV and JSON, decimals, dates, times and uuids are text, bytes are hexadecimal text.
     """
-    wish = _Wish(
+    wish = ImportWish(
         file=file,
         form=form_of(file) if form is None else ImportForm(form),
         batch_rows=batch_rows,
         delimiter=delimiter,
+        memory_limit=memory_limit,
         columns=columns,
         keep_good=keep_good or refused_file is not None,
         refused_file=refused_file,
     )
     _check_wish(wish)
     with open_lake(lake, storage_options) as catalog, catalog.table(name) as table:
-        done = _Done(table.stats().sequence, table.version)
-        if wish.keep_good:
-            _write_good(table, wish, done)
-        else:
-            if file != STANDARD_INPUT:
-                _check(table, wish)
-            _write(table, wish, done)
-    _tell(name, wish, done, as_json=as_json)
+        done = import_into(table, wish)
+    tell_import(name, wish, done, as_json=as_json)
 
 
-def _check(table: Table, wish: _Wish) -> None:
+def import_into(table: Table, wish: ImportWish) -> ImportDone:
+    """Write the rows of a file; raises typed errors."""
+    done = ImportDone(table.stats().sequence, table.version)
+    if wish.keep_good:
+        _write_good(table, wish, done)
+    else:
+        if wish.file != STANDARD_INPUT:
+            _check(table, wish)
+        _write(table, wish, done)
+    return done
+
+
+def _check(table: Table, wish: ImportWish) -> None:
     """Read the whole file without writing; raises SchemaMismatch that tells all wrong rows."""
     refused = RefusedRows(is_bounded=True)
     names = names_of(wish.columns, table.schema)
@@ -190,7 +202,7 @@ def _check(table: Table, wish: _Wish) -> None:
             raise refused.failure(rows.source, rows.places_of)
 
 
-def _write(table: Table, wish: _Wish, done: _Done) -> None:
+def _write(table: Table, wish: ImportWish, done: ImportDone) -> None:
     """Write and flush all batches, until one is refused."""
     names = names_of(wish.columns, table.schema)
     with (
@@ -205,7 +217,7 @@ def _write(table: Table, wish: _Wish, done: _Done) -> None:
         done.version = table.flush() if done.rows else table.version
 
 
-def _write_good(table: Table, wish: _Wish, done: _Done) -> None:
+def _write_good(table: Table, wish: ImportWish, done: ImportDone) -> None:
     """Write and flush the rows that fit, and pass over the others."""
     names = names_of(wish.columns, table.schema)
 
@@ -261,7 +273,7 @@ def _all_but(batch: pa.RecordBatch, row: int) -> pa.RecordBatch:
 
 
 def _opened(
-    table: Table, wish: _Wish, refused: RefusedRows | None
+    table: Table, wish: ImportWish, refused: RefusedRows | None
 ) -> AbstractContextManager[ImportedRows]:
     return open_rows(
         wish.file,
@@ -269,13 +281,14 @@ def _opened(
         table.schema,
         batch_rows=wish.batch_rows,
         delimiter=wish.delimiter,
+        memory_limit=wish.memory_limit,
         columns=names_of(wish.columns, table.schema),
         refused=refused,
     )
 
 
 @contextmanager
-def _telling_how_far(table: Table, done: _Done) -> Iterator[None]:
+def _telling_how_far(table: Table, done: ImportDone) -> Iterator[None]:
     """Let an interrupt say what is in the table by then."""
     try:
         yield
@@ -287,12 +300,13 @@ def _telling_how_far(table: Table, done: _Done) -> Iterator[None]:
         ) from None
 
 
-def _count(done: _Done, rows: int, imported: ImportedRows, tell: TellProgress) -> None:
+def _count(done: ImportDone, rows: int, imported: ImportedRows, tell: TellProgress) -> None:
     done.rows += rows
     tell(imported.position(), imported.byte_count)
 
 
-def _tell(name: str, wish: _Wish, done: _Done, *, as_json: bool) -> None:
+def tell_import(name: str, wish: ImportWish, done: ImportDone, *, as_json: bool) -> None:
+    """Say what was written."""
     if as_json:
         facts: dict[str, Json] = {
             "table": name,
@@ -315,7 +329,7 @@ def _tell(name: str, wish: _Wish, done: _Done, *, as_json: bool) -> None:
         page.lines(Text(f"  {shown_text(line)}", "dim") for line in done.details)
 
 
-def _check_wish(wish: _Wish) -> None:
+def _check_wish(wish: ImportWish) -> None:
     if wish.refused_file is not None and wish.form not in TEXT_FORMS:
         raise InvalidArgument(
             f"{wish.form} has no lines that could be kept",

@@ -7,11 +7,14 @@
     arrow     .arrow, .feather, .ipc, .arrows     batch by batch; an IPC file or stream
 
 CSV and JSON lines may be compressed: .gz, .bz2, .zst, .lz4. No more than a few batches are in
-memory, however long the file is.
+memory, however long the file is. Parquet and Arrow are decoded in a child process, see
+`neve.cli.decoder_process`.
 """
 
 import io
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -20,17 +23,16 @@ from pathlib import Path
 from typing import BinaryIO, Final, Literal, cast
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from neve.cli.csv_rows import CsvRows
+from neve.cli.decoder_child import SCHEMA, DecoderTask
+from neve.cli.decoder_process import DecoderFailed, DecoderProcess, memory_for
 from neve.cli.json_file_rows import JsonFileRows
 from neve.cli.refused_rows import PlaceOf, PlacesOf, RefusedRows
 from neve.errors import InvalidArgument, NeveError, NotFound, Unavailable
-from neve.model.row_lineage import LINEAGE_NAMES
 from neve.model.schema import TableSchema
 
 STANDARD_INPUT: Final = "-"
-_ARROW_FILE_MAGIC: Final = b"ARROW1"
 _COMPRESSIONS: Final[dict[str, Literal["gzip", "bz2", "zstd", "lz4"]]] = {
     ".gz": "gzip",
     ".bz2": "bz2",
@@ -109,6 +111,23 @@ def form_of(path: str) -> ImportForm:
     return form
 
 
+def source_of(path: str) -> str:
+    """Return how messages name a file."""
+    return "standard input" if path == STANDARD_INPUT else path
+
+
+def delimiter_of(path: str, wished: str | None) -> str:
+    """Return what separates the cells of a CSV file."""
+    return wished or (_TAB if ".tsv" in Path(path).suffixes else ",")
+
+
+def opened_text(path: str, form: ImportForm, stack: ExitStack) -> tuple[BinaryIO, BinaryIO]:
+    """Open a file, as it is and unpacked; raises typed errors, also while it is read."""
+    stack.enter_context(_typed_failures(source_of(path)))
+    raw = _opened(path, stack)
+    return raw, _unpacked(raw, path) if form in TEXT_FORMS else raw
+
+
 @contextmanager
 def open_rows(
     path: str,
@@ -117,6 +136,7 @@ def open_rows(
     *,
     batch_rows: int,
     delimiter: str | None,
+    memory_limit: int | None = None,
     columns: Sequence[str] | None = None,
     refused: RefusedRows | None = None,
 ) -> Iterator[ImportedRows]:
@@ -125,7 +145,7 @@ def open_rows(
     `columns` are those that are wanted besides the key, in files of text: others are not read.
     `refused` takes rows that are wrong; without it the first one is an error.
     """
-    source = "standard input" if path == STANDARD_INPUT else path
+    source = source_of(path)
     with ExitStack() as stack, _typed_failures(source):
         raw = _opened(path, stack)
         # Before anybody reads ahead.
@@ -134,9 +154,10 @@ def open_rows(
         if form in TEXT_FORMS:
             stream = _unpacked(raw, path)
         reader: CsvRows | JsonFileRows | _NumberedRows = _NumberedRows(source)
+        position: Callable[[], int] = raw.tell if raw.seekable() else lambda: 0
         match form:
             case ImportForm.CSV:
-                mark = delimiter or (_TAB if ".tsv" in Path(path).suffixes else ",")
+                mark = delimiter_of(path, delimiter)
                 reader = CsvRows(
                     schema,
                     source=source,
@@ -149,13 +170,14 @@ def open_rows(
             case ImportForm.JSONL:
                 reader = JsonFileRows(schema, source=source, columns=columns, refused=refused)
                 batches = reader.batches(stream, batch_rows=batch_rows)
-            case ImportForm.PARQUET:
-                batches = _parquet_batches(raw, batch_rows=batch_rows)
-            case ImportForm.ARROW:
-                batches = _arrow_batches(raw)
+            case ImportForm.PARQUET | ImportForm.ARROW:
+                decoded = DecodedFile(
+                    raw, form, source=source, memory_limit=memory_limit, stack=stack
+                )
+                batches, position = decoded.batches(batch_rows), decoded.position
         yield ImportedRows(
             batches=_cut(batches, batch_rows),
-            position=raw.tell if raw.seekable() else lambda: 0,
+            position=position,
             byte_count=byte_count,
             source=source,
             place_of=reader.place_of,
@@ -234,25 +256,77 @@ def _unpacked(raw: BinaryIO, path: str) -> BinaryIO:
     return cast("BinaryIO", io.BufferedReader(cast("io.RawIOBase", unpacked)))
 
 
-def _parquet_batches(raw: BinaryIO, *, batch_rows: int) -> Iterator[pa.RecordBatch]:
-    if not raw.seekable():
-        raise InvalidArgument(
-            "Parquet cannot be read from a pipe", hint="Write it to a file, and name that file"
+class DecodedFile:
+    """A Parquet or Arrow file that a child process decodes."""
+
+    def __init__(
+        self,
+        raw: BinaryIO,
+        form: ImportForm,
+        *,
+        source: str,
+        memory_limit: int | None,
+        stack: ExitStack,
+    ) -> None:
+        """Take an open file; it is kept in a temporary file first when it has no handle."""
+        if form is ImportForm.PARQUET and not raw.seekable():
+            raise InvalidArgument(
+                "Parquet cannot be read from a pipe", hint="Write it to a file, and name that file"
+            )
+        self._file = _with_handle(raw, stack)
+        self._form = form
+        self._source = source
+        self._memory_bytes = memory_for(_length(self._file), memory_limit)
+        self._position = 0
+
+    def position(self) -> int:
+        """Return how many bytes of the file were read."""
+        return self._position
+
+    def schema(self) -> pa.Schema:
+        """Return the schema that the file has; raises typed errors."""
+        with self._typed_failures(), self._process("schema", 1) as process:
+            return next(process.frames()).reader().schema
+
+    def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        """Give the rows of the file; raises typed errors."""
+        with self._typed_failures(), self._process("batches", batch_rows) as process:
+            for frame in process.frames():
+                self._position = frame.position
+                if frame.kind != SCHEMA:
+                    yield from frame.reader()
+
+    def _process(self, task: str, batch_rows: int) -> DecoderProcess:
+        if self._file.seekable():
+            self._file.seek(0)
+        asked = DecoderTask(
+            task=task,
+            form=self._form,
+            path=self._source,
+            memory_bytes=self._memory_bytes,
+            batch_rows=batch_rows,
         )
-    opened = pq.ParquetFile(raw, pre_buffer=False, page_checksum_verification=True)
-    # A data file of an Iceberg table may have columns of row lineage, which are never a user's.
-    names = [name for name in opened.schema_arrow.names if name not in LINEAGE_NAMES]
-    return opened.iter_batches(batch_size=batch_rows, columns=names)
+        return DecoderProcess(asked, file=self._file.fileno())
+
+    @contextmanager
+    def _typed_failures(self) -> Iterator[None]:
+        try:
+            yield
+        except DecoderFailed as error:
+            if error.is_limit:
+                raise error.limit_exceeded(self._source, self._memory_bytes) from None
+            raise _damaged(error, self._source) from None
 
 
-def _arrow_batches(raw: BinaryIO) -> Iterator[pa.RecordBatch]:
-    if raw.seekable():
-        magic = raw.read(len(_ARROW_FILE_MAGIC))
-        raw.seek(0)
-        if magic == _ARROW_FILE_MAGIC:
-            opened = pa.ipc.open_file(cast("io.IOBase", raw))
-            return (opened.get_batch(place) for place in range(opened.num_record_batches))
-    return iter(pa.ipc.open_stream(cast("io.IOBase", raw)))
+def _with_handle(raw: BinaryIO, stack: ExitStack) -> BinaryIO:
+    try:
+        raw.fileno()
+    except OSError:
+        kept = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - by the stack
+        shutil.copyfileobj(raw, kept)
+        kept.seek(0)
+        return cast("BinaryIO", kept)
+    return raw
 
 
 def _cut(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:

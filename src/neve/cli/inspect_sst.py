@@ -25,18 +25,26 @@ from typing import Final
 import click
 from rich.text import Text
 
-from neve.cli.data_file_facts import ColumnFacts, DataFileFacts, GroupPlace
+from neve.cli.data_file_facts import (
+    ColumnFacts,
+    DataFileFacts,
+    GroupPlace,
+    PageFinding,
+    facts_from_json,
+    finding_from_json,
+)
+from neve.cli.decoder_child import FACTS, DecoderTask
+from neve.cli.decoder_process import DecoderFailed, DecoderProcess, memory_for
 from neve.cli.documented_command import DocumentedCommand
 from neve.cli.fitted_text import wrapped
-from neve.cli.log_file import open_log_file
-from neve.cli.number_type import WholeNumber
+from neve.cli.log_file import LogFileOnDisk, open_log_file
+from neve.cli.number_type import WholeNumber, memory_option
 from neve.cli.output import JsonDocument, Page
-from neve.cli.shown_text import Json, shown_text, value_to_json, value_to_text
-from neve.errors import Corruption
+from neve.cli.shown_text import Json, shown_text
+from neve.errors import Corruption, LimitExceeded
 from neve.model.shown_value import counted
 
 _GROUPS_DRAWN: Final = 20
-_VALUE_LENGTH: Final = 32
 
 
 @click.command(cls=DocumentedCommand, examples=["neve inspect sst part.parquet"])
@@ -53,22 +61,66 @@ _VALUE_LENGTH: Final = 32
     metavar="N",
     help=f"Show at most N row groups [default: {_GROUPS_DRAWN} in a drawing, all in JSON].",
 )
-@click.option("--strict", is_flag=True, help="End with exit code 5 when anything is damaged.")
-def sst(*, path: str, as_json: bool, limit: int | None, strict: bool) -> None:
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="End with exit code 5 when anything is damaged, 6 when pages were not decoded.",
+)
+@memory_option
+def sst(
+    *, path: str, as_json: bool, limit: int | None, strict: bool, memory_limit: int | None
+) -> None:
     """Show a data file: what its footer says, its columns, row groups and checksums.
 
-    Reads every Parquet file, also those of others. A damaged one is shown as far as it can be.
+    Reads any Parquet file, whoever wrote it. A damaged file is shown as far as it can be read.
+    Pages that take more memory than the limit are reported and not decoded.
     """
     with open_log_file(path) as opened:
-        facts = DataFileFacts.read(opened, path=path)
-        problems = facts.problems
+        facts = _decoded(opened, path, memory_for(opened.byte_count, memory_limit))
         if as_json:
             _write_json(facts, limit)
         else:
             page = Page()
             page.lines(_drawing(facts, _GROUPS_DRAWN if limit is None else limit, page.columns))
-    if strict and problems:
-        raise Corruption(f"{counted(len(problems), 'place')} damaged: {problems[0]}", path=path)
+    if strict and facts.problems:
+        raise Corruption(
+            f"{counted(len(facts.problems), 'place')} damaged: {facts.problems[0]}", path=path
+        )
+    if strict and facts.skipped:
+        raise LimitExceeded(
+            f"not all pages were decoded: {facts.skipped[0]}",
+            limit=memory_for(facts.byte_count, memory_limit),
+            path=path,
+        )
+
+
+def _decoded(opened: LogFileOnDisk, path: str, memory_bytes: int) -> DataFileFacts:
+    """Let a child process read the file, and return what it found until its end or death."""
+    task = DecoderTask(
+        task="facts", form="parquet", path=path, memory_bytes=memory_bytes, batch_rows=0
+    )
+    facts: DataFileFacts | None = None
+    findings: list[PageFinding] = []
+    try:
+        with DecoderProcess(task, file=opened.handle) as decoder:
+            for frame in decoder.frames():
+                if frame.kind == FACTS:
+                    facts = facts_from_json(frame.json())
+                else:
+                    findings.append(finding_from_json(frame.json()))
+    except DecoderFailed as error:
+        if facts is None:
+            if error.is_limit:
+                raise error.limit_exceeded(path, memory_bytes) from None
+            raise Corruption(f"the footer cannot be read: {error}", path=path) from None
+        where = "its pages cannot be decoded"
+        if error.is_limit:
+            limit = error.limit_exceeded(path, memory_bytes)
+            findings.append(PageFinding(group=None, skipped=f"{limit.message}. {limit.hint}"))
+        else:
+            findings.append(PageFinding(group=None, damage=(f"{where}: {error}",)))
+    assert facts is not None, "the child says what it found, or fails"
+    return facts.with_findings(findings)
 
 
 def _write_json(facts: DataFileFacts, limit: int | None) -> None:
@@ -96,6 +148,7 @@ def _write_json(facts: DataFileFacts, limit: int | None) -> None:
             "omitted_row_groups": len(facts.groups) - len(groups),
             "checksums": facts.checksum_state,
             "problems": list(facts.problems),
+            "skipped": list(facts.skipped),
         }
     )
     document.end()
@@ -112,8 +165,8 @@ def _column_json(column: ColumnFacts) -> Json:
         "compressed_bytes": column.compressed_bytes,
         "uncompressed_bytes": column.uncompressed_bytes,
         "null_count": column.null_count,
-        "min": value_to_json(column.lowest),
-        "max": value_to_json(column.highest),
+        "min": column.lowest,
+        "max": column.highest,
     }
 
 
@@ -153,7 +206,9 @@ def _drawing(facts: DataFileFacts, limit: int, columns: int) -> Iterator[Text]:
     hidden = [damage for group in facts.groups[limit:] for damage in group.damage]
     for problem in (*hidden, *facts.other_problems):
         yield Text(f"✗ {shown_text(problem)}", "bold red")
-    if not facts.problems:
+    for skipped in facts.skipped:
+        yield Text(f"! {shown_text(skipped)}", "yellow")
+    if not facts.problems and not facts.skipped:
         yield Text(f"✔ {facts.checksum_words}", "green")
 
 
@@ -167,9 +222,8 @@ def _column_lines(columns: tuple[ColumnFacts, ...]) -> Iterator[Text]:
             ", ".join(column.encodings),
             f"{column.compressed_bytes:,} of {column.uncompressed_bytes:,} bytes",
         ]
-        if column.lowest is not None:
-            lowest = value_to_text(column.lowest, length=_VALUE_LENGTH)
-            facts.append(f"{lowest} to {value_to_text(column.highest, length=_VALUE_LENGTH)}")
+        if column.bounds_text is not None:
+            facts.append(column.bounds_text)
         if column.null_count:
             facts.append(f"{column.null_count:,} null")
         yield Text.assemble(

@@ -42,6 +42,10 @@ class JsonFileRows(JsonRows):
     def _named(self, line: int) -> str:
         return f"{self._source}, row {line:,}" if self._is_array else super()._named(line)
 
+    def texts(self, stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
+        """Give the texts of rows as they stand, with their lines or numbers."""
+        return self._lines(stream)
+
     def _lines(self, stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
         """Give the texts of rows, with their lines, or with their numbers in an array."""
         head = [*_head(stream)]

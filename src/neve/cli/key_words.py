@@ -7,6 +7,11 @@ one JSON list of them in key order:
     neve get shop.visits ada 2024-01-31
     neve get shop.visits '["ada", "2024-01-31"]'
 
+Many keys stand one after the other, those of several columns all in one of the two ways:
+
+    neve get shop.orders 17 18 19
+    neve get shop.visits ada 2024-01-31 bob 2024-02-01
+
 A bound of a key range is a value of the first column, or a JSON list with the first few; nothing
 stands for no bound.
 """
@@ -41,6 +46,17 @@ def key_of(texts: Sequence[str], schema: TableSchema) -> object:
         if len(columns) > 1
         else f"The key is {names}: give one value",
     )
+
+
+def keys_of(texts: Sequence[str], schema: TableSchema) -> list[tuple[str, object]]:
+    """Read many keys, each with how it was written; raises InvalidArgument."""
+    width = len(schema.key_columns)
+    if width == 1 or all(text.lstrip().startswith("[") for text in texts):
+        return [(text, key_of([text], schema)) for text in texts]
+    if len(texts) % width:
+        return [(" ".join(texts), key_of(texts, schema))]
+    pieces = [texts[start : start + width] for start in range(0, len(texts), width)]
+    return [(" ".join(piece), key_of(piece, schema)) for piece in pieces]
 
 
 def bound_of(text: str, schema: TableSchema) -> object:

@@ -45,6 +45,7 @@ class LogFileOnDisk:
     name: str
     byte_count: int
     log_number: int | None
+    handle: int
     read_at: ReadAt
 
     def likeness(self) -> str | None:
@@ -67,14 +68,14 @@ def open_log_file(path: str) -> Iterator[LogFileOnDisk]:
         )
     if path in _STANDARD_INPUT:
         with _kept_input() as handle:
-            yield _looked_at(disk, handle, "standard input")
+            yield look_at(disk, handle, "standard input")
         return
     try:
         handle = disk.open_file(disk.real_path(path))
     except OSError as error:
         raise _cannot_open(error, path) from error
     try:
-        yield _looked_at(disk, handle, path)
+        yield look_at(disk, handle, path)
     finally:
         disk.close(handle)
 
@@ -96,7 +97,8 @@ def _kept_input() -> Iterator[int]:
         yield kept.fileno()
 
 
-def _looked_at(disk: Disk, handle: int, path: str) -> LogFileOnDisk:
+def look_at(disk: Disk, handle: int, path: str) -> LogFileOnDisk:
+    """Describe a file that is open already; raises typed errors."""
     try:
         byte_count = disk.size(handle)
     except OSError as error:
@@ -120,6 +122,7 @@ def _looked_at(disk: Disk, handle: int, path: str) -> LogFileOnDisk:
         name=name,
         byte_count=byte_count,
         log_number=None if numbered is None else int(numbered[1]),
+        handle=handle,
         read_at=read_at,
     )
 

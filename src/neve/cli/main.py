@@ -28,15 +28,18 @@ _COMMANDS: Final = {
     "demo": LazyCommand(
         "neve.cli.demo_command", "demo", "Show what neve does, with real files and a real crash"
     ),
-    "create": LazyCommand("neve.cli.catalog_commands", "create", "Make a table"),
+    "create": LazyCommand("neve.cli.create_command", "create", "Make a table"),
     "drop": LazyCommand("neve.cli.catalog_commands", "drop", "Drop a table, for good"),
     "rename": LazyCommand("neve.cli.catalog_commands", "rename", "Give a table another name"),
     "tables": LazyCommand("neve.cli.catalog_commands", "tables", "List tables"),
     "describe": LazyCommand(
         "neve.cli.catalog_commands", "describe", "Show the definition of a table"
     ),
+    "set": LazyCommand(
+        "neve.cli.catalog_commands", "set_properties", "Change the properties of a table"
+    ),
     "put": LazyCommand("neve.cli.put_command", "put", "Write a row, or many"),
-    "get": LazyCommand("neve.cli.row_commands", "get", "Show the row of a key"),
+    "get": LazyCommand("neve.cli.row_commands", "get", "Show the rows of keys"),
     "delete": LazyCommand("neve.cli.row_commands", "delete", "Delete rows"),
     "scan": LazyCommand("neve.cli.scan_command", "scan", "Show many rows, or write them to a file"),
     "import": LazyCommand(

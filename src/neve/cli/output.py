@@ -1,8 +1,8 @@
 """Where a command's words go: lines on a terminal or in a pipe, or one JSON document.
 
 A terminal gets colours, unless NO_COLOR or TERM say otherwise; a pipe gets the same lines without
-them. Lines are as wide as the terminal, in a pipe as $COLUMNS says or 100. A document is written as
-it comes, so a long one needs no memory.
+them. Lines are as wide as the terminal, in a pipe as $COLUMNS says or 100; rows of tables are never
+cut. A document is written as it comes, so a long one needs no memory.
 """
 
 import json
@@ -32,6 +32,10 @@ class Page:
         columns = self.console.width if self.is_terminal else _columns_in_a_pipe()
         self.columns: Final = min(max(_COLUMNS_MIN, columns), _COLUMNS_MAX)
         self._in_ascii = not is_drawable(self.console.encoding)
+
+    def table_columns(self, *, wide: bool) -> int | None:
+        """Return how wide the rows of a table may be; None for one line each, however long."""
+        return self.columns if self.is_terminal and not wide else None
 
     def line(self, text: Text | str = "") -> None:
         """Write one line."""

@@ -1,35 +1,45 @@
 """Commands on rows by key: get, delete.
 
-    neve get shop.orders 1
+    neve get shop.orders 1 2 3
     neve delete shop.orders --filter "amount > 5"
 
 How keys are written is told in `neve.cli.key_words`.
 """
 
+from collections.abc import Sequence
+from typing import Final
+
 import click
+import pyarrow as pa
 
 from neve.cli.key_command import KeyCommand
-from neve.cli.key_words import key_of
+from neve.cli.key_words import key_of, keys_of
 from neve.cli.lake_options import on_a_lake, open_lake
-from neve.cli.output import Page, write_json
-from neve.cli.row_table import row_lines
+from neve.cli.output import JsonDocument, Page, write_json
+from neve.cli.row_table import RowTable, json_rows, row_lines
 from neve.cli.shown_text import shown_text
-from neve.cli.table_arguments import filter_option, table_argument
-from neve.cli.value_forms import json_values
+from neve.cli.table_arguments import filter_option, table_argument, wide_option
 from neve.cli.version_options import at_a_version, rows_at
 from neve.errors import InvalidArgument, NotFound
 from neve.model.shown_value import counted
 
+_NAMED_MAX: Final = 20
+
 
 @click.command(
     cls=KeyCommand,
-    examples=["neve get shop.orders 1", "neve get shop.orders 1 --version 2 --json"],
+    examples=[
+        "neve get shop.orders 1",
+        "neve get shop.orders 2 1",
+        "neve get shop.orders 1 --version 2 --json",
+    ],
 )
 @table_argument
 @click.argument(
-    "key", nargs=-1, required=True, metavar="KEY...", help="The values of the key's columns."
+    "key", nargs=-1, required=True, metavar="KEY...", help="The values of the keys' columns."
 )
 @at_a_version
+@wide_option
 @on_a_lake
 def get(
     *,
@@ -38,31 +48,74 @@ def get(
     version: int | None,
     tag: str | None,
     timestamp: str | None,
+    wide: bool,
     lake: str,
     storage_options: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Show the row of a key; that there is none is an error.
+    """Show the rows of keys, in the order asked; a key without a row ends with exit code 2.
 
     A key of several columns is as many values, or one JSON list. Put -- before a text that begins
     with a minus sign; numbers need none.
+
+    One key is shown as a line for each column, many as a table. With --json, one key is the row,
+    and many are a document with `rows` and `missing`. Rows that exist are shown before the keys
+    that have none are reported.
     """
     with (
         open_lake(lake, storage_options) as catalog,
         rows_at(catalog, name, version=version, tag=tag, timestamp=timestamp) as rows,
     ):
-        found = rows.get_many([key_of(key, rows.schema)])
-    if not found.num_rows:
-        raise NotFound(
-            f"the table {name!a} has no row with the key {', '.join(map(ascii, key))}",
-            hint="`neve scan` lists rows",
-        )
-    batch = found.combine_chunks().to_batches()[0]
-    values = {field.name: json_values(batch.column(field.name))[0] for field in batch.schema}
-    if as_json:
-        write_json(values)
+        asked = keys_of(key, rows.schema)
+        key_column = rows.schema.key_columns[0].name
+        found = rows.get_many([each for _, each in asked], with_missing=True)
+    is_there = found.column(key_column).is_valid()
+    missing = [
+        text for (text, _), there in zip(asked, is_there.to_pylist(), strict=True) if not there
+    ]
+    _show_found(
+        name, found.filter(is_there), missing, is_one=len(asked) == 1, wide=wide, as_json=as_json
+    )
+    if missing:
+        raise _not_found(name, missing)
+
+
+def _show_found(
+    name: str,
+    found: pa.Table,
+    missing: Sequence[str],
+    *,
+    is_one: bool,
+    wide: bool,
+    as_json: bool,
+) -> None:
+    batches = found.combine_chunks().to_batches()
+    rows = [dict(zip(found.schema.names, row, strict=True)) for row in json_rows(batches)]
+    if is_one:
+        for row in rows:
+            if as_json:
+                write_json(row)
+            else:
+                Page().lines(row_lines(row))
+    elif as_json:
+        document = JsonDocument()
+        document.members({"table": name})
+        document.array("rows", rows)
+        document.members({"missing": [*missing]})
+        document.end()
+    elif rows:
+        page = Page()
+        page.lines(RowTable(found.schema, columns=page.table_columns(wide=wide)).lines(batches))
+
+
+def _not_found(name: str, missing: Sequence[str]) -> NotFound:
+    told = ", ".join(map(ascii, missing[:_NAMED_MAX]))
+    if len(missing) == 1:
+        words = f"the table {name!a} has no row with the key {told}"
     else:
-        Page().lines(row_lines(values))
+        more = f" and {len(missing) - _NAMED_MAX:,} more" if missing[_NAMED_MAX:] else ""
+        words = f"the table {name!a} has no rows with the keys {told}{more}"
+    return NotFound(words, hint="`neve scan` lists rows")
 
 
 @click.command(

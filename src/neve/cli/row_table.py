@@ -5,18 +5,20 @@
      1  ada           9.50
      2  null       1000.00
 
-The first rows say how wide columns are; later ones are clipped to that. Numbers stand on the right.
+The first rows say how wide columns are. No cell is cut. On a terminal, cells that are too wide
+continue on the next line; in a pipe or a file, and with `--wide`, a row is one line. Numbers stand
+on the right.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from itertools import chain, islice, zip_longest
 from typing import Final
 
 import pyarrow as pa
 from rich.cells import cell_len
 from rich.text import Text
 
-from neve.cli.fitted_text import clipped
+from neve.cli.fitted_text import wrapped
 from neve.cli.shown_text import Json, shown_text
 from neve.cli.value_forms import json_values, text_of
 from neve.model.arrow_types import TypeKind, kind_of
@@ -41,8 +43,13 @@ def json_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[JsonRow]:
 class RowTable:
     """Rows under a head, drawn as they come."""
 
-    def __init__(self, schema: pa.Schema, *, columns: int, whole: Collection[str] = ()) -> None:
-        """Take what the rows have, how wide a line may be, and which cells are never clipped."""
+    def __init__(
+        self, schema: pa.Schema, *, columns: int | None, whole: Collection[str] = ()
+    ) -> None:
+        """Take what the rows have, how wide a line may be, and which cells are never folded.
+
+        None for a width is one line for each row, however long.
+        """
         self._is_whole = [name in whole for name in schema.names]
         self._names = [shown_text(name) for name in schema.names]
         self._is_on_right = [kind_of(field.type) in _NUMBERS for field in schema]
@@ -55,12 +62,12 @@ class RowTable:
         rows = json_rows(batches)
         sample = list(islice(rows, _SAMPLE_ROWS))
         widths = self._widths(sample)
-        yield self._line([Text(name, "bold") for name in self._names], widths)
+        yield from self._row([Text(name, "bold") for name in self._names], widths)
         yield Text(_GAP.join("─" * width for width in widths), "dim")
         for row in chain(sample, rows):
             self.row_count += 1
             cells = [Text(_shown(value), "dim" if value is None else "") for value in row]
-            yield self._line(cells, widths)
+            yield from self._row(cells, widths)
 
     def _widths(self, sample: Sequence[JsonRow]) -> list[int]:
         widths = [cell_len(name) for name in self._names]
@@ -69,16 +76,31 @@ class RowTable:
                 max(width, cell_len(_shown(value)))
                 for width, value in zip(widths, row, strict=True)
             ]
-        widths = [min(_CELL_COLUMNS_MAX, width) for width in widths]
+        if self._columns is None:
+            return widths
+        widths = [
+            width if is_whole else min(_CELL_COLUMNS_MAX, width)
+            for width, is_whole in zip(widths, self._is_whole, strict=True)
+        ]
         return _fitting(widths, self._is_whole, self._columns)
+
+    def _row(self, cells: Sequence[Text], widths: Sequence[int]) -> Iterator[Text]:
+        """Draw one row, on as many lines as its longest cell takes."""
+        if self._columns is None:
+            yield self._line(cells, widths)
+            return
+        folded = [
+            [*wrapped(cell, width, indent=0)] for cell, width in zip(cells, widths, strict=True)
+        ]
+        for pieces in zip_longest(*folded, fillvalue=Text()):
+            yield self._line(pieces, widths)
 
     def _line(self, cells: Sequence[Text], widths: Sequence[int]) -> Text:
         line = Text()
         for cell, width, is_on_right in zip(cells, widths, self._is_on_right, strict=True):
-            fitted = clipped(cell, width)
-            padding = Text(" " * (width - cell_len(fitted.plain)))
+            padding = Text(" " * (width - cell_len(cell.plain)))
             gap = Text(_GAP if line else "")
-            line += gap + (padding + fitted if is_on_right else fitted + padding)
+            line += gap + (padding + cell if is_on_right else cell + padding)
         line.rstrip()
         return line
 

@@ -19,7 +19,7 @@ from neve.cli.output import Page, write_json
 from neve.cli.row_output import STANDARD_OUTPUT, RowForm, asked_form, write_rows
 from neve.cli.row_table import RowTable
 from neve.cli.shown_text import Json, shown_text
-from neve.cli.table_arguments import filter_option, table_argument, to_file_argument
+from neve.cli.table_arguments import filter_option, table_argument, to_file_argument, wide_option
 from neve.cli.table_words import unflushed_words
 from neve.cli.version_options import Rows, at_a_version, rows_at
 from neve.errors import InvalidArgument
@@ -66,6 +66,7 @@ from neve.read.scan_explanation import ScanExplanation
 )
 @click.option("--explain", is_flag=True, help="Say what would be read instead, and why.")
 @click.option("--count", is_flag=True, help="Say how many rows there are instead.")
+@wide_option
 @on_a_lake
 def scan(
     *,
@@ -82,6 +83,7 @@ def scan(
     output: str | None,
     explain: bool,
     count: bool,
+    wide: bool,
     lake: str,
     storage_options: tuple[str, ...],
     as_json: bool,
@@ -133,13 +135,14 @@ def scan(
             _show_count(name, rows, asked.count(), as_json=as_json)
         else:
             assert form is not None, "rows are given in some form"
-            _give(name, rows, asked, form, STANDARD_OUTPUT if file is None else file)
+            path = STANDARD_OUTPUT if file is None else file
+            _give(name, rows, asked, form, path, wide=wide)
 
 
-def _give(name: str, rows: Rows, asked: Scan, form: RowForm, path: str) -> None:
+def _give(name: str, rows: Rows, asked: Scan, form: RowForm, path: str, *, wide: bool) -> None:
     if form is RowForm.TABLE:
         page = Page()
-        drawing = RowTable(asked.schema, columns=page.columns)
+        drawing = RowTable(asked.schema, columns=page.table_columns(wide=wide))
         page.lines(drawing.lines(asked.to_batches()))
         unflushed = rows.stats().memtable_rows if isinstance(rows, Table) else 0
         words = f"{counted(drawing.row_count, 'row')} · version {rows.version:,}"

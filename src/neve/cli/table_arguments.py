@@ -22,6 +22,11 @@ to_file_argument = click.argument(
     help="A file to write; its name says the format. It appears when it is whole.",
     shell_complete=complete_file,
 )
+wide_option = click.option(
+    "--wide",
+    is_flag=True,
+    help="Do not fold a table on a terminal: one line for each row, however long.",
+)
 written_columns = click.option(
     "--columns",
     multiple=True,

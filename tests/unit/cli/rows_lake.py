@@ -1,7 +1,8 @@
 """A warehouse in memory with a table of orders, and commands on it, for tests of commands."""
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -21,6 +22,17 @@ _FIELDS: list[ArrowField] = [
 ]
 ORDERS = pa.schema(_FIELDS)
 VISITS = arrow_schema(name=pa.string(), day=pa.date32(), pages=pa.int32())
+
+
+Terminal = Callable[[int], None]
+"""Lets commands see a terminal of so many columns."""
+
+_STYLES = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def plain_lines(text: str) -> list[str]:
+    """Give what a terminal shows, without colours."""
+    return _STYLES.sub("", text).splitlines()
 
 
 class RowsLake:

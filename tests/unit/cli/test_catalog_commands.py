@@ -76,7 +76,11 @@ def test_arrows_names_of_types_are_understood(lake: str) -> None:
         (["a.b", "id:fixed(0)", "--key", "id"], "there is no type 'fixed(0)'", "fixed(16)"),
         (["a.b", "id:long", "--key", "idd"], "no column is named 'idd'", "Did you mean 'id'"),
         (["b", "id:long", "--key", "id"], "has no namespace", "namespace.table"),
-        (["shop.orders", "id:long", "--key", "id"], "there is a table 'shop.orders'", "drop it"),
+        (
+            ["shop.orders", "id:long", "--key", "id"],
+            "there is a table 'shop.orders'",
+            "--exists-ok",
+        ),
         (
             ["a.b", "id:long", "--key", "id", "--property", "x"],
             "the property 'x' has no NAME=VALUE form",
@@ -404,3 +408,57 @@ def test_a_secret_among_the_storage_options_is_never_shown(lake: str) -> None:
 
         assert refused.exit_code == 2
         assert "s3cr3t" not in refused.stderr
+
+
+# set
+
+
+def properties(lake: RowsLake) -> dict[str, str]:
+    found: dict[str, str] = lake.json("describe", "shop.orders")["properties"]
+    return found
+
+
+def test_properties_are_set_and_removed_in_one_go() -> None:
+    lake = RowsLake().orders()
+    lake.ok("set", "shop.orders", "owner=anna", "team=web")
+
+    said = lake.ok("set", "shop.orders", "owner=bob=x", "--unset", "team")
+
+    assert said.splitlines() == ["owner = bob=x, was anna", "team removed, was web"]
+    assert properties(lake) == {"owner": "bob=x"}
+    assert lake.json("set", "shop.orders", "a=1")["properties"] == {"owner": "bob=x", "a": "1"}
+
+
+def test_retention_that_is_set_is_kept_to() -> None:
+    lake = RowsLake().orders()
+
+    lake.ok("set", "shop.orders", "neve.retention.versions=20")
+
+    assert lake.json("describe", "shop.orders")["retention"]["versions"] == 20
+    lake.ok("set", "shop.orders", "--unset", "neve.retention.versions")
+    assert lake.json("describe", "shop.orders")["retention"]["versions"] == 5
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "no property is named"),
+        (["owner"], "has no NAME=VALUE form"),
+        (["a=1", "--unset", "a"], "a"),
+        (["--unset", "ownr"], "has no property 'ownr'"),
+        (["neve.retention.versions=x"], "cannot be 'x'"),
+        (["neve.retentoin.versions=1"], "neve has no property"),
+    ],
+    ids=range(6),
+)
+def test_a_property_that_cannot_be_is_refused_and_none_is_changed(
+    words: list[str], said: str
+) -> None:
+    lake = RowsLake().orders()
+    lake.ok("set", "shop.orders", "owner=anna")
+
+    refused = lake.run("set", "shop.orders", *words)
+
+    assert refused.exit_code == 2
+    assert said in refused.stderr
+    assert properties(lake) == {"owner": "anna"}

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import neve
-from tests.unit.cli.rows_lake import RowsLake
+from tests.unit.cli.rows_lake import RowsLake, Terminal, plain_lines
 
 TYPES = ["insert", "insert", "delete", "update_preimage", "update_postimage"]
 
@@ -114,14 +114,16 @@ def test_history_that_has_expired_says_where_it_begins(lake: RowsLake) -> None:
 
 
 def test_what_happened_to_a_row_is_told_whole_however_narrow_the_terminal_is(
-    monkeypatch: pytest.MonkeyPatch,
+    terminal: Terminal,
 ) -> None:
     lake = RowsLake().orders()
     lake.flushes([[{"id": 1, "customer": "a" * 50}], [{"id": 1, "customer": "b" * 50}]])
-    monkeypatch.setenv("COLUMNS", "60")
+    terminal(60)
 
-    said = lake.ok("changes", "shop.orders")
+    said = plain_lines(lake.ok("changes", "shop.orders"))
+    wide = plain_lines(lake.ok("changes", "shop.orders", "--wide"))
 
-    assert max(map(len, said.splitlines())) <= 60
-    assert " update_preimage " in said
-    assert " update_postimage " in said
+    assert max(map(len, said)) <= 60
+    assert any(" update_preimage " in line for line in said)
+    assert any(" update_postimage " in line for line in said)
+    assert any("b" * 50 in line for line in wide)

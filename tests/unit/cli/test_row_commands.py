@@ -397,3 +397,47 @@ def test_a_lake_in_a_directory_keeps_rows_between_commands(tmp_path: Path) -> No
 
     assert lake.json("describe", "shop.orders")["unflushed_changes"] == 1
     assert lake.json("get", "shop.orders", "1")["customer"] == "ada"
+
+
+# Many keys
+
+
+def test_rows_of_many_keys_come_in_the_order_asked() -> None:
+    lake = RowsLake().orders((1, "ada", "9.5"), (2, "bob", None), (3, "cyd", "1"))
+
+    lines = lake.ok("get", "shop.orders", "3", "1", "3").splitlines()
+
+    assert [line.split()[0] for line in lines[2:]] == ["3", "1", "3"]
+    document = lake.json("get", "shop.orders", "2", "1")
+    assert [row["id"] for row in document["rows"]] == [2, 1]
+    assert document["missing"] == []
+
+
+def test_keys_without_rows_are_reported_after_the_rows_of_the_others() -> None:
+    lake = RowsLake().orders((1, "ada", "9.5"))
+
+    some = lake.run("get", "shop.orders", "7", "1", "-8")
+    none = lake.run("get", "shop.orders", "7", "8")
+    document = lake.run("get", "shop.orders", "7", "1", "--json")
+
+    assert some.exit_code == none.exit_code == document.exit_code == 2
+    assert "ada" in some.stdout
+    assert some.stderr.splitlines()[0] == (
+        "neve: the table 'shop.orders' has no rows with the keys '7', '-8'"
+    )
+    assert none.stdout == ""
+    assert json.loads(document.stdout)["missing"] == ["7"]
+    assert json.loads(document.stderr)["error"]["kind"] == "NotFound"
+
+
+def test_many_keys_of_several_columns_are_values_or_lists() -> None:
+    lake = RowsLake()
+    lake.create("shop.visits", VISITS, ["name", "day"])
+    for day in ("2024-01-31", "2024-02-01"):
+        lake.ok("put", "shop.visits", json.dumps({"name": "ada", "day": day, "pages": 1}))
+
+    values = lake.json("get", "shop.visits", "ada", "2024-02-01", "ada", "2024-01-31")
+    lists = lake.json("get", "shop.visits", '["ada", "2024-02-01"]', '["ada", "2024-01-31"]')
+
+    assert [row["day"] for row in values["rows"]] == ["2024-02-01", "2024-01-31"]
+    assert lists == values

@@ -6,10 +6,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from rich.cells import cell_len
 
 import neve
 from neve.cli.main import cli
-from tests.unit.cli.rows_lake import VISITS, RowsLake
+from tests.unit.cli.rows_lake import VISITS, RowsLake, Terminal, plain_lines
 
 ROWS: list[tuple[int, str | None, str | None]] = [
     (1, "ada", "9.50"),
@@ -48,17 +49,35 @@ def test_rows_are_drawn_as_a_table(lake: RowsLake) -> None:
     ]
 
 
-def test_a_wide_table_fits_the_terminal_and_lets_no_control_character_through(
+WIDE = "\x1b[31m" + "雪" * 60
+
+
+def test_a_table_is_never_cut_in_a_pipe_and_lets_no_control_character_through(
     lake: RowsLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake.ok("put", "shop.orders", json.dumps({"id": 5, "customer": "\x1b[31m" + "雪" * 60}))
+    lake.ok("put", "shop.orders", json.dumps({"id": 5, "customer": WIDE}))
     monkeypatch.setenv("COLUMNS", "50")
 
     lines = lake.ok("scan", "shop.orders", "--filter", "id = 5").splitlines()
 
-    assert lines[2].startswith(" 5  \\x1b[31m雪雪")
-    assert lines[2].endswith("…    null")
-    assert max(len(line) for line in lines) <= 50
+    assert lines[2] == f" 5  \\x1b[31m{'雪' * 60}    null"
+
+
+def test_a_table_folds_on_a_terminal_and_not_when_it_is_asked_to_be_wide(
+    lake: RowsLake, terminal: Terminal
+) -> None:
+    lake.ok("put", "shop.orders", json.dumps({"id": 5, "customer": WIDE}))
+    terminal(50)
+
+    folded = plain_lines(lake.ok("scan", "shop.orders", "--filter", "id = 5"))
+    wide = plain_lines(lake.ok("scan", "shop.orders", "--filter", "id = 5", "--wide"))
+
+    assert max(cell_len(line) for line in folded) <= 50
+    assert "".join(folded).count("雪") == 60
+    assert folded[2].startswith(" 5  \\x1b[31m雪雪")
+    assert folded[2].endswith("    null")
+    assert folded[3].startswith("    雪雪")
+    assert wide[2] == f" 5  \\x1b[31m{'雪' * 60}    null"
 
 
 def test_rows_are_one_json_document(lake: RowsLake) -> None:

@@ -1,0 +1,287 @@
+"""The child process that decodes foreign files, and what it says to its parent.
+
+    python -m neve.cli.decoder_child '{"task": "batches", …}' < FILE > frames
+
+Decoders are libraries in C++: a hostile file can make them abort, or take any amount of memory. So
+they work in a process of their own, which has a limit of memory and nothing to lose. It reads the
+file from standard input and writes frames to standard output:
+
+    ┌─────────┬─────────────────┬───────────────┬─────────┐
+    │ kind u8 │ position u64    │ length u64    │ payload │   little-endian
+    └─────────┴─────────────────┴───────────────┴─────────┘
+
+    A  it is alive                     S  a schema, as an Arrow stream without batches
+    B  a batch, as an Arrow stream     E  an error, as JSON; nothing follows it
+    F  facts of a data file, as JSON   Z  that was all
+    G  facts of a row group, as JSON
+
+`position` is how far the file was read. Frames are the only way back: no object of this process
+reaches the parent.
+"""
+
+import io
+import json
+import os
+import signal
+import struct
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from neve.cli.data_file_facts import read_facts
+from neve.cli.entry import keep_pandas_out
+from neve.cli.log_file import look_at
+from neve.cli.parquet_batches import STREAM_BYTES, ParquetBudget, parquet_batches
+from neve.cli.shown_text import Json
+from neve.errors import NeveError
+from neve.model.row_lineage import LINEAGE_NAMES
+from neve.storage.posix_disk import PosixDisk
+
+try:
+    import resource
+except ImportError:  # where processes have no limits
+    resource = None  # type: ignore[assignment]
+
+FRAME_HEAD: Final = struct.Struct("<cQQ")
+ALIVE, BATCH, FACTS, GROUP, SCHEMA, ERROR, DONE = (bytes([each]) for each in b"ABFGSEZ")
+BATCH_BYTES: Final = 16 << 20
+"""A batch is cut so that it has no more bytes, unless one row has."""
+
+PIECE_SECONDS: Final = 10.0
+"""Time of the processor between two frames."""
+
+_ARROW_FILE_MAGIC: Final = b"ARROW1"
+_CONTINUES: Final = b"\xff" * 4
+_STREAM_HEAD_BYTES_MAX: Final = 256 << 20
+_ALIVE_SECONDS: Final = 1.0
+_OTHER_BYTES: Final = 2 << 30
+"""Address space that code and libraries take where nobody counts it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecoderTask:
+    """What the child is asked for."""
+
+    task: str
+    """`facts`, `batches` or `schema`."""
+    form: str
+    """`parquet` or `arrow`."""
+    path: str
+    """How messages name the file."""
+    memory_bytes: int
+    batch_rows: int
+
+
+class _Frames:
+    """The parent's end of a pipe."""
+
+    def __init__(self, sink: BinaryIO) -> None:
+        self._sink = sink
+        self.position: Callable[[], int] = lambda: 0
+        self._begin_piece()
+
+    def send(self, kind: bytes, payload: bytes | memoryview = b"") -> None:
+        self._sink.write(FRAME_HEAD.pack(kind, self.position(), len(payload)))
+        self._sink.write(payload)
+        self._sink.flush()
+        self._begin_piece()
+
+    def send_json(self, kind: bytes, content: Json) -> None:
+        self.send(kind, json.dumps(content).encode())
+
+    def send_table(self, kind: bytes, schema: pa.Schema, batch: pa.RecordBatch | None) -> None:
+        stream = pa.BufferOutputStream()
+        with pa.ipc.new_stream(stream, schema) as writer:
+            if batch is not None:
+                writer.write_batch(batch)
+        self.send(kind, memoryview(stream.getvalue()))
+
+    def say_alive(self) -> None:
+        """Say that work goes on, no more than once in a while."""
+        if time.monotonic() - self._said_at >= _ALIVE_SECONDS:
+            self.send(ALIVE)
+
+    def _begin_piece(self) -> None:
+        """End this process when the next frame takes too much of the processor's time.
+
+        Time of the clock would not do: others may be busy, and a pipe may wait for its writer.
+        """
+        self._said_at = time.monotonic()
+        signal.setitimer(signal.ITIMER_PROF, PIECE_SECONDS)
+
+
+def main() -> None:
+    """Do what the first argument asks for, and end without any clean-up."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent says when to stop
+    task = DecoderTask(**json.loads(sys.argv[1]))
+    # What libraries print goes to standard error.
+    sink = os.fdopen(os.dup(1), "wb", buffering=1 << 16)
+    os.dup2(2, 1)
+    keep_pandas_out()
+    _limit_memory(task.memory_bytes)
+    pa.set_cpu_count(1)
+    frames = _Frames(sink)
+    try:
+        _TASKS[task.task](task, frames)
+        frames.send(DONE)
+    except BrokenPipeError:
+        os._exit(1)
+    except Exception as error:  # noqa: BLE001 - the parent raises it
+        frames.send_json(ERROR, _told(error))
+    # Threads of libraries may still be at work, and there is nothing to close.
+    os._exit(0)
+
+
+def _limit_memory(memory_bytes: int) -> None:
+    if resource is None:
+        return
+    # One that aborts on purpose leaves no dump.
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with suppress(ValueError, OSError):
+        try:
+            pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[5])
+        except OSError:
+            bound = _OTHER_BYTES + memory_bytes
+            resource.setrlimit(resource.RLIMIT_AS, (bound, bound))
+        else:
+            bound = pages * resource.getpagesize() + memory_bytes
+            resource.setrlimit(resource.RLIMIT_DATA, (bound, bound))
+
+
+def _told(error: Exception) -> Json:
+    match error:
+        case NeveError():
+            facts = {
+                name: getattr(error, name, None)
+                for name in ("message", "path", "offset", "hint", "limit", "actual")
+            }
+            return {"kind": type(error).__name__, **facts}
+        case MemoryError():
+            return {"kind": "memory", "message": str(error)}
+        case pa.ArrowException() | OSError() | ValueError() | ArithmeticError() | RecursionError():
+            return {"kind": "damaged", "message": str(error) or type(error).__name__}
+        case _:
+            return {"kind": "bug", "message": "".join(traceback.format_exception(error))}
+
+
+def _send_facts(task: DecoderTask, frames: _Frames) -> None:
+    opened = look_at(PosixDisk(), 0, task.path)
+    facts, pages = read_facts(opened, path=task.path, tell=frames.say_alive)
+    frames.send_json(FACTS, asdict(facts))
+    for found in pages.findings(memory_bytes=task.memory_bytes, tell=frames.say_alive):
+        frames.send_json(GROUP, asdict(found))
+
+
+def _send_batches(task: DecoderTask, frames: _Frames) -> None:
+    opened = _opened(frames)
+    schema, batches = _SOURCES[task.form](opened, task, frames)
+    frames.send_table(SCHEMA, schema, None)
+    for batch in batches:
+        # Arrow believes what files say of their own bytes; the parent must be able to.
+        batch.validate(full=True)
+        frames.send_table(BATCH, batch.schema, batch)
+
+
+def _send_schema(task: DecoderTask, frames: _Frames) -> None:
+    schema, _ = _SOURCES[task.form](_opened(frames), task, frames)
+    frames.send_table(SCHEMA, schema, None)
+
+
+def _opened(frames: _Frames) -> io.BufferedReader:
+    opened = io.BufferedReader(io.FileIO(0, closefd=False))
+    if opened.seekable():
+        # The file itself may be closed by then.
+        frames.position = lambda: os.lseek(0, 0, os.SEEK_CUR)
+    return opened
+
+
+def _parquet(
+    opened: io.BufferedReader, task: DecoderTask, frames: _Frames
+) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    file = pq.ParquetFile(
+        opened, pre_buffer=False, buffer_size=STREAM_BYTES, page_checksum_verification=True
+    )
+    budget = ParquetBudget(
+        read_at=lambda at, length: os.pread(0, length, at),
+        metadata=file.metadata,
+        file_bytes=os.fstat(0).st_size,
+        memory_bytes=task.memory_bytes,
+    )
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for group in range(file.num_row_groups):
+            budget.bundles(group)  # all at once: rows are whole
+            for batch in parquet_batches(
+                file, group=group, batch_rows=task.batch_rows, tell=frames.say_alive
+            ):
+                yield batch.select(kept)
+
+    # A data file of an Iceberg table may have columns of row lineage, which are never a user's.
+    fields = list(file.schema_arrow)
+    kept = [place for place, field in enumerate(fields) if field.name not in LINEAGE_NAMES]
+    schema = pa.schema([fields[place] for place in kept], file.schema_arrow.metadata)
+    return schema, _gathered(batches(), task.batch_rows)
+
+
+def _arrow(
+    opened: io.BufferedReader, task: DecoderTask, frames: _Frames
+) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    del frames
+    if opened.seekable():
+        magic = opened.read(len(_ARROW_FILE_MAGIC))
+        opened.seek(0)
+        if magic == _ARROW_FILE_MAGIC:
+            file = pa.ipc.open_file(opened)
+            places = range(file.num_record_batches)
+            return file.schema, _cut((file.get_batch(at) for at in places), task.batch_rows)
+    # In old streams the length comes first.
+    head = opened.peek(8)[:8].removeprefix(_CONTINUES)
+    if int.from_bytes(head[:4], "little") > _STREAM_HEAD_BYTES_MAX:
+        raise ValueError("it does not begin as an Arrow stream does")
+    reader = pa.ipc.open_stream(opened)
+    return reader.schema, _cut(iter(reader), task.batch_rows)
+
+
+def _gathered(batches: Iterator[pa.RecordBatch], rows_max: int) -> Iterator[pa.RecordBatch]:
+    """Join batches that are small: a row group may have only a few rows."""
+    waiting: list[pa.RecordBatch] = []
+    rows = byte_count = 0
+    for batch in _cut(batches, rows_max):
+        if waiting and (
+            rows + batch.num_rows > rows_max or byte_count + batch.nbytes > BATCH_BYTES
+        ):
+            yield _joined(waiting)
+            waiting, rows, byte_count = [], 0, 0
+        waiting.append(batch)
+        rows += batch.num_rows
+        byte_count += batch.nbytes
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def _cut(batches: Iterator[pa.RecordBatch], rows_max: int) -> Iterator[pa.RecordBatch]:
+    """Cut batches that are too large; rows keep their order."""
+    for batch in batches:
+        rows = min(rows_max, max(1, batch.num_rows * BATCH_BYTES // max(1, batch.nbytes)))
+        for start in range(0, batch.num_rows, rows):
+            yield batch.slice(start, rows)
+
+
+_SOURCES: Final = {"parquet": _parquet, "arrow": _arrow}
+_TASKS: Final = {"facts": _send_facts, "batches": _send_batches, "schema": _send_schema}
+
+if __name__ == "__main__":
+    main()

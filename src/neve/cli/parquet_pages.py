@@ -1,0 +1,222 @@
+"""Pages of a Parquet file, by their headers alone: how large they become, before any is decoded.
+
+Headers and footer are Thrift structs in the compact form:
+
+    struct   ┌ delta u4 │ type u4 ┐ value … 0x00        delta 0: the id follows, as zigzag varint
+    list     ┌ count u4 │ type u4 ┐ element …           count 15: the count follows, as varint
+    numbers  zigzag varints; texts: length as varint, then bytes
+
+G1  Nothing is believed that does not fit into the bytes it is read from.
+G2  A footer is read only up to its first row group: every group has the same columns.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from neve.errors import Corruption
+
+ReadAt: TypeAlias = Callable[[int, int], bytes]
+Thrift: TypeAlias = "bool | int | bytes | float | list[Thrift] | dict[int, Thrift] | None"
+
+# Kinds of values in Thrift's compact form.
+_TRUE, _FALSE, _LIST = 1, 2, 9
+_NUMBERS: Final = frozenset({4, 5, 6})
+_NESTING_MAX: Final = 16
+_VARINT_BYTES_MAX: Final = 10
+_MANY: Final = 15
+# A header is a few dozen bytes, and longer where it has statistics.
+_HEADER_BYTES: Final = 256
+_HEADER_BYTES_MAX: Final = 16 << 20
+# Fields of the footer, see parquet.thrift.
+_ROW_GROUPS, _COLUMNS, _CRYPTO, _COLUMN_KEY, _PATH = 4, 1, 8, 2, 1
+# Fields of a page header.
+_UNPACKED, _STORED, _DATA, _DICTIONARY, _DATA_2, _VALUES = 2, 3, 5, 7, 8, 1
+
+
+class _TooShort(Exception):
+    """The bytes end inside of a value."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageSize:
+    """What the header of one page says."""
+
+    offset: int
+    stored_bytes: int
+    unpacked_bytes: int
+    value_count: int
+
+
+def encrypted_columns(footer: bytes) -> list[str]:
+    """Return the columns that are encrypted in a file whose footer is not.
+
+    A footer that cannot be read has none: whoever reads it whole says what is wrong.
+    """
+    thrift = _Compact(footer)
+    try:
+        for field, kind in thrift.fields():
+            if field != _ROW_GROUPS or kind != _LIST:
+                thrift.value(kind)
+                continue
+            count, element = thrift.list_head()
+            group = thrift.value(element) if count else None
+            return _encrypted_in(group)
+    except (_TooShort, Corruption):
+        return []
+    return []
+
+
+def _encrypted_in(group: Thrift) -> list[str]:
+    columns = group.get(_COLUMNS) if isinstance(group, dict) else None
+    found = []
+    for column in columns if isinstance(columns, list) else ():
+        crypto = column.get(_CRYPTO) if isinstance(column, dict) else None
+        if not isinstance(crypto, dict):
+            continue
+        own_key = crypto.get(_COLUMN_KEY)
+        path = own_key.get(_PATH) if isinstance(own_key, dict) else None
+        parts = path if isinstance(path, list) else []
+        names = [part.decode(errors="replace") for part in parts if isinstance(part, bytes)]
+        found.append(".".join(names) or "a column")
+    return found
+
+
+def page_sizes(read_at: ReadAt, start: int, length: int) -> Iterator[PageSize]:
+    """Walk over the page headers of a chunk; raises Corruption where they do not fit into it."""
+    at, end = start, start + length
+    while at < end:
+        header, size = _header(read_at, at, end)
+        unpacked, stored = header.get(_UNPACKED), header.get(_STORED)
+        if not isinstance(unpacked, int) or not isinstance(stored, int):
+            raise Corruption("a page header has no sizes", offset=at)
+        if unpacked < 0 or not 0 <= stored <= end - at - size:
+            raise Corruption("a page does not fit into its column chunk", offset=at)
+        yield PageSize(at, stored, unpacked, _value_count(header))
+        at += size + stored
+
+
+def _value_count(header: dict[int, Thrift]) -> int:
+    for place in (_DATA, _DICTIONARY, _DATA_2):
+        inside = header.get(place)
+        count = inside.get(_VALUES) if isinstance(inside, dict) else None
+        if isinstance(count, int):
+            return max(0, count)
+    return 0
+
+
+def _header(read_at: ReadAt, at: int, end: int) -> tuple[dict[int, Thrift], int]:
+    """Read one header, and how many bytes it has."""
+    wanted = _HEADER_BYTES
+    while True:
+        content = read_at(at, min(wanted, end - at))
+        thrift = _Compact(content)
+        try:
+            header = thrift.struct()
+        except _TooShort:
+            if wanted >= min(end - at, _HEADER_BYTES_MAX):
+                raise Corruption("a page header ends too early", offset=at) from None
+            wanted *= 8
+            continue
+        except Corruption as error:
+            error.offset = at
+            raise
+        return header, thrift.at
+
+
+class _Compact:
+    """Reads values one after the other."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+        self.at = 0
+        """Where the next value begins."""
+
+    def fields(self) -> Iterator[tuple[int, int]]:
+        """Give id and kind of each field of a struct; the caller reads its value."""
+        field = 0
+        while head := self._byte():
+            delta, kind = divmod(head, 16)
+            field = field + delta if delta else self._number()
+            yield field, kind
+
+    def struct(self, depth: int = 0) -> dict[int, Thrift]:
+        """Read a struct."""
+        return {field: self.value(kind, depth) for field, kind in self.fields()}
+
+    def list_head(self) -> tuple[int, int]:
+        """Read how many elements a list has, and their kind."""
+        count, kind = divmod(self._byte(), 16)
+        if count == _MANY:
+            count = self._varint()
+        # G1: every element has at least a byte.
+        if count > len(self._content) - self.at:
+            raise _TooShort
+        return count, kind
+
+    def value(self, kind: int, depth: int = 0) -> Thrift:
+        """Read a value of a field."""
+        if depth > _NESTING_MAX:
+            raise Corruption("a Thrift value is nested too deeply")
+        if kind in _NUMBERS:
+            return self._number()
+        match kind:
+            case 1 | 2:
+                return kind == _TRUE
+            case 3:
+                return self._byte()
+            case 7:
+                self._take(8)
+                return None
+            case 8:
+                return self._take(self._varint())
+            case 9 | 10:
+                return self._list(depth)
+            case 11:
+                return self._map(depth)
+            case 12:
+                return self.struct(depth + 1)
+            case _:
+                raise Corruption(f"a Thrift value has the unknown kind {kind}")
+
+    def _list(self, depth: int) -> list[Thrift]:
+        count, kind = self.list_head()
+        if kind in {_TRUE, _FALSE}:
+            return [self._byte() == _TRUE for _ in range(count)]
+        return [self.value(kind, depth + 1) for _ in range(count)]
+
+    def _map(self, depth: int) -> None:
+        count = self._varint()
+        if not count:
+            return
+        kinds = divmod(self._byte(), 16)
+        if count > len(self._content) - self.at:
+            raise _TooShort
+        for _ in range(count):
+            for kind in kinds:
+                self.value(kind, depth + 1)
+
+    def _number(self) -> int:
+        unsigned = self._varint()
+        return (unsigned >> 1) ^ -(unsigned & 1)
+
+    def _varint(self) -> int:
+        result = 0
+        for place in range(_VARINT_BYTES_MAX):
+            byte = self._byte()
+            result |= (byte & 0x7F) << (7 * place)
+            if byte < 0x80:  # noqa: PLR2004 - the last byte of a number
+                return result
+        raise Corruption("a Thrift number is too long")
+
+    def _byte(self) -> int:
+        if self.at >= len(self._content):
+            raise _TooShort
+        self.at += 1
+        return self._content[self.at - 1]
+
+    def _take(self, length: int) -> bytes:
+        if length > len(self._content) - self.at:
+            raise _TooShort
+        self.at += length
+        return self._content[self.at - length : self.at]

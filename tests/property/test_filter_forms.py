@@ -96,7 +96,7 @@ class Asked:
 
     text: str
     predicate: Predicate = field(repr=False)
-    iceberg: object | None = field(repr=False)
+    iceberg: neve.Filter | None = field(repr=False)
     """None where PyIceberg has no words for it."""
     arrow: Expression | None = field(repr=False)
     answer: Callable[[dict[str, object]], bool | None] = field(repr=False)
@@ -314,7 +314,7 @@ def filled(request: pytest.FixtureRequest) -> Iterator[Filled]:
 def test_a_filter_chooses_the_same_rows_in_every_form(filled: Filled, asked: Asked) -> None:
     expected = [row["id"] for row in filled.rows if asked.answer(row) is True]
 
-    forms = {
+    forms: dict[str, neve.Filter | None] = {
         "text": asked.text,
         "predicate": asked.predicate,
         "pyiceberg": asked.iceberg,

@@ -11,7 +11,7 @@ tried on no rows at all, once with every column and then with each of them taken
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -25,9 +25,15 @@ from neve.model.schema import TableSchema, known_names_hint
 from neve.model.schema_view import ArrowArray
 from neve.model.shown_value import shown
 from neve.read.filter_text import parse_filter
-from neve.read.iceberg_filter import iceberg_predicate, is_iceberg_expression
+from neve.read.iceberg_filter import (
+    IcebergExpression,
+    iceberg_predicate,
+    is_iceberg_expression,
+)
 
 Flags = npt.NDArray[np.bool_]
+Filter: TypeAlias = str | Predicate | pc.Expression | IcebergExpression
+"""What chooses rows, in any of its forms."""
 
 ALL_ROWS: Final = Always(answer=True)
 _TEXT_MAX: Final = 500

@@ -55,6 +55,18 @@ _QUESTIONS: Final[dict[str, Callable[[ColumnName], Predicate]]] = {
 }
 
 
+class IcebergExpression(Protocol):
+    """An expression of PyIceberg, known to type checkers by what it can do."""
+
+    def __invert__(self) -> "IcebergExpression":
+        """Say the opposite."""
+        ...
+
+    def model_dump_json(self) -> str:
+        """Spell it as JSON."""
+        ...
+
+
 class _Expression(Protocol):
     """What the expressions of PyIceberg have, each kind some of it."""
 

@@ -1,8 +1,13 @@
+from neve.catalog.evolution import Evolution
 from neve.catalog.kv_catalog import KVCatalog as Catalog
 from neve.catalog.open_catalog import open  # noqa: A004 - it is called neve.open
 from neve.catalog.table import Table
+from neve.catalog.table_stats import TableStats
+from neve.engine.row_input import Rows
 from neve.engine.snapshot import Snapshot
 from neve.engine.table_options import TableOptions
+from neve.engine.upkeep import ExpireReport, GarbageReport
+from neve.engine.verification import VerifyReport
 from neve.errors import (
     AlreadyExists,
     CatalogConflict,
@@ -14,12 +19,20 @@ from neve.errors import (
     LimitExceeded,
     NeveError,
     NotFound,
+    NotPublished,
     OutcomeUnknown,
     SchemaMismatch,
     Unavailable,
 )
-from neve.model.predicate import col
+from neve.model.predicate import Predicate, col
+from neve.model.schema import TableSchema
+from neve.observability.events import Listener
+from neve.observability.metrics import Recorder
+from neve.read.filter_input import Filter
 from neve.read.scan import Scan
+from neve.read.table_view import Row
+
+__version__: str
 
 __all__ = [
     "AlreadyExists",
@@ -28,18 +41,32 @@ __all__ = [
     "Closed",
     "Conflict",
     "Corruption",
+    "Evolution",
+    "ExpireReport",
     "Fenced",
+    "Filter",
+    "GarbageReport",
     "InvalidArgument",
     "LimitExceeded",
+    "Listener",
     "NeveError",
     "NotFound",
+    "NotPublished",
     "OutcomeUnknown",
+    "Predicate",
+    "Recorder",
+    "Row",
+    "Rows",
     "Scan",
     "SchemaMismatch",
     "Snapshot",
     "Table",
     "TableOptions",
+    "TableSchema",
+    "TableStats",
     "Unavailable",
+    "VerifyReport",
+    "__version__",
     "col",
     "open",
 ]

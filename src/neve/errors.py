@@ -126,7 +126,18 @@ class NotFound(NeveError):
 
 
 class AlreadyExists(NeveError):
-    """The name is taken."""
+    """The name is taken; `differences` say how what has it is not what was asked for."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        differences: tuple[str, ...] = (),
+        path: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, path=path, hint=hint)
+        self.differences = differences
 
 
 class Conflict(NeveError):

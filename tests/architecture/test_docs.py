@@ -123,6 +123,7 @@ def test_the_examples_of_the_readme_print_what_they_say(tmp_path: Path) -> None:
     for example, promised in examples:
         script.write_text(example)
         assert run(script, directory=tmp_path) == promised
+        assert run(script, directory=tmp_path) == promised, "the second run differs"
         assert len(example.splitlines()) <= README_EXAMPLE_LINES
 
 

@@ -1,13 +1,21 @@
 """The public surface: what `import neve` gives, how fast, and that the docs know it."""
 
+import ast
 import inspect
 import re
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
+from typing import get_args, get_type_hints
+
+import pytest
 
 import neve
 from neve import errors, spark
+from neve.engine.publish_mode import PublishMode
+from neve.wal.log_options import SyncPolicy
+from neve.wal.recovery_mode import RecoveryMode
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,11 +30,66 @@ def test_every_error_is_importable_from_neve() -> None:
     assert tree <= set(neve.__all__)
 
 
-def test_the_surface_is_sorted_and_documented() -> None:
+def test_the_surface_is_sorted_and_the_reference_has_just_these_names() -> None:
     reference = (ROOT / "docs" / "reference" / "index.md").read_text()
+    section = reference.partition("## Public names of `neve`")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`[^|]+) \|", section, re.MULTILINE)
+    named = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
 
     assert list(neve.__all__) == sorted(neve.__all__)
-    assert not [name for name in neve.__all__ if f"`{name}`" not in reference]
+    assert sorted(named) == list(neve.__all__)
+
+
+def test_the_stub_has_the_names_that_the_package_has() -> None:
+    stub = ast.parse((ROOT / "src" / "neve" / "__init__.pyi").read_text())
+    listed = next(
+        ast.literal_eval(node.value)
+        for node in stub.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+    )
+
+    assert listed == list(neve.__all__)
+    assert all(getattr(neve, name) is not None for name in neve.__all__)
+
+
+def test_completion_shows_what_programs_use_and_nothing_else() -> None:
+    assert {name for name in dir(neve) if not name.startswith("_")} == {
+        name for name in neve.__all__ if not name.startswith("_")
+    }
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert neve.__version__ == metadata.version("neve")
+
+
+def test_the_version_of_sources_that_were_never_installed_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def nowhere(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", nowhere)
+
+    assert neve.__version__ == "0+unknown"
+
+
+def test_the_package_runs_as_a_program() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "neve", "--version"], capture_output=True, text=True, check=True
+    )
+
+    assert ran.stdout == f"neve {neve.__version__}\n"
+
+
+def test_the_options_of_a_table_name_their_values_to_type_checkers() -> None:
+    hints = get_type_hints(neve.TableOptions)
+    for option, kind in {
+        "sync": SyncPolicy,
+        "recovery": RecoveryMode,
+        "iceberg_publish": PublishMode,
+    }.items():
+        _, spelled = get_args(hints[option])
+        assert set(get_args(spelled)) == {str(each) for each in kind}
 
 
 def test_every_name_for_spark_is_in_the_reference() -> None:
@@ -62,7 +125,8 @@ def test_the_error_tree_in_the_docstring_is_the_tree_in_the_code() -> None:
 def test_importing_neve_loads_no_heavy_library() -> None:
     script = (
         "import sys, neve; "
-        "print([m for m in ('pyspark', 'obstore', 'duckdb', 'pyiceberg', 'click', 'rich') "
+        "print([m for m in ('pyarrow', 'numpy', 'importlib.metadata', 'pyspark', 'obstore', "
+        "'duckdb', 'pyiceberg', 'click', 'rich') "
         "if m in sys.modules])"
     )
 

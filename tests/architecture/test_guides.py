@@ -47,6 +47,28 @@ def test_a_page_does_what_it_shows(page: Path, tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
 
 
+def test_the_serving_guide_passes_a_strict_type_checker(tmp_path: Path) -> None:
+    pages = [DOCS / "start.md", DOCS / "guides" / "serve-by-key.md"]
+    for page in pages:
+        sources = [
+            block.source for block in blocks_of(page.read_text()) if block.language == "python"
+        ]
+        assert sources
+        program = tmp_path / f"{page.stem.replace('-', '_')}.py"
+        program.write_text("\n".join(sources))
+
+    # With the project's own settings, which are strict, and its cache, which makes it quick.
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", "--no-warn-unused-configs", *map(str, tmp_path.iterdir())],
+        cwd=DOCS.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert checked.returncode == 0, checked.stdout
+
+
 def test_every_page_has_blocks_and_a_place_in_the_navigation() -> None:
     navigation = (DOCS.parent / "mkdocs.yml").read_text()
 

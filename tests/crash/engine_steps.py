@@ -11,6 +11,7 @@ from typing import Final
 import pyarrow as pa
 
 from neve.compaction.rewrite_job import RewriteJob
+from neve.engine.row_input import Rows
 from neve.model.data_file import DataFile
 from neve.testing.model_table import Key
 from tests.crash.engine_drafts import Draft
@@ -28,7 +29,7 @@ def put(world: World, rng: Random) -> None:
 
 def upsert(world: World, rng: Random) -> None:
     rows = [world.row(rng) for _ in range(rng.choice((1, 2, 5, 12)))]
-    given: object = pa.Table.from_pylist(rows, schema=world.table.schema.arrow_schema)
+    given: Rows = pa.Table.from_pylist(rows, schema=world.table.schema.arrow_schema)
     if rng.random() < 0.5:
         pairs = [world.less(row, rng) for row in rows]
         given, rows = [each for each, _ in pairs], [row for _, row in pairs]
@@ -56,7 +57,7 @@ def upsert_columns(world: World, rng: Random) -> None:
     columns = rng.sample(names, rng.randint(1, min(3, len(names))))
     rows = [world.row(rng) for _ in range(rng.choice((1, 2, 5, 12)))]
     after.upsert_columns(rows, columns)
-    given: object = [{name: row[name] for name in (*after.primary_key, *columns)} for row in rows]
+    given: Rows = [{name: row[name] for name in (*after.primary_key, *columns)} for row in rows]
     if rng.random() < 0.5:
         given = pa.Table.from_pylist(rows, schema=schema.arrow_schema)
     with world.changing(after.rows):

@@ -112,6 +112,44 @@ def test_processes_that_fight_over_names_lose_no_table(tmp_path: Path, scoreboar
     scoreboard(f"R14 tables lost or doubled by {WORKERS} processes: 0 ({figures})")
 
 
+ENSURE_AT_ONCE = """
+import sys
+import neve
+lake = neve.open(sys.argv[1])
+print("ready", flush=True)
+sys.stdin.readline()
+for number in range(int(sys.argv[2])):
+    made = lake.create_table(f"a.t{number}", {"id": int, "x": str}, "id", exists_ok=True)
+    print(made.table_id, flush=True)
+"""
+
+
+def test_processes_that_make_a_table_at_once_all_get_the_same_one(tmp_path: Path) -> None:
+    location = str(tmp_path / "lake")
+    neve.open(location).close()
+    with ExitStack() as stack:
+        workers = [
+            stack.enter_context(python("-c", ENSURE_AT_ONCE, location, str(ROUNDS)))
+            for _ in range(4)
+        ]
+        for worker in workers:
+            assert worker.stdout is not None
+            assert worker.stdout.readline() == "ready\n"
+        for worker in workers:
+            assert worker.stdin is not None
+            worker.stdin.write("go\n")
+            worker.stdin.flush()
+        told = []
+        for worker in workers:
+            assert worker.stdout is not None
+            told.append(worker.stdout.read().split())
+            assert worker.wait(SECONDS) == 0
+
+    with neve.open(location) as lake:
+        ids = [lake.load_table(f"a.t{number}").table_id for number in range(ROUNDS)]
+    assert told == [ids] * len(workers)
+
+
 def test_a_killed_process_leaves_a_catalog_that_opens_and_agrees_with_itself(
     tmp_path: Path,
 ) -> None:

@@ -118,7 +118,7 @@ def delete(machine: Machine) -> None:
 def write_some_columns(machine: Machine) -> None:
     columns = machine.rng.sample(OTHERS, machine.rng.randint(1, 3))
     rows = [machine.row(key) for key in machine.some_keys()]
-    given: object = rows
+    given: neve.Rows = rows
     if machine.rng.random() < 0.5:
         given = pa.Table.from_pylist(rows, schema=pa.schema(COLUMNS))
     machine.table.upsert(given, columns=columns)

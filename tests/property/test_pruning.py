@@ -117,7 +117,36 @@ def _conditions(name: str, pool: list[PlainValue]) -> st.SearchStrategy[Predicat
         )
         prefix_tests = st.sampled_from([Operator.STARTS_WITH, Operator.NOT_STARTS_WITH])
         choices.append(st.builds(Condition, st.just(name), prefix_tests, prefixes))
+    if name == "string":
+        like_tests = st.sampled_from([Operator.LIKE, Operator.NOT_LIKE])
+        choices.append(st.builds(Condition, st.just(name), like_tests, st.tuples(_patterns(pool))))
     return st.one_of(choices)
+
+
+def _patterns(pool: list[PlainValue]) -> st.SearchStrategy[str]:
+    """Draw patterns: any signs, or one of the texts with some of its characters replaced."""
+    signs = st.sampled_from(["%", "_", r"\%", r"\_", r"\\", "\\", "a", "é", "\x00", "\n", "."])
+    texts = [text for text in pool if isinstance(text, str)]
+    near = st.builds(
+        lambda text, at, sign: text[:at] + sign + text[at + 1 :],
+        st.sampled_from(texts),
+        st.integers(0, 5),
+        signs,
+    )
+    return st.lists(signs, max_size=6).map("".join) | near
+
+
+def is_like(text: str, pattern: str) -> bool:
+    """Match as the rules are written, one character after the other."""
+    if not pattern:
+        return not text
+    if pattern[0] == "%":
+        return any(is_like(text[at:], pattern[1:]) for at in range(len(text) + 1))
+    if pattern[0] == "_":
+        return bool(text) and is_like(text[1:], pattern[1:])
+    if pattern[0] == "\\" and pattern[1:2] in ("%", "_", "\\"):
+        pattern = pattern[1:]
+    return text[:1] == pattern[0] and is_like(text[1:], pattern[1:])
 
 
 def naive(predicate: Predicate, row: Row) -> bool | None:
@@ -151,6 +180,11 @@ def naive_condition(
         return found == (operator is Operator.IN)
     if operator in (Operator.IS_NAN, Operator.NOT_NAN):
         return (value != value) == (operator is Operator.IS_NAN)  # noqa: PLR0124
+    if operator in (Operator.LIKE, Operator.NOT_LIKE):
+        (pattern,) = literals
+        assert isinstance(value, str)
+        assert isinstance(pattern, str)
+        return is_like(value, pattern) == (operator is Operator.LIKE)
     (prefix,) = literals
     assert isinstance(value, str | bytes)
     assert isinstance(prefix, str | bytes)
@@ -260,6 +294,9 @@ def one_column(draw: st.DrawFn) -> OneColumn:
             if isinstance(value, str | bytes) and name in ("string", "binary")
             for size in range(len(value) + 1)
         ]
+    if name == "string":
+        patterns = draw(st.lists(_patterns(pool), max_size=8))
+        conditions += [Condition(name, Operator.LIKE, (pattern,)) for pattern in patterns]
     return OneColumn(name, draw(st.lists(cells, min_size=1, max_size=4)), conditions)
 
 

@@ -162,7 +162,8 @@ class CatalogState:
         if str(name) in self.tables:
             raise AlreadyExists(
                 f"there is a table {str(name)!a} already",
-                hint=f"Open it with lake.table({str(name)!a}), drop it, or choose another name",
+                hint=f"Open it with lake.table({str(name)!a}), pass exists_ok=True, drop it, or "
+                "choose another name",
             )
 
     def _check_namespace_is_there(self, namespace: str) -> None:

@@ -21,6 +21,7 @@ from neve.catalog.catalog_state import is_table_id
 from neve.catalog.catalog_table import CatalogTable
 from neve.catalog.known_properties import check_texts
 from neve.catalog.notebook import TABLES_SHOWN, TableLine, lake_page
+from neve.catalog.schema_input import SchemaInput
 from neve.catalog.settlement import RecoveryReport, Settled, Settlement, refuse_stranger, up_to_date
 from neve.catalog.stored_table import TableState
 from neve.catalog.system_tables import SYSTEM_TABLES, ListedTable, system_listing
@@ -40,7 +41,6 @@ from neve.errors import (
     OutcomeUnknown,
     Unavailable,
 )
-from neve.model.schema import TableSchema
 from neve.model.shown_html import shown_page
 from neve.observability.events import Listener
 from neve.observability.metrics import Recorder
@@ -51,6 +51,10 @@ from neve.storage.open_store import open_store
 from neve.storage.own_process import KeptInProcess
 
 logger = logging.getLogger(__name__)
+
+# How often `exists_ok` looks for a table that others drop and make again meanwhile.
+_DROPPED_MEANWHILE_MAX: Final = 10
+_DIFFERENCES_SHOWN: Final = 5
 
 # Stores whose promises are kept by code of this project; others have to show theirs.
 _OWN_STORES: Final = ("file:", "memory:")
@@ -184,38 +188,44 @@ class KVCatalog(KeptInProcess):
     def create_table(
         self,
         name: str,
-        schema: pa.Schema | TableSchema,
-        primary_key: Sequence[str],
+        schema: SchemaInput,
+        primary_key: str | Sequence[str],
         *,
         partition_by: Sequence[str] = (),
         sort_by: Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
         options: TableOptions | None = None,
+        exists_ok: bool = False,
     ) -> Table:
         """Make a table, and its namespace when missing; raises AlreadyExists for a taken name.
 
-        `partition_by` has fields such as `day(ts)` or `bucket(16, id)`, `sort_by` the first columns
-        of the key: files are in its order, and `sort_by` asks other engines that write for it too.
-        `options` are those of the handle; its rows are opened when first used.
+        A schema is a `pyarrow.Schema`, a data frame, a dict of types or a dataclass, see
+        `neve.catalog.schema_input`; a key is a column or several. `partition_by` has fields such as
+        `day(ts)` or `bucket(16, id)`, `sort_by` the first columns of the key: files are in its
+        order, and `sort_by` asks other engines that write for it too. `options` are those of the
+        handle; its rows are opened when first used.
+
+        With `exists_ok` a table that is there is returned, if it has these columns, this key, these
+        partitions and this sort order; its properties stay as they are. Otherwise AlreadyExists
+        says what differs.
         """
         self._warehouse.check_open()
-        meta, state = self._create(
-            TableDefinition.of(
-                name,
-                schema,
-                primary_key,
-                partition_by=partition_by,
-                sort_by=sort_by,
-                properties=properties,
-            )
+        definition = TableDefinition.of(
+            name,
+            schema,
+            primary_key,
+            partition_by=partition_by,
+            sort_by=sort_by,
+            properties=properties,
         )
+        meta, state = self._ensure(definition) if exists_ok else self._create(definition)
         return self._live(meta, state, read_only=False, options=options)
 
     def register_table(
         self,
         name: str,
-        schema: pa.Schema | TableSchema,
-        primary_key: Sequence[str],
+        schema: SchemaInput,
+        primary_key: str | Sequence[str],
         *,
         partition_by: Sequence[str] = (),
         sort_by: Sequence[str] = (),
@@ -378,6 +388,35 @@ class KVCatalog(KeptInProcess):
         # The catalog's copy is what the table was begun with: there is nothing to settle.
         self._settlement.withdraw_if_possible(announcement)
         return meta, state
+
+    def _ensure(self, definition: TableDefinition) -> tuple[TableMeta, TableState]:
+        """Make a table, or find it as it was asked for; raises AlreadyExists when it is not."""
+        name = str(definition.name)
+        for _ in range(_DROPPED_MEANWHILE_MAX):
+            try:
+                return self._create(definition)
+            except AlreadyExists as taken:
+                if name not in self._entries.state().tables:
+                    raise  # by a namespace
+                try:
+                    meta, state = self._find(name)
+                except NotFound:
+                    continue  # dropped since: the name is free
+                differences = definition.unlike(meta)
+                if not differences:
+                    return meta, state
+                raise AlreadyExists(
+                    f"the table {name!a} exists and differs from what was asked for: "
+                    + "; ".join(differences[:_DIFFERENCES_SHOWN]),
+                    differences=differences,
+                    path=self.location,
+                    hint="Open it with `table`, change it with `evolve`, or choose another name",
+                ) from taken
+        raise Conflict(
+            f"the table {name!a} was made and dropped by others again and again",
+            path=self.location,
+            hint="Try again",
+        )
 
     def _find(self, name: str) -> tuple[TableMeta, TableState]:
         """Read a table in both stores, and settle it when they differ; raises NotFound."""

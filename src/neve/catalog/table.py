@@ -32,6 +32,7 @@ from neve.engine.change_feed import ChangeFeed
 from neve.engine.decided_writes import DecidedWrites
 from neve.engine.maintenance import Maintenance
 from neve.engine.publish_mode import PublishMode
+from neve.engine.row_input import Rows
 from neve.engine.snapshot import Snapshot, SnapshotOrigin, rows_in_order
 from neve.engine.table_engine import TableEngine
 from neve.engine.table_options import TableOptions
@@ -40,7 +41,9 @@ from neve.engine.upkeep import ExpireReport, GarbageReport
 from neve.engine.verification import VerifyReport
 from neve.errors import Closed, InvalidArgument, NotFound
 from neve.manifest.table_head import Requirements
+from neve.read.filter_input import Filter
 from neve.read.scan import Scan
+from neve.read.table_view import Row
 
 
 class Table(CatalogTable):
@@ -98,7 +101,7 @@ class Table(CatalogTable):
             engine = self.engine
         return engine.writer.put(row)
 
-    def upsert(self, rows: object, columns: Sequence[str] | None = None) -> int:
+    def upsert(self, rows: Rows, columns: Sequence[str] | None = None) -> int:
         """Write many rows, all or none, each replacing the one of its key; gives the last sequence.
 
         Rows are dicts, anything Arrow, a pandas or a Polars frame; of two rows with one key the
@@ -147,7 +150,7 @@ class Table(CatalogTable):
         prepared = writer.path.delete_many(keys)
         return self.engine.current.sequence if prepared is None else writer.write(prepared)
 
-    def delete_where(self, filter: object) -> int:  # noqa: A002 - the word of `scan`
+    def delete_where(self, filter: Filter) -> int:  # noqa: A002 - the word of `scan`
         """Delete every row that matches a filter, as of one moment; gives the last sequence number.
 
         No other write of this process comes between finding the rows and deleting them.
@@ -156,7 +159,7 @@ class Table(CatalogTable):
 
     # Reading
 
-    def get(self, key: object) -> dict[str, object] | None:
+    def get(self, key: object) -> Row | None:
         """Give the row of a key, None when there is none.
 
         A composite key is a tuple in key order; any key may be a dict of the key columns.
@@ -173,7 +176,7 @@ class Table(CatalogTable):
 
     def scan(
         self,
-        filter: object = None,  # noqa: A002 - the name of the contract
+        filter: Filter | None = None,  # noqa: A002 - the name of the contract
         columns: Sequence[str] | None = None,
         limit: int | None = None,
         key_range: tuple[object, object] | None = None,
@@ -181,9 +184,9 @@ class Table(CatalogTable):
     ) -> Scan:
         """Read many rows, as of now.
 
-        `filter` is text such as "amount > 5 and day >= '2024-01-01'", `neve.col(…)`, or an Arrow
-        expression. `key_range` is (first, end) without the end, None for no bound; with it, or with
-        `reverse`, rows come in the order of their keys.
+        `filter` is text such as "amount > 5 and day >= '2024-01-01'", `neve.col(…)`, or an
+        expression of PyIceberg or Arrow. `key_range` is (first, end) without the end, None for no
+        bound; with it, or with `reverse`, rows come in the order of their keys.
         """
         return self.engine.scan(
             filter=filter,

@@ -5,17 +5,18 @@ from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID
 
-import pyarrow as pa
-
 from neve.catalog.known_properties import check_properties, format_version_of, retention_of
 from neve.catalog.schema_evolution import check_format
+from neve.catalog.schema_input import SchemaInput, arrow_schema_of
 from neve.catalog.sort_order import SortOrder
 from neve.catalog.table_meta import TableMeta
 from neve.catalog.table_name import TableName
 from neve.errors import InvalidArgument
 from neve.manifest.table_head import Retention
+from neve.model.arrow_types import type_name
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
+from neve.model.shown_value import listed
 
 _SCHEMA_VERSION_MAX: Final = (1 << 31) - 1
 
@@ -34,8 +35,8 @@ class TableDefinition:
     def of(
         cls,
         name: str,
-        schema: pa.Schema | TableSchema,
-        primary_key: Sequence[str],
+        schema: SchemaInput,
+        primary_key: str | Sequence[str],
         *,
         partition_by: Sequence[str] = (),
         sort_by: Sequence[str] = (),
@@ -91,30 +92,60 @@ class TableDefinition:
         }
         return tuple(name for name, differs in different.items() if differs)
 
+    def unlike(self, meta: TableMeta) -> tuple[str, ...]:
+        """Say in words what is otherwise in a table that exists, by the names of its columns.
+
+        Field ids, the order of columns, defaults and properties do not count.
+        """
+        here, there = self.schema, meta.schema
+        found: list[str] = []
+        key = tuple(column.name for column in here.key_columns)
+        if key != meta.primary_key:
+            found.append(f"the primary key is {listed(meta.primary_key)}, not {listed(key)}")
+        for column in here.columns:
+            if column.name not in there:
+                found.append(f"there is no column {column.name!a}")
+                continue
+            other = there.column(column.name)
+            if other.type != column.type:
+                was, asked = type_name(other.type), type_name(column.type)
+                found.append(f"column {column.name!a} is {was}, not {asked}")
+            elif other.nullable != column.nullable:
+                words = "may be NULL" if other.nullable else "may not be NULL"
+                found.append(f"column {column.name!a} {words}")
+        found += [
+            f"there is a column {column.name!a}"
+            for column in there.columns
+            if column.name not in here
+        ]
+        was, asked = _divided_by(meta.spec, there), _divided_by(self.spec, here)
+        if was != asked:
+            found.append(f"it is partitioned by {was or 'nothing'}, not by {asked or 'nothing'}")
+        if str(self.sort_order) != meta.sort_order:
+            was, asked = meta.sort_order, str(self.sort_order)
+            found.append(f"it is sorted by {was or 'nothing'}, not by {asked or 'nothing'}")
+        return tuple(found)
+
 
 def _table_schema(
-    schema: pa.Schema | TableSchema, primary_key: Sequence[str], schema_version: int
+    schema: SchemaInput, primary_key: str | Sequence[str], schema_version: int
 ) -> TableSchema:
     if not isinstance(primary_key, Iterable):
         raise InvalidArgument(
-            f"a primary key is a list of columns, not {type(primary_key).__name__}",
-            hint="Write ['id']",
+            f"a primary key is a column or a list of columns, not {type(primary_key).__name__}",
+            hint="Write 'id' or ['id']",
         )
-    if isinstance(schema, pa.Schema):
-        columns = TableSchema.from_arrow(schema, primary_key=primary_key)
-    elif isinstance(schema, TableSchema):
+    names = [primary_key] if isinstance(primary_key, str) else list(primary_key)
+    if isinstance(schema, TableSchema):
         key = [column.name for column in schema.key_columns]
-        if list(primary_key) != key:
+        if names != key:
             raise InvalidArgument(
-                f"the primary key is {list(primary_key)!a}, but the schema's own is {key!a}",
+                f"the primary key is {names!a}, but the schema's own is {key!a}",
                 hint="Pass the same columns in the same order",
             )
         columns = schema
     else:
-        raise InvalidArgument(
-            f"a schema is a pyarrow.Schema or a TableSchema, not {type(schema).__name__}",
-            hint="pa.schema([pa.field('id', pa.int64())])",
-        )
+        columns = TableSchema.from_arrow(arrow_schema_of(schema), primary_key=names)
     # Not bool, which counts as int, nor what only the type checker would refuse.
     if type(schema_version) is not int or not 0 <= schema_version <= _SCHEMA_VERSION_MAX:
         raise InvalidArgument(
@@ -122,6 +153,13 @@ def _table_schema(
             hint=f"Count from 0 to {_SCHEMA_VERSION_MAX:,}",
         )
     return replace(columns, schema_id=schema_version)
+
+
+def _divided_by(spec: PartitionSpec, schema: TableSchema) -> str:
+    return ", ".join(
+        f"{field.transform} of {schema.column_by_id(field.source_id).name!a}"
+        for field in spec.fields
+    )
 
 
 def _divisions(spec: PartitionSpec) -> tuple[tuple[int, str], ...]:

@@ -32,7 +32,10 @@ _DECIMAL: Final = re.compile(r"decimal128\((\d+), (\d+)\)")
 # What the library says, and what to type instead.
 # Patterns are compiled when something fails, which is rare.
 _WORDS: Final = (
-    (r"Open it with lake\.table\('(.+?)'\), drop", r"`neve describe \1` shows it; drop"),
+    (
+        r"Open it with lake\.table\('(.+?)'\), pass exists_ok=True, drop",
+        r"`neve describe \1` shows it; drop",
+    ),
     (r"Open it with `table` and take its definition", "`neve describe` shows its definition"),
     (r"`list_tables` and `neve tables` give those there are", "`neve tables` lists them"),
     (r"`list_namespaces` gives those there are", "`neve tables` lists the tables of all"),
@@ -59,7 +62,10 @@ _WORDS: Final = (
     (r"has only is_null and not_null", "has only `is null` and `is not null`"),
     (r"Only is_null and not_null work", "Only `is null` and `is not null` work"),
     (r"Pass a value inside", "Give a value inside"),
-    (r"Pass bytes", "A filter that is typed has no bytes: choose rows by another column"),
+    (
+        r"Pass bytes, or their hexadecimal text such as 00ff",
+        "Write bytes as hexadecimal text in single quotes, such as '00ff'",
+    ),
     (r"Pass exactly (\d+) bytes", r"Compare it with \1 bytes; a uuid is text in single quotes"),
     (r"\bDecimal\('([^']*)'\)", r"\1"),
     (r"datetime\.date\(2024, 1, 31\)", '"2024-01-31"'),

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from math import isnan
-from typing import Final, Protocol, cast, runtime_checkable
+from typing import Final, Protocol, TypeAlias, cast, runtime_checkable
 
 import pyarrow as pa
 
@@ -39,6 +39,26 @@ class ArrowStream(Protocol):
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Give the stream, in Arrow's C form."""
         ...
+
+
+class ArrowBatch(Protocol):
+    """What gives its rows as one Arrow batch."""
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> object:
+        """Give the batch, in Arrow's C form."""
+        ...
+
+
+Rows: TypeAlias = (
+    pa.Table
+    | pa.RecordBatch
+    | pa.RecordBatchReader
+    | ArrowStream
+    | ArrowBatch
+    | Mapping[str, object]
+    | Iterable[Mapping[str, object]]
+)
+"""What holds rows, in any of its forms."""
 
 
 def batches_of(rows: object, codec: RowCodec) -> Iterator[pa.RecordBatch]:

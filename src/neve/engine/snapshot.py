@@ -25,6 +25,7 @@ from neve.model.key_column import KeyArray
 from neve.model.schema import TableSchema
 from neve.model.shown_html import shown_page, warning
 from neve.model.version_page import first_words, version_page
+from neve.read.filter_input import Filter
 from neve.read.partial_merge import Places
 from neve.read.scan import Scan
 from neve.read.table_view import Row, TableView
@@ -136,7 +137,7 @@ class Snapshot(KeptInProcess):
 
     def scan(
         self,
-        filter: object = None,  # noqa: A002 - the name of the contract
+        filter: Filter | None = None,  # noqa: A002 - the name of the contract
         columns: Sequence[str] | None = None,
         limit: int | None = None,
         key_range: tuple[object, object] | None = None,

@@ -43,6 +43,7 @@ from neve.model.key_column import KeyArray
 from neve.model.version import Version
 from neve.observability.events import EventKind
 from neve.read.file_set import FileSet
+from neve.read.filter_input import Filter
 from neve.read.partial_merge import Places
 from neve.read.read_context import ReadContext
 from neve.read.scan import Scan
@@ -200,7 +201,7 @@ class TableEngine:
     def scan(
         self,
         *,
-        filter: object = None,  # noqa: A002 - the name of the contract
+        filter: Filter | None = None,  # noqa: A002 - the name of the contract
         columns: Sequence[str] | None = None,
         limit: int | None = None,
         key_range: tuple[object, object] | None = None,
@@ -248,7 +249,7 @@ class TableEngine:
             release=lambda: self.leases.unpin(version.number),
         )
 
-    def delete_where(self, filter: object) -> int:  # noqa: A002 - the word of `scan`
+    def delete_where(self, filter: Filter) -> int:  # noqa: A002 - the word of `scan`
         """Delete the rows that match, while no other write can come between."""
         writer = self.writer
         if filter is None:

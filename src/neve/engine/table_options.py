@@ -5,7 +5,7 @@ What every writer must agree on (schema, partitions, retention, codec) is a prop
 """
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from neve.compaction.key_ranges import TASK_ROWS
 from neve.compaction.levels import LevelOptions
@@ -59,10 +59,12 @@ class TableOptions:
     Each is given by name: `neve.TableOptions(background=False, cache_bytes=1 << 30)`.
     """
 
-    sync: str = SyncPolicy.GROUP
+    sync: SyncPolicy | Literal["group", "always", "interval", "none"] = SyncPolicy.GROUP
     sync_interval_seconds: float = 0.1
     log_bytes: int = 16 << 20
-    recovery: str = RecoveryMode.TOLERATE_TORN_TAIL
+    recovery: (
+        RecoveryMode | Literal["tolerate_torn_tail", "absolute", "point_in_time", "skip_corrupt"]
+    ) = RecoveryMode.TOLERATE_TORN_TAIL
     memtable_bytes: int = 64 << 20
     frozen_memtables: int = 2
     background: bool = True
@@ -79,7 +81,7 @@ class TableOptions:
     compaction_task_rows: int = TASK_ROWS
     cache_bytes: int = 256 << 20
     lease_seconds: float = 600.0
-    iceberg_publish: str = PublishMode.COMMIT
+    iceberg_publish: PublishMode | Literal["commit", "demand"] = PublishMode.COMMIT
 
     def __post_init__(self) -> None:
         # Their own checks say what is wrong with the parts that are theirs.

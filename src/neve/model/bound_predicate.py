@@ -10,7 +10,8 @@ B1  There is no negation: binding pushes it down into the operators.
 B2  A row matches when the predicate is true of it. NULL makes every condition but is_null not
     true; NaN is unequal to everything and neither smaller nor greater.
 B3  `evaluate` and `to_arrow` choose the same rows: they ask the same kernels.
-B4  Literals of `in` and `not in` are sorted and differ.
+B4  Literals of `in` and `not in` are sorted and differ. That of `like` is a pattern, see
+    `neve.model.like_pattern`, that neither one text nor one prefix stands for.
 
 B1 lets "false" and "unknown" be one thing: without negation a row matches by what is true alone.
 """
@@ -27,6 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from neve.errors import LimitExceeded
+from neve.model.like_pattern import like_regex
 from neve.model.plain_values import PlainValue, is_float, stored_array, stored_type
 from neve.model.schema_view import ArrowArray, ColumnView, read_column
 
@@ -51,10 +53,15 @@ class Operator(StrEnum):
     NOT_NAN = "is not nan"
     STARTS_WITH = "starts with"
     NOT_STARTS_WITH = "does not start with"
+    LIKE = "like"
+    NOT_LIKE = "not like"
 
 
 SET_OPERATORS: Final = frozenset({Operator.IN, Operator.NOT_IN})
-_DENIALS: Final = frozenset({Operator.NOT_IN, Operator.NOT_NAN, Operator.NOT_STARTS_WITH})
+_DENIALS: Final = frozenset(
+    {Operator.NOT_IN, Operator.NOT_NAN, Operator.NOT_STARTS_WITH, Operator.NOT_LIKE}
+)
+_PATTERN_TESTS: Final = frozenset({Operator.LIKE, Operator.NOT_LIKE})
 
 # Arrow's kernels take arrays and expressions alike, which their stubs cannot say.
 _Kernel: TypeAlias = Callable[..., object]
@@ -75,6 +82,7 @@ _QUESTIONS: Final[dict[Operator, _Kernel]] = {
 _CONSTANT: Final[_Kernel] = pc.scalar
 _IS_IN: Final[_Kernel] = pc.is_in
 _STARTS_WITH: Final[_Kernel] = pc.starts_with
+_MATCHES: Final[_Kernel] = pc.match_substring_regex
 _INVERT: Final[_Kernel] = pc.invert
 _AND: Final[_Kernel] = pc.and_kleene
 # Where a struct is NULL, so is what is inside of it.
@@ -191,6 +199,11 @@ class BoundCondition(BoundPredicate):
             column = column.cast(stored)
         return cast("pc.Expression", self._ask(column))
 
+    def holds_for(self, value: PlainValue) -> bool:
+        """Tell whether a value that is not NULL matches."""
+        column = pa.array([value], stored_type(self.column.type))
+        return bool(cast("pa.BooleanArray", self._ask(column))[0].as_py())
+
     def _ask(self, column: object) -> object:
         """Apply the operator's kernel to an array or to an expression, whichever is given."""
         operator = self.operator
@@ -203,6 +216,8 @@ class BoundCondition(BoundPredicate):
             answer = _QUESTIONS[operator](column)
         elif operator in SET_OPERATORS:
             answer = _IS_IN(column, value_set=self._values)
+        elif operator in _PATTERN_TESTS:
+            answer = _MATCHES(column, pattern=like_regex(cast("str", self.literal)))
         else:
             answer = _STARTS_WITH(column, pattern=self.literal)
         if operator not in _DENIALS:

@@ -344,7 +344,9 @@ class _Literal:
         return Located(str.__str__(self.value))
 
     def as_binary(self, *, width: int | None) -> Located:
-        wanted = "bytes" if width is None else f"exactly {width} bytes"
+        wanted = "bytes, or their hexadecimal text such as 00ff"
+        if width is not None:
+            wanted = f"exactly {width} bytes"
         if not isinstance(self.value, bytes | bytearray | memoryview):
             self.refuse(wanted)
         value = bytes(self.value)

@@ -2,7 +2,7 @@
 
     col("amount") > 5
     (col("ts") >= "2024-01-01T00:00:00+00:00") & col("status").is_in(["new", "paid"])
-    ~col("note").is_null() | col("name").starts_with("A")
+    ~col("note").is_null() | col("name").starts_with("A") | col("name").like("%son")
     col("address.zip") == 5
 
     Predicate
@@ -17,13 +17,17 @@ P2  NaN is unequal to everything, and neither smaller nor greater: `x != 5` find
 P3  A literal keeps its meaning where the column cannot hold it: `x > 2.5` on integers is `x > 2`,
     `x < 2**40` on int32 is every value, `x == 2.5` on integers is never. On float columns it is
     the nearest float.
+P4  Text may spell what a column holds: '9.50' a number, '2024-01-31T12:00:00+00:00' a moment,
+    '00ff' bytes, and a uuid. A date is the first moment of its day, in UTC where the column has a
+    zone; a moment without a zone is refused there.
 
 `bind` resolves names, converts literals and pushes every negation down into the operators.
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import date, datetime, time
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Final, NoReturn
 from uuid import UUID
@@ -42,6 +46,7 @@ from neve.model.bound_predicate import (
     all_of,
     any_of,
 )
+from neve.model.like_pattern import LikePattern
 from neve.model.named_field import named_field
 from neve.model.plain_values import Located, PlainValue, is_float, is_nan, locate
 from neve.model.schema_view import SchemaView
@@ -59,13 +64,17 @@ _OPPOSITES: Final = {
     Operator.IS_NULL: Operator.NOT_NULL,
     Operator.IS_NAN: Operator.NOT_NAN,
     Operator.STARTS_WITH: Operator.NOT_STARTS_WITH,
+    Operator.LIKE: Operator.NOT_LIKE,
 }
 _NEGATED: Final = _OPPOSITES | {opposite: operator for operator, opposite in _OPPOSITES.items()}
 _ORDERINGS: Final = frozenset({Operator.LT, Operator.LE, Operator.GT, Operator.GE})
 _NULL_TESTS: Final = frozenset({Operator.IS_NULL, Operator.NOT_NULL})
 _NAN_TESTS: Final = frozenset({Operator.IS_NAN, Operator.NOT_NAN})
+_PATTERN_TESTS: Final = frozenset({Operator.LIKE, Operator.NOT_LIKE})
 _PREFIX_TESTS: Final = frozenset({Operator.STARTS_WITH, Operator.NOT_STARTS_WITH})
 _SHOWN_MAX: Final = 200
+_NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,6})?", re.ASCII)
+_HEXADECIMAL: Final = re.compile(r"(?:[0-9a-fA-F]{2})*")
 _LITERALS: Final = (
     bool, int, float, Decimal, str, bytes, bytearray, memoryview, date, datetime, time, UUID,
     np.integer, np.floating, np.bool_,
@@ -241,6 +250,10 @@ class ColumnName:
         """Match values that begin otherwise; string and binary columns only."""
         return self._condition(Operator.NOT_STARTS_WITH, prefix)
 
+    def like(self, pattern: str) -> Predicate:
+        r"""Match text by a pattern: % for any characters, _ for one, \% and \_ for themselves."""
+        return self._condition(Operator.LIKE, pattern)
+
     def _members(self, values: Iterable[object]) -> tuple[object, ...]:
         try:
             members = None if isinstance(values, _SINGLE) else iter(values)
@@ -340,6 +353,10 @@ def _bind_condition(condition: Condition, schema: SchemaView, *, negated: bool) 
     column = named_field(condition.column, schema)
     operator = condition.operator
     _check_operator(column, operator)
+    if operator in _PATTERN_TESTS:
+        return _bind_like(
+            column, condition.literals, negated=negated != (operator is Operator.NOT_LIKE)
+        )
     bound = _compare(column, operator, condition.literals, negated=negated)
     if negated and operator in _ORDERINGS and is_float(column.type):
         # NaN is neither smaller nor greater, so it is where "not smaller" is true.
@@ -358,6 +375,8 @@ def _check_operator(column: BoundColumn, operator: Operator) -> None:
         pa.types.is_string(column.type) or pa.types.is_binary(column.type)
     ):
         wanted = "a string or binary column"
+    elif operator in _PATTERN_TESTS and not pa.types.is_string(column.type):
+        wanted = "a string column"
     else:
         return
     raise InvalidArgument(
@@ -372,7 +391,10 @@ def _compare(
 ) -> BoundPredicate:
     if negated:
         operator = _NEGATED[operator]
-    located = [locate(literal, column.type, column=column.name) for literal in literals]
+    located = [
+        locate(_meant(literal, column.type), column.type, column=column.name)
+        for literal in literals
+    ]
     if operator in SET_OPERATORS:
         return _bind_set(column, operator, located)
     if not located:
@@ -381,6 +403,47 @@ def _compare(
     if where.floor is not None and where.exact:
         return BoundCondition(column, operator, (where.floor,))
     return _bind_between(column, operator, where.floor)
+
+
+def _meant(literal: object, type_: pa.DataType) -> object:
+    """Give what P4 takes a literal for; one that it says nothing of stays as it is."""
+    if isinstance(type_, pa.TimestampType) and type_.tz is not None:
+        day = _day_of(literal)
+        return literal if day is None else datetime(day.year, day.month, day.day, tzinfo=UTC)
+    if not isinstance(literal, str):
+        return literal
+    if (pa.types.is_integer(type_) or is_float(type_)) and _NUMBER.fullmatch(literal):
+        return Decimal(literal)
+    is_binary = pa.types.is_binary(type_) or pa.types.is_fixed_size_binary(type_)
+    return bytes.fromhex(literal) if is_binary and _HEXADECIMAL.fullmatch(literal) else literal
+
+
+def _day_of(literal: object) -> date | None:
+    if isinstance(literal, str):
+        try:
+            return date.fromisoformat(literal)
+        except ValueError:
+            return None
+    return literal if isinstance(literal, date) and not isinstance(literal, datetime) else None
+
+
+def _bind_like(
+    column: BoundColumn, literals: tuple[object, ...], *, negated: bool
+) -> BoundPredicate:
+    """Bind a pattern; where it begins with text, a condition on that prunes files and keys."""
+    (literal,) = literals
+    located = locate(literal, column.type, column=column.name)
+    pattern = LikePattern.parse(str(located.floor))
+    prefix = (pattern.prefix,)
+    starts = Operator.NOT_STARTS_WITH if negated else Operator.STARTS_WITH
+    if pattern.is_text:
+        return BoundCondition(column, Operator.NE if negated else Operator.EQ, prefix)
+    if pattern.is_prefix:
+        return BoundCondition(column, starts, prefix)
+    like = BoundCondition(column, Operator.NOT_LIKE if negated else Operator.LIKE, (str(pattern),))
+    if not pattern.prefix:
+        return like
+    return (any_of if negated else all_of)([BoundCondition(column, starts, prefix), like])
 
 
 def _bind_set(column: BoundColumn, operator: Operator, located: list[Located]) -> BoundPredicate:

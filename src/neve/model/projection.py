@@ -11,6 +11,7 @@ whose values match may still hold none, so of `match` only NEVER means anything 
     starts with p       the same    starts with p, or == p cut      is not null
     does not start      the same    the same, or != p, if p fits    is not null
     x != v, not in …    the same    is not null                     is not null
+    like, not like      the same    is not null                     is not null
     null tests          the same    the same                        the same
 """
 
@@ -87,7 +88,8 @@ def _project_values(
         return Operator.LE, (_apply(condition, field, _outermost(condition)),)
     if operator in (Operator.GT, Operator.GE):
         return Operator.GE, (_apply(condition, field, _outermost(condition)),)
-    assert operator in (Operator.NE, Operator.NOT_IN)
+    # A pattern that begins with text was bound with a condition that says so.
+    assert operator in (Operator.NE, Operator.NOT_IN, Operator.LIKE, Operator.NOT_LIKE)
     return None
 
 

@@ -166,6 +166,8 @@ class _Bounds:
             case Operator.NOT_STARTS_WITH:
                 some_prefixed, all_prefixed = self.match_prefix(condition.literal)
                 return not all_prefixed, not some_prefixed
+            case Operator.LIKE | Operator.NOT_LIKE:
+                return self.match_one(condition)
         assert_never(operator)
 
     def all_below(self, value: PlainValue) -> bool:
@@ -189,6 +191,15 @@ class _Bounds:
             end = bisect.bisect_right(members, self.upper)
         found = start < end
         return found, found and self.lower is not None and self.lower == self.upper
+
+    def match_one(self, condition: BoundCondition) -> tuple[bool, bool]:
+        """Match by asking the only value between the bounds, if there is just one."""
+        if self.lower is None or self.lower != self.upper:
+            return True, False
+        if not isinstance(self.lower, str):
+            raise TypeError
+        is_match = condition.holds_for(self.lower)
+        return is_match, is_match
 
     def match_prefix(self, prefix: PlainValue) -> tuple[bool, bool]:
         """Match values with a prefix: all that have it lie next to each other."""

@@ -2,6 +2,7 @@
 
     text                      PyIceberg's filter language     prunes files and row groups
     neve.col(...)             a Predicate                     prunes files and row groups
+    pyiceberg.expressions     a BooleanExpression             prunes files and row groups
     pyarrow.compute.field     an Expression                   is asked of every row
 
 Nobody can look into an Arrow expression. Which columns it needs shows in what it misses: it is
@@ -10,7 +11,7 @@ tried on no rows at all, once with every column and then with each of them taken
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -24,8 +25,15 @@ from neve.model.schema import TableSchema, known_names_hint
 from neve.model.schema_view import ArrowArray
 from neve.model.shown_value import shown
 from neve.read.filter_text import parse_filter
+from neve.read.iceberg_filter import (
+    IcebergExpression,
+    iceberg_predicate,
+    is_iceberg_expression,
+)
 
 Flags = npt.NDArray[np.bool_]
+Filter: TypeAlias = str | Predicate | pc.Expression | IcebergExpression
+"""What chooses rows, in any of its forms."""
 
 ALL_ROWS: Final = Always(answer=True)
 _TEXT_MAX: Final = 500
@@ -82,12 +90,16 @@ def row_filter(asked: object, schema: TableSchema) -> RowFilter:
         return RowFilter(parse_filter(asked).bind(schema), schema, _short(asked))
     if isinstance(asked, Predicate):
         return RowFilter(asked.bind(schema), schema, _short(str(asked)))
+    if is_iceberg_expression(asked):
+        predicate = iceberg_predicate(asked, schema)
+        return RowFilter(predicate.bind(schema), schema, _short(str(predicate)))
     if isinstance(asked, pc.Expression):
         names = _expression_names(asked, schema)
         return RowFilter(ALL_ROWS, schema, _short(str(asked)), asked, names)
     raise InvalidArgument(
         f"a filter is given as {type(asked).__name__}",
-        hint="Pass text such as \"amount > 5\", neve.col('amount') > 5, or a pyarrow expression",
+        hint="Pass text such as \"amount > 5\", neve.col('amount') > 5, or an expression of "
+        "pyarrow or PyIceberg",
     )
 
 

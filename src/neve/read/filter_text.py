@@ -1,4 +1,4 @@
-r"""Filters as text, in PyIceberg's filter language.
+r"""Filters as text, in PyIceberg's filter language, with more patterns for `like`.
 
     either      joined  ( "or" joined )*
     joined      denied  ( "and" denied )*
@@ -6,15 +6,16 @@ r"""Filters as text, in PyIceberg's filter language.
     asked       column  comparison  literal               amount >= 5
                 literal  comparison  column               5 <= amount
                 column  [ "not" ] "in" "(" literals ")"   status in ('new', 'paid')
-                column  [ "not" ] "like" 'text%'          name like 'A%'
+                column  [ "not" ] "like" 'pattern'        name like '%son'
                 column  "between" literal "and" literal
                 column  "is" [ "not" ] ( "null" | "nan" )
                 "true"  |  "false"
     column      name  |  "name"  |  column "." column
     literal     'text', with '' for a quote  |  12  |  -3.5  |  true  |  false
 
-Words of the language may be in capitals. Dates, times and the like are written as text. `like`
-knows one wildcard, a % at the end; `\%` is a percent sign.
+Words of the language may be in capitals. Dates, times and the like are written as text, bytes as
+hexadecimal text. In a pattern % stands for any characters and _ for one; \% and \_ are the signs
+themselves (PyIceberg knows only a % at the end, and takes _ for itself).
 """
 
 import re
@@ -49,7 +50,6 @@ _TOKEN: Final = re.compile(
 _END: Final = re.compile(r"\s*\Z")
 # Longer ones are no int of any column, and Python refuses to read some.
 _DIGITS_MAX: Final = 100
-_WILDCARD: Final = re.compile(r"(?<!\\)%")
 
 _Compare = Callable[[ColumnName, object], Predicate]
 _COMPARISONS: Final[dict[str, _Compare]] = {
@@ -216,14 +216,8 @@ class _Parser:
     def _like(self, column: ColumnName) -> Predicate:
         if self._next.kind != "text":
             raise self._mistake("expected text in single quotes")
-        pattern = _unquoted(self._next.text)
-        wildcard = _WILDCARD.search(pattern)
-        if wildcard is not None and wildcard.end() < len(pattern):
-            raise self._mistake("expected text with one %, at its end")
         self._at += 1
-        plain = pattern[:-1] if wildcard is not None else pattern
-        plain = plain.replace("\\%", "%")
-        return column == plain if wildcard is None else column.starts_with(plain)
+        return column.like(_unquoted(self._tokens[self._at - 1].text))
 
     def _column(self) -> ColumnName:
         parts = [self._name()]

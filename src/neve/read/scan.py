@@ -30,14 +30,14 @@ from neve.model.shown_html import shown_page
 from neve.model.shown_value import listed, shown
 from neve.read.chosen_columns import chosen_columns
 from neve.read.file_rows import FilePieces, FileRows, Piece
-from neve.read.filter_input import row_filter
+from neve.read.filter_input import Filter, row_filter
 from neve.read.key_conditions import asked_range
 from neve.read.memory_rows import MemoryRows, keys_of
 from neve.read.ordered_rows import Block, LoadBlock, Source, ordered_rows
 from neve.read.row_keys import SortKey
 from neve.read.scan_explanation import ScanExplanation
 from neve.read.scan_plan import PlannedFile, ScanPlan, plan_scan
-from neve.read.table_view import TableView
+from neve.read.table_view import Row, TableView
 from neve.sstable.key_arrays import key_at
 from neve.storage.own_process import KeptInProcess
 
@@ -97,7 +97,7 @@ class Scan(KeptInProcess):
         view: TableView,
         *,
         sequence: int | None,
-        filter: object = None,  # noqa: A002 - the name of the contract
+        filter: Filter | None = None,  # noqa: A002 - the name of the contract
         columns: Sequence[str] | None = None,
         limit: int | None = None,
         key_range: tuple[object, object] | None = None,
@@ -167,14 +167,19 @@ class Scan(KeptInProcess):
         stream: object = self.to_reader().__arrow_c_stream__(requested_schema)  # type: ignore[no-untyped-call]
         return stream
 
-    def to_pylist(self) -> list[dict[str, object]]:
+    def to_pylist(self) -> list[Row]:
         """Read all rows as dicts, as Arrow gives them."""
         return self.to_arrow().to_pylist()
 
-    def to_pandas(self) -> Frame:
-        """Read all rows into a pandas DataFrame."""
+    def to_pandas(self, **options: Any) -> Frame:  # noqa: ANN401 - Arrow's own
+        """Read all rows into a pandas DataFrame.
+
+        Options are those of `pyarrow.Table.to_pandas`, such as `types_mapper=pd.ArrowDtype`. One
+        that it does not take is InvalidArgument, before a row is read.
+        """
         _installed("pandas")
-        return self.to_arrow().to_pandas()
+        _as_frame(self.schema.empty_table(), options)
+        return _as_frame(self.to_arrow(), options)
 
     def to_polars(self) -> Frame:
         """Read all rows into a Polars DataFrame."""
@@ -437,6 +442,18 @@ def _ahead(
             yield under_way.popleft().result()
     while under_way:
         yield under_way.popleft().result()
+
+
+def _as_frame(rows: pa.Table, options: dict[str, Any]) -> Frame:
+    try:
+        return rows.to_pandas(**options)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        if not options:
+            raise
+        raise InvalidArgument(
+            f"to_pandas with {listed(list(options))} failed: {error}",
+            hint="Options are those of pyarrow.Table.to_pandas",
+        ) from error
 
 
 def _installed(name: str) -> Frame:

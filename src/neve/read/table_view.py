@@ -9,7 +9,7 @@ merged before others committed, the search goes on for the columns that were not
 """
 
 from collections.abc import Sequence
-from typing import TypeGuard, cast
+from typing import Any, TypeAlias, TypeGuard, cast
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +26,8 @@ from neve.read.row_keys import Flags
 from neve.sstable.key_arrays import key_at
 from neve.sstable.row_cells import RowCells
 
-Row = dict[str, object]
+Row: TypeAlias = dict[str, Any]
+"""A row by column names; which types its values have, the table's schema says."""
 
 _Group = tuple[int, GivenColumns | None]
 """Rows of one batch: of its id, and of what was given of them when they are merged anew."""

@@ -14,6 +14,7 @@ from pyspark.sql import datasource as spark
 
 from neve.errors import NeveError
 from neve.model.arrow_types import TypeKind, kind_of
+from neve.model.like_pattern import escaped
 from neve.model.plain_values import is_float
 from neve.model.predicate import ColumnName, Predicate, col
 from neve.model.schema import Column, TableSchema
@@ -52,6 +53,10 @@ def _stated(asked: spark.Filter, column: Column) -> Predicate | None:
             return name.is_in([value for value in values if value is not None])
         case spark.StringStartsWith(value=str(prefix)):
             return name.starts_with(prefix)
+        case spark.StringEndsWith(value=str(ending)):
+            return name.like(f"%{escaped(ending)}")
+        case spark.StringContains(value=str(part)):
+            return name.like(f"%{escaped(part)}%")
         case (
             spark.EqualTo(value=value)
             | spark.EqualNullSafe(value=value)

@@ -42,7 +42,7 @@ from neve.observability.events import unheard
 from neve.observability.metrics import NoRecorder
 from neve.read.chosen_columns import ChosenColumns, chosen_columns
 from neve.read.file_set import FileSet
-from neve.read.filter_input import RowFilter, row_filter
+from neve.read.filter_input import Filter, RowFilter, row_filter
 from neve.read.key_conditions import asked_range
 from neve.read.memory_rows import MemoryRows
 from neve.read.read_context import ReadContext
@@ -222,7 +222,7 @@ def plan_read(
     wanted: WantedVersion,
     *,
     columns: Sequence[str] | None,
-    filter: object,  # noqa: A002 - the word of `scan`
+    filter: Filter | None,  # noqa: A002 - the word of `scan`
     fresh: bool,
 ) -> ReadPlan:
     """Plan a read; raises NotFound, InvalidArgument or SchemaMismatch before anything is read."""

@@ -27,6 +27,7 @@ from neve.catalog.system_tables import is_system_name, readable_schema
 from neve.errors import InvalidArgument
 from neve.model.plain_values import to_plain
 from neve.model.schema import Column
+from neve.read.filter_input import Filter
 from neve.spark.arrow_form import spark_table
 from neve.spark.call_check import check_place, check_session
 from neve.spark.held_reads import HELD_READS
@@ -66,7 +67,7 @@ def read(
     timestamp: Moment | None = None,
     tag: str | None = None,
     columns: Sequence[str] | None = None,
-    filter: object = None,  # noqa: A002 - the word of `Table.scan`
+    filter: Filter | None = None,  # noqa: A002 - the word of `Table.scan`
     fresh: bool = False,
     storage_options: Mapping[str, str] | None = None,
 ) -> DataFrame:

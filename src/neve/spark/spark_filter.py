@@ -78,6 +78,10 @@ def _condition(asked: BoundCondition) -> Column:
             return sf.startswith(column, values[0])
         case Operator.NOT_STARTS_WITH:
             return ~sf.startswith(column, values[0])
+        case Operator.LIKE | Operator.NOT_LIKE:
+            # The pattern is in the form that Spark takes too: nothing but signs is escaped.
+            likes = column.like(str(asked.literal))
+            return likes if asked.operator is Operator.LIKE else ~likes
         case _:
             return _comparison(asked, column, values[0])
 

@@ -5,10 +5,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
 
+import pyarrow as pa
 import pytest
 
 from neve.catalog.kv_catalog import KVCatalog
 from neve.catalog.settlement import Settled
+from neve.catalog.stored_table import TableState
+from neve.catalog.table import Table
+from neve.catalog.table_meta import TableMeta
 from neve.errors import (
     AlreadyExists,
     CatalogConflict,
@@ -397,6 +401,101 @@ def test_a_table_that_was_evolved_is_registered_by_its_new_definition() -> None:
     with pytest.raises(CatalogConflict, match="schema fingerprint and schema version"):
         register(catalog)
     assert register(catalog, schema=table.schema, schema_version=1) == table.table_id
+
+
+# Making a table that may exist
+
+
+def ensure(catalog: KVCatalog, **changes: object) -> Table:
+    arguments: dict[str, object] = {
+        "schema": ORDERS,
+        "primary_key": "id",
+        "partition_by": ["day(ts)"],
+        **changes,
+    }
+    return catalog.create_table("shop.orders", exists_ok=True, **arguments)  # type: ignore[arg-type]
+
+
+def test_a_table_that_may_exist_is_made_once_and_found_afterwards() -> None:
+    objects = MemoryStore()
+    catalog = a_catalog(objects)
+    first = ensure(catalog).table_id
+    before = everything(objects)
+
+    assert ensure(catalog).table_id == first
+    assert ensure(catalog, properties={"owner": "ben"}).properties == {}
+    assert ensure(a_catalog(objects, seed=1)).table_id == first
+    assert everything(objects) == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "different"),
+    [
+        ({"primary_key": ["id", "customer"]}, "the primary key is 'id', not 'id', 'customer'"),
+        (
+            {"schema": with_renamed(orders_schema(), "customer", "client")},
+            "there is no column 'client'",
+        ),
+        ({"partition_by": ["hour(ts)"]}, "it is partitioned by day of 'ts', not by hour of 'ts'"),
+        ({"sort_by": ["amount"]}, "it is sorted by nothing, not by amount"),
+    ],
+    ids=["key", "columns", "partitions", "order"],
+)
+def test_a_table_that_exists_and_differs_is_refused_with_what_differs(
+    changes: dict[str, object], different: str
+) -> None:
+    objects = MemoryStore()
+    catalog = a_catalog(objects)
+    ensure(catalog)
+    before = everything(objects)
+
+    with pytest.raises(AlreadyExists) as refusal:
+        ensure(catalog, **changes)
+
+    assert refusal.value.differences[0] == different
+    assert different in str(refusal.value)
+    assert refusal.value.hint
+    assert everything(objects) == before
+
+
+def test_a_table_that_was_evolved_is_found_by_what_it_has_become() -> None:
+    catalog = a_catalog()
+    ensure(catalog)
+    with catalog.table("shop.orders") as table, table.evolve() as change:
+        change.add_column("note", "string")
+
+    with pytest.raises(AlreadyExists, match="there is a column 'note'"):
+        ensure(catalog)
+    grown = ORDERS.append(pa.field("note", pa.string()))
+    assert ensure(catalog, schema=grown).table_id == table.table_id
+
+
+def test_a_table_that_is_dropped_while_it_is_looked_for_is_made_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    catalog = a_catalog()
+    first = ensure(catalog).table_id
+    find = catalog._find
+    dropped: list[str] = []
+
+    def drop_first(name: str) -> tuple[TableMeta, TableState]:
+        if not dropped:
+            dropped.append(name)
+            catalog.drop_table(name)
+        return find(name)
+
+    monkeypatch.setattr(catalog, "_find", drop_first)
+
+    assert ensure(catalog).table_id != first
+    assert dropped == ["shop.orders"]
+
+
+def test_without_exists_ok_a_taken_name_is_refused_and_the_hint_names_the_way() -> None:
+    catalog = a_catalog()
+    ensure(catalog)
+
+    with pytest.raises(AlreadyExists, match="exists_ok=True"):
+        catalog.create_table("shop.orders", ORDERS, "id", partition_by=["day(ts)"])
 
 
 # Opening and closing

@@ -16,7 +16,7 @@ def defined(
     *,
     name: str = "shop.orders",
     schema: pa.Schema | TableSchema = ORDERS,
-    key: Sequence[str] = ("id",),
+    key: str | Sequence[str] = ("id",),
     partition_by: Sequence[str] = (),
     sort_by: Sequence[str] = (),
     properties: Mapping[str, str] | None = None,
@@ -44,14 +44,14 @@ def test_everything_that_is_wrong_is_found_before_anything_is_written() -> None:
         (InvalidArgument, {"name": "orders"}),
         (NotFound, {"key": ["idd"]}),
         (InvalidArgument, {"key": []}),
-        (InvalidArgument, {"key": "id"}),
+        (NotFound, {"key": "idd"}),
         (NotFound, {"partition_by": ["day(tss)"]}),
         (InvalidArgument, {"partition_by": ["dya(ts)"]}),
         (InvalidArgument, {"partition_by": ["day(customer)"]}),
         (NotFound, {"sort_by": ["amuont"]}),
         (InvalidArgument, {"properties": {"format-version": "9"}}),
         (SchemaMismatch, {"schema": nanoseconds, "properties": {"format-version": "2"}}),
-        (InvalidArgument, {"schema": {"id": "long"}}),
+        (InvalidArgument, {"schema": {"id": "lnog"}}),
         (InvalidArgument, {"schema": orders_schema(), "key": ["customer"]}),
         (InvalidArgument, {"schema_version": -1}),
         (InvalidArgument, {"schema_version": 1 << 31}),
@@ -92,6 +92,51 @@ def test_everything_that_is_wrong_is_found_before_anything_is_written() -> None:
 )
 def test_a_difference_is_named(other: TableDefinition, different: tuple[str, ...]) -> None:
     assert other.differences(META) == different
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        (defined(partition_by=["day(ts)"]), ()),
+        (defined(partition_by=["day(ts)"], key="id"), ()),
+        (defined(partition_by=["day(ts)"], properties={"owner": "ben"}), ()),
+        (defined(partition_by=["day(ts)"], schema=orders_schema()), ()),
+        (
+            defined(partition_by=["day(ts)"], key=["id", "customer"]),
+            ("the primary key is 'id', not 'id', 'customer'", "column 'customer' may be NULL"),
+        ),
+        (
+            defined(
+                partition_by=["day(ts)"],
+                schema=with_renamed(orders_schema(), "customer", "client"),
+            ),
+            ("there is no column 'client'", "there is a column 'customer'"),
+        ),
+        (defined(), ("it is partitioned by day of 'ts', not by nothing",)),
+        (
+            defined(partition_by=["day(ts)"], sort_by=["-amount"]),
+            ("it is sorted by nothing, not by -amount",),
+        ),
+    ],
+    ids=range(8),
+)
+def test_a_difference_is_said_in_words(other: TableDefinition, words: tuple[str, ...]) -> None:
+    assert other.unlike(META) == words
+
+
+def test_a_type_and_a_column_that_may_be_null_are_differences() -> None:
+    fields = [
+        each.with_type(pa.int64()).with_nullable(True) if each.name == "amount" else each
+        for each in ORDERS
+    ]
+    required = [each.with_nullable(False) for each in ORDERS]
+
+    assert defined(partition_by=["day(ts)"], schema=pa.schema(fields)).unlike(META) == (
+        "column 'amount' is float, not long",
+    )
+    assert "column 'amount' may be NULL" in defined(
+        partition_by=["day(ts)"], schema=pa.schema(required)
+    ).unlike(META)
 
 
 def test_an_arrow_schema_and_a_table_schema_define_the_same() -> None:

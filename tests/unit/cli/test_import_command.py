@@ -16,6 +16,7 @@ import neve
 from neve.catalog.table import Table
 from neve.cli.imported_rows import ImportForm, open_rows
 from neve.cli.json_rows import JsonRows
+from neve.engine.row_input import Rows
 from neve.model.arrow_types import ArrowField
 from neve.model.schema import TableSchema
 from tests.unit.cli.rows_lake import ORDERS, RowsLake
@@ -515,7 +516,7 @@ def test_an_import_that_is_stopped_says_how_far_it_came(
     path = str(write(tmp_path / "x.jsonl"))
     upsert = Table.upsert
 
-    def stopped(table: Table, rows: object, columns: Sequence[str] | None = None) -> int:
+    def stopped(table: Table, rows: Rows, columns: Sequence[str] | None = None) -> int:
         if table.stats().memtable_rows:
             raise KeyboardInterrupt
         return upsert(table, rows, columns)

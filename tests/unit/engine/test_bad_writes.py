@@ -61,8 +61,10 @@ def test_a_bad_row_is_refused_whole_and_nothing_is_logged(
     row, column = BAD_ROWS[name]
     calls: dict[str, Callable[[], object]] = {
         "put": lambda: table.put(row),  # type: ignore[arg-type]
-        "upsert": lambda: table.upsert(row),
-        "a batch": lambda: table.upsert([{**GOOD, "id": 10}, row, {**GOOD, "id": 11}]),
+        "upsert": lambda: table.upsert(row),  # type: ignore[arg-type]
+        "a batch": lambda: table.upsert(
+            [{**GOOD, "id": 10}, row, {**GOOD, "id": 11}]  # type: ignore[list-item]
+        ),
     }
     before, sequence = log_bytes(table), table.stats().sequence
 
@@ -142,7 +144,7 @@ def test_a_key_that_is_none_is_refused_by_every_call(
 @pytest.mark.parametrize("given", [None, 5, "text", b"bytes", [1, 2]], ids=repr)
 def test_what_is_no_rows_is_refused(table: neve.Table, given: object) -> None:
     with pytest.raises((InvalidArgument, SchemaMismatch)):
-        table.upsert(given)
+        table.upsert(given)  # type: ignore[arg-type]
     assert table.scan().count() == 1
 
 
@@ -228,4 +230,4 @@ def test_a_pandas_column_of_several_types_is_named_with_them(table: neve.Table) 
 
 def test_a_query_of_polars_that_was_not_run_is_told_to_be(table: neve.Table) -> None:
     with pytest.raises(InvalidArgument, match=r"LazyFrame\. .*rows\.collect\(\)"):
-        table.upsert(pl.LazyFrame([GOOD]))
+        table.upsert(pl.LazyFrame([GOOD]))  # type: ignore[arg-type]

@@ -47,7 +47,7 @@ def test_nothing_is_logged_when_no_row_matches(table: neve.Table) -> None:
 
 def test_all_rows_are_deleted_only_when_that_is_said(table: neve.Table) -> None:
     with pytest.raises(InvalidArgument, match="true"):
-        table.delete_where(None)
+        table.delete_where(None)  # type: ignore[arg-type]
     assert table.scan().count() == 10
 
     table.delete_where("true")
@@ -63,7 +63,7 @@ def test_a_wrong_filter_is_refused_and_the_table_goes_on(
     table: neve.Table, condition: object, error: type[neve.NeveError]
 ) -> None:
     with pytest.raises(error):
-        table.delete_where(condition)
+        table.delete_where(condition)  # type: ignore[arg-type]
 
     table.put({"id": 99, "v": 0, "text": "t"})
     assert table.scan().count() == 11

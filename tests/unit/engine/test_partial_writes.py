@@ -71,7 +71,7 @@ def test_columns_that_are_not_given_stay(table: neve.Table, place: str) -> None:
     ids=["dicts", "dict", "iterator", "table", "batch", "reader"],
 )
 def test_rows_come_in_every_form(
-    table: neve.Table, shape: Callable[[list[dict[str, object]]], object]
+    table: neve.Table, shape: Callable[[list[dict[str, object]]], neve.Rows]
 ) -> None:
     table.upsert(shape([{"id": 2, "text": "zwei"}]), columns=["text"])
 
@@ -166,7 +166,7 @@ def test_a_row_that_would_lack_a_required_column_refuses_the_whole_batch(form: s
         table = catalog.create_table("a.b", REQUIRED, ["id"], options=options)
         table.put({"id": 1, "v": 1, "name": "one"})
         before = table.engine.current.sequence
-        rows: object = [{"id": 1, "v": 5}, {"id": 7, "v": 5}, {"id": 8, "v": 5}]
+        rows: neve.Rows = [{"id": 1, "v": 5}, {"id": 7, "v": 5}, {"id": 8, "v": 5}]
         if form == "arrow":
             rows = pa.table({"id": [1, 7, 8], "v": [5, 5, 5]})
 
@@ -221,7 +221,7 @@ def test_a_wrong_call_says_what_is_wrong_and_writes_nothing(
     before = table.engine.current.sequence
 
     with pytest.raises(error):
-        table.upsert(rows, columns=columns)
+        table.upsert(rows, columns=columns)  # type: ignore[arg-type]
 
     assert table.engine.current.sequence == before
 

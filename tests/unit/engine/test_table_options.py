@@ -3,6 +3,7 @@
 import re
 import threading
 from dataclasses import fields, replace
+from typing import Literal
 
 import pytest
 
@@ -356,7 +357,7 @@ def test_compaction_task_rows_decides_how_far_a_plan_is_cut() -> None:
 
 
 def test_iceberg_publish_decides_when_metadata_is_written() -> None:
-    def written(mode: str) -> bool:
+    def written(mode: Literal["commit", "demand"]) -> bool:
         with a_catalog() as lake:
             table = a_table(lake, options=replace(BY_HAND, iceberg_publish=mode))
             table.upsert(rows(0, 10))

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from datetime import date
 from decimal import Decimal
 from uuid import UUID
 
@@ -140,7 +141,11 @@ def test_an_unknown_column_is_not_found() -> None:
 @pytest.mark.parametrize(
     "predicate",
     [
-        col("n") == "5",
+        col("n") == "five",
+        col("n") == "1_000",
+        col("x") > "NaN",
+        col("raw") == "0",
+        col("flag") == "true",
         col("flag") == 1,
         col("ts") >= "2024-01-01T00:00:00",
         col("name").is_in(["a", 5]),
@@ -493,3 +498,28 @@ def test_no_rows_give_no_answers() -> None:
     bound = ((col("n") > 1) | col("x").is_nan()).bind(SCHEMA)
 
     assert len(bound.evaluate(BATCH.slice(0, 0))) == 0
+
+
+@pytest.mark.parametrize(
+    ("predicate", "rows"),
+    [
+        (col("n") >= "1.5", [1, 4]),
+        (col("x") == "1.5", [2]),
+        (col("price") > "1.00", [1, 4]),
+        (col("ts") >= "1970-01-01", [0, 1, 4]),
+        (col("ts") >= date(1970, 1, 2), [4]),
+        (col("ts") < "19700101", [3]),
+        (col("ts") == "1970-01-01T01:00:00+01:00", [0]),
+        (col("day") == "1970-01-02", [1]),
+        (col("raw") == "FF00", [0]),
+        (col("raw").starts_with("ff"), [0, 1]),
+        (col("raw").is_in(["", "61"]), [3, 4]),
+        (col("u") == "00000000-0000-0000-0000-000000000002", [1]),
+        (col("name").like("%n"), [1]),
+        (~col("name").like("%a"), [1, 3]),
+        (col("name").like("_a"), [4]),
+    ],
+    ids=str,
+)
+def test_text_spells_what_a_column_holds(predicate: Predicate, rows: list[int]) -> None:
+    assert chosen(predicate) == rows

@@ -1,11 +1,17 @@
 """Filters in every form they may be given."""
 
+import importlib
+from datetime import UTC, date, datetime, time
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
 
-from neve.errors import InvalidArgument, NotFound, SchemaMismatch
+from neve.errors import InvalidArgument, LimitExceeded, NotFound, SchemaMismatch
 from neve.model.predicate import col
 from neve.read.filter_input import row_filter
 from tests.unit.read.table_bench import schema_of
@@ -19,6 +25,9 @@ SCHEMA = schema_of(
     ],
     ["id"],
 )
+# By name: mypy takes the signatures of its classes for others than they have.
+iceberg: Any = importlib.import_module("pyiceberg.expressions")
+ICEBERG = Schema(NestedField(1, "id", LongType(), required=True))
 ROWS = pa.table(
     {
         "id": [1, 2, 3, 4],
@@ -32,8 +41,8 @@ ROWS = pa.table(
 
 @pytest.mark.parametrize(
     "asked",
-    ["amount > 1", col("amount") > 1, pc.field("amount") > 1],
-    ids=["text", "predicate", "expression"],
+    ["amount > 1", col("amount") > 1, pc.field("amount") > 1, iceberg.GreaterThan("amount", 1)],
+    ids=["text", "predicate", "expression", "pyiceberg"],
 )
 def test_every_form_chooses_the_same_rows_from_the_column_it_needs(asked: object) -> None:
     found = row_filter(asked, SCHEMA)
@@ -90,6 +99,13 @@ def test_no_filter_chooses_all() -> None:
         (pc.field(9) > 1, InvalidArgument, "9"),
         (5, InvalidArgument, "int"),
         (["id > 1"], InvalidArgument, "list"),
+        (iceberg.EqualTo("amuont", 1), NotFound, "amuont"),
+        (iceberg.EqualTo("id", "x"), SchemaMismatch, "id"),
+        (iceberg.EqualTo("id", datetime(2024, 1, 1, tzinfo=UTC)), SchemaMismatch, "datetime"),
+        (iceberg.EqualTo("id", date(2024, 1, 1)), SchemaMismatch, "date"),
+        (iceberg.EqualTo("amount", time(1)), SchemaMismatch, "time"),
+        (iceberg.EqualTo("id", 1).bind(ICEBERG), InvalidArgument, "BoundEqualTo"),
+        (iceberg.StartsWith("id", "x"), InvalidArgument, "starts with"),
         ("id >", InvalidArgument, "character 5"),
     ],
     ids=[
@@ -103,6 +119,13 @@ def test_no_filter_chooses_all() -> None:
         "expression: unknown number",
         "a number",
         "a list",
+        "pyiceberg: unknown column",
+        "pyiceberg: wrong type",
+        "pyiceberg: a moment",
+        "pyiceberg: a date",
+        "pyiceberg: a time",
+        "pyiceberg: bound",
+        "pyiceberg: no text",
         "unfinished text",
     ],
 )
@@ -111,3 +134,22 @@ def test_a_filter_that_cannot_be_asked_is_refused_by_name(
 ) -> None:
     with pytest.raises(error, match=words):
         row_filter(asked, SCHEMA)
+
+
+def test_an_expression_of_pyiceberg_reaches_into_structs() -> None:
+    asked = iceberg.Or(iceberg.EqualTo("at.x", 3), iceberg.IsNull("at"))
+
+    assert row_filter(asked, SCHEMA).mask(ROWS).tolist() == [False, True, True, False]
+
+
+def test_long_chains_of_pyiceberg_are_taken_and_deep_ones_are_refused() -> None:
+    chain = iceberg.EqualTo("id", 0)
+    for number in range(1, 3_000):
+        chain = iceberg.Or(chain, iceberg.EqualTo("id", number))
+    deep = iceberg.EqualTo("id", 0)
+    for _ in range(200):
+        deep = iceberg.And(iceberg.Or(deep, iceberg.IsNull("at")), iceberg.NotNull("id"))
+
+    assert row_filter(chain, SCHEMA).mask(ROWS).all()
+    with pytest.raises(LimitExceeded):
+        row_filter(deep, SCHEMA)

@@ -23,7 +23,7 @@ def table(request: pytest.FixtureRequest) -> Iterator[neve.Table]:
         yield made
 
 
-def found(table: neve.Table, asked: object) -> list[object]:
+def found(table: neve.Table, asked: neve.Filter | None) -> list[object]:
     ids = [row["id"] for row in table.scan(asked, columns=["id"]).to_arrow().to_pylist()]
     assert table.scan(asked).count() == len(ids)
     return ids
@@ -56,7 +56,7 @@ def found(table: neve.Table, asked: object) -> list[object]:
     ],
     ids=str,
 )
-def test_a_dot_leads_into_a_struct(table: neve.Table, asked: object, ids: list[int]) -> None:
+def test_a_dot_leads_into_a_struct(table: neve.Table, asked: neve.Filter, ids: list[int]) -> None:
     assert found(table, asked) == ids
 
 

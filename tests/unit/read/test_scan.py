@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import date
 from threading import enumerate as enumerate_threads
 
+import pandas as pd  # type: ignore[import-untyped]
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -124,6 +125,27 @@ def test_other_libraries_take_it_as_it_is(two_levels: TableBench) -> None:
     assert len(scan.to_pylist()) == 300
     assert scan.to_pandas().shape == (300, 2)
     assert scan.to_polars().shape == (300, 2)
+
+
+def test_options_of_pandas_are_those_of_arrow(two_levels: TableBench) -> None:
+    scan = two_levels.scan(columns=["id", "name"])
+
+    assert scan.to_pandas(strings_to_categorical=True)["name"].dtype == "category"
+    arrow = scan.to_pandas(types_mapper=pd.ArrowDtype)
+    assert arrow.dtypes["id"] == pd.ArrowDtype(pa.int64())
+
+
+@pytest.mark.parametrize(
+    "options", [{"no_such": 1}, {"types_mapper": 5}], ids=["unknown", "of another type"]
+)
+def test_an_option_that_arrow_refuses_is_refused_before_a_row_is_read(
+    two_levels: TableBench, options: dict[str, object]
+) -> None:
+    with pytest.raises(InvalidArgument, match="to_pandas") as refused:
+        two_levels.scan().to_pandas(**options)
+
+    assert next(iter(options)) in str(refused.value)
+    assert two_levels.opened == []
 
 
 def test_an_error_inside_of_a_stream_is_still_itself(two_levels: TableBench) -> None:

@@ -56,7 +56,7 @@ def _work_on_a_table(folder: Path, columns: int) -> dict[str, int]:
     names = plain + nested
     fields = [(name, pa.int64()) for name in plain] + [(name, _STRUCT) for name in nested]
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), *fields])
-    row = {"id": 1, **dict.fromkeys(plain, 3), **dict.fromkeys(nested, {"x": 1, "y": "a"})}
+    row = {"id": 1, **dict.fromkeys(plain, 3), **{name: {"x": 1, "y": "a"} for name in nested}}
     rows = pa.Table.from_pylist([row | {"id": at} for at in range(4)], schema)
     options = neve.TableOptions(background=False)
     with neve.open(folder) as lake:

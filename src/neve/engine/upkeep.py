@@ -27,6 +27,7 @@ from neve.engine.publishing import CommitPublishing
 from neve.engine.table_parts import TableParts
 from neve.errors import Conflict, InvalidArgument, NotFound
 from neve.manifest.table_garbage import GcPlan, TableGarbage, paths_of
+from neve.manifest.version_reader import Session
 from neve.model.shown_value import counted, shown_bytes
 from neve.observability.events import EventKind
 from neve.observability.metrics import GARBAGE_FILES
@@ -188,6 +189,16 @@ class Upkeep:
             paths=tuple(known), byte_count=sum(sizes[path] for path in known), is_dry_run=True
         )
 
+    def leftovers(self) -> GarbageReport:
+        """Say what nothing reaches, without finishing the commits of others: nothing is written."""
+        sizes = self._listed()
+        orphans = self._orphans(sizes, session=self._parts.versions.store.read())
+        return GarbageReport(
+            paths=tuple(orphans),
+            byte_count=sum(sizes[path] for path in orphans),
+            is_dry_run=True,
+        )
+
     def tend_once(self) -> bool:
         """Let go what retention lets go, and delete what can be; never finds more to do.
 
@@ -243,10 +254,11 @@ class Upkeep:
                     sizes[info.path.removeprefix(root)] = info.size
         return sizes
 
-    def _orphans(self, sizes: Iterable[str]) -> list[str]:
+    def _orphans(self, sizes: Iterable[str], session: Session | None = None) -> list[str]:
         """Find what nobody reaches among files that were listed before (U1)."""
-        # A commit that is decided, but not yet in HEAD, reaches files as well: finish it first.
-        session = self._parts.versions.store.open()
+        if session is None:
+            # A commit that is decided, but not yet in HEAD, reaches files as well: finish it first.
+            session = self._parts.versions.store.open()
         reached: set[str] = set()
         for version in self._parts.versions.each_version_in(session):
             reached |= paths_of(version)

@@ -9,6 +9,7 @@ from threading import Lock
 from typing import Final
 
 from neve.compaction.rewrite_job import PlanExecutor
+from neve.engine.leftovers import remove_old_epochs
 from neve.engine.rollback import rollback_edit
 from neve.engine.table_engine import TableEngine
 from neve.engine.upkeep import ExpireReport, GarbageReport, retained
@@ -91,6 +92,8 @@ class Maintenance:
         self._engine.leases.let_go_of_unread(before=self._engine.current.view.version)
         collected = self.upkeep.collect()
         writer.drop_spare_logs()
+        remove_old_epochs(self._engine.parts, below=writer.epoch)
+        self._engine.parts.versions.store.collect_once()
         with writer.alone():
             swept = self.upkeep.sweep(dry_run=False)
         return GarbageReport(

@@ -23,6 +23,7 @@ from threading import Lock
 from typing import Final, TypeAlias, TypedDict
 
 from neve.engine.file_making import delete_data_file
+from neve.engine.leftovers import remove_ended_runs, run_directories
 from neve.engine.publishing import CommitPublishing
 from neve.engine.table_parts import TableParts
 from neve.errors import Conflict, InvalidArgument, NotFound
@@ -167,10 +168,16 @@ class Upkeep:
 
     def sweep(self, *, dry_run: bool) -> GarbageReport:
         """Delete files that no Version ever named; the caller keeps its own flushes out."""
+        runs = run_directories(self._parts)
         sizes = self._listed()
         orphans = self._orphans(sizes)
         if not dry_run:
             self._delete_paths(orphans)
+            session = self._parts.versions.store.read()
+            intents = self._parts.work.intents_in(session)
+            remove_ended_runs(
+                self._parts, runs, {prefix for intent in intents for prefix in intent.prefixes}
+            )
             self._tell_deleted(len(orphans), sum(sizes[path] for path in orphans))
             if orphans:
                 logger.info("swept table=%s files=%d", self._parts.paths.table_id, len(orphans))

@@ -265,7 +265,8 @@ def read_avro(payload: bytes) -> list[Record]:
             block = unpacking.decompress(block, _BLOCK_BYTES_MAX)
             if not unpacking.eof:
                 raise ValueError("a block is cut off or too large")
-        inside, names = _Bytes(block, 0), {}
+        inside = _Bytes(block, 0)
+        names: dict[str, Any] = {}
         records.extend(inside.value(schema, names) for _ in range(count))
         if inside.at != len(block) or source.take(_AVRO_SYNC_BYTES) != sync:
             raise ValueError("a block does not end where it should")

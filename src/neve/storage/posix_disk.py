@@ -10,7 +10,7 @@ alone, and a write fails with EBADF.
 """
 
 # This module is the system calls themselves; pathlib would only stand in between.
-# ruff: noqa: PTH102, PTH104, PTH108
+# ruff: noqa: PTH102, PTH104, PTH106, PTH108
 
 import errno
 import fcntl
@@ -167,6 +167,10 @@ class PosixDisk:
     def remove(self, path: str) -> None:
         """Unlink."""
         os.unlink(path)
+
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory."""
+        os.rmdir(path)
 
     def list_directory(self, path: str) -> list[DirectoryEntry]:
         """Read a whole directory."""

@@ -40,6 +40,7 @@ from neve.engine.table_parts import append_files_of
 from neve.engine.upkeep import ExpireReport, GarbageReport
 from neve.engine.verification import VerifyReport
 from neve.errors import Closed, InvalidArgument, NotFound
+from neve.iceberg.published_check import PublishedCheck
 from neve.manifest.table_head import Requirements
 from neve.read.filter_input import Filter
 from neve.read.scan import Scan
@@ -390,9 +391,17 @@ class Table(CatalogTable):
         """
         return self._maintenance.collect_garbage(dry_run=dry_run)
 
-    def verify(self, *, progress: Callable[[int, int], None] | None = None) -> VerifyReport:
-        """Read everything and check it; raises Corruption when something is wrong."""
-        return self._maintenance.verify(progress=progress)
+    def verify(
+        self, *, independent: bool = False, progress: Callable[[int, int], None] | None = None
+    ) -> VerifyReport:
+        """Read everything and check it; raises Corruption when something is wrong.
+
+        The report says what was read and what was not. `independent` reads the published table
+        with a reader that shares no code with the engine, and compares its rows with the engine's:
+        the same rows, one per key. `progress` is called with how many of how many bytes are done.
+        """
+        further = PublishedCheck(independent=independent)
+        return self._maintenance.verify(progress=progress, further=(further,))
 
     def refresh(self) -> "Table":
         """Show what others committed and, read-only, logged since. Gives itself."""

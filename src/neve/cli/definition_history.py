@@ -129,8 +129,9 @@ def schema_changes(before: TableSchema, after: TableSchema) -> list[str]:
         if key in old:
             words += _changed(*old[key], path, field)
     words += _moved(before, after)
+    columns = {column.field_id: column for column in before.columns}
     for column in after.columns:
-        known = next((each for each in before.columns if each.field_id == column.field_id), None)
+        known = columns.get(column.field_id)
         if known is not None and known.write_default != column.write_default:
             words.append(_default_words(column))
     return words or ["nothing that can be seen"]
@@ -187,9 +188,10 @@ def _order(fields: Sequence[ArrowField]) -> list[int | None]:
 
 
 def _is_reordered(old: list[int | None], new: list[int | None]) -> bool:
-    stayed = [each for each in old if each in new]
+    both = set(old) & set(new)
+    stayed = [each for each in old if each in both]
     # A new field that stands before an old one was moved there.
-    kept = [each for each in new if each in old]
+    kept = [each for each in new if each in both]
     return stayed != kept or new[: len(kept)] != kept
 
 

@@ -160,13 +160,24 @@ def gc(
         Page().lines(_garbage_lines(report))
 
 
-@click.command(cls=DocumentedCommand, examples=["neve verify shop.orders"])
+@click.command(
+    cls=DocumentedCommand,
+    examples=["neve verify shop.orders", "neve verify shop.orders --independent"],
+)
 @table_argument
+@click.option(
+    "--independent",
+    is_flag=True,
+    help="Also compare all rows with what a reader of its own finds in the published table.",
+)
 @on_a_lake
-def verify(*, name: str, lake: str, storage_options: tuple[str, ...], as_json: bool) -> None:
+def verify(
+    *, name: str, independent: bool, lake: str, storage_options: tuple[str, ...], as_json: bool
+) -> None:
     """Read all files of a table and check them; what is wrong ends with exit code 5.
 
-    Works beside a writer. Changes that are only in the log are read and counted, too.
+    Works beside a writer. Data files, vectors, indexes, logs, leases and published metadata are
+    read; what could not be read is listed. Files that nothing needs are counted.
     """
     with (
         open_lake(lake, storage_options) as catalog,
@@ -175,7 +186,7 @@ def verify(*, name: str, lake: str, storage_options: tuple[str, ...], as_json: b
     ):
         unflushed = table.stats().memtable_rows
         try:
-            report = table.verify(progress=tell)
+            report = table.verify(independent=independent, progress=tell)
         except Corruption as error:
             problems = _problems(error)
             failure: Corruption | None = error
@@ -191,6 +202,9 @@ def verify(*, name: str, lake: str, storage_options: tuple[str, ...], as_json: b
             page.line(Text(f"✗ {shown_text(problem)}", "bold red"))
         if failure is None:
             page.line(Text(f"✔ {_verified_words(report)}{unflushed_words(unflushed)}", "green"))
+            page.line(f"also read: {report.checked_words}")
+            for unseen in report.unseen:
+                page.line(Text(f"not seen: {shown_text(unseen)}", "yellow"))
     if failure is not None:
         raise failure
 
@@ -253,6 +267,8 @@ def _verified(report: VerifyReport) -> dict[str, Json]:
         "bytes": report.byte_count,
         "vectors": report.vector_count,
         "versions": report.version_count,
+        "checked": dict(report.checked),
+        "unseen": list(report.unseen),
     }
 
 

@@ -29,7 +29,14 @@ from neve.engine.rewrite import Execution, Rewrite, note_compacted
 from neve.engine.table_options import TableOptions
 from neve.engine.table_parts import TableParts, append_files_of
 from neve.engine.upkeep import DeletePaths, ExpireReport, GarbageReport, Upkeep, retained
-from neve.engine.verification import RunChecks, VerifyReport, refuse_problems, verify_table
+from neve.engine.verification import (
+    FurtherCheck,
+    RunChecks,
+    VerifiedTable,
+    VerifyReport,
+    refuse_problems,
+    verify_table,
+)
 from neve.errors import Fenced, NeveError, NotFound
 from neve.manifest.retry import Patience
 from neve.manifest.table_commit import TableCommitter
@@ -242,16 +249,25 @@ class CommittedTable:
     # Soundness
 
     def verify(
-        self, *, run_checks: Callable[[JobBase], RunChecks] | None = None, progress: Progress | None
+        self,
+        *,
+        run_checks: Callable[[JobBase], RunChecks] | None = None,
+        progress: Progress | None,
+        further: Sequence[FurtherCheck] = (),
     ) -> VerifyReport:
         """Read everything; raises Corruption, with the report attached, when something is wrong."""
         with self._base(RunName.drawn(self._parts.ids)) as base:
+            table = VerifiedTable(
+                parts=base.parts,
+                files=base.files,
+                definitions=base.definitions,
+                version=base.version,
+            )
             report = verify_table(
-                base.parts,
-                base.files,
-                base.version,
+                table,
                 progress or (lambda _done, _total: None),
                 run_checks=None if run_checks is None else run_checks(base),
+                further=further,
             )
         return refuse_problems(report)
 

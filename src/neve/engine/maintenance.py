@@ -4,16 +4,23 @@ Each call works in the thread that makes it, beside background work, and leaves 
 and writable meanwhile.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from threading import Lock
 from typing import Final
 
 from neve.compaction.rewrite_job import PlanExecutor
+from neve.engine.leftovers import remove_old_epochs
 from neve.engine.rollback import rollback_edit
 from neve.engine.table_engine import TableEngine
 from neve.engine.upkeep import ExpireReport, GarbageReport, retained
-from neve.engine.verification import VerifyReport, refuse_problems, verify_table
+from neve.engine.verification import (
+    FurtherCheck,
+    VerifiedTable,
+    VerifyReport,
+    refuse_problems,
+    verify_table,
+)
 from neve.errors import Conflict, InvalidArgument
 from neve.manifest.table_head import HeadChange
 from neve.model.version import Version
@@ -87,6 +94,8 @@ class Maintenance:
         self._engine.leases.let_go_of_unread(before=self._engine.current.view.version)
         collected = self.upkeep.collect()
         writer.drop_spare_logs()
+        remove_old_epochs(self._engine.parts, below=writer.epoch)
+        self._engine.parts.versions.store.collect_once()
         with writer.alone():
             swept = self.upkeep.sweep(dry_run=False)
         return GarbageReport(
@@ -95,16 +104,19 @@ class Maintenance:
             is_dry_run=False,
         )
 
-    def verify(self, *, progress: Progress | None = None) -> VerifyReport:
+    def verify(
+        self, *, progress: Progress | None = None, further: Sequence[FurtherCheck] = ()
+    ) -> VerifyReport:
         """Read everything; raises Corruption, with the report attached, when something is wrong."""
         _check_progress(progress)
         with self._engine.pinned_view() as (view, _):
-            report = verify_table(
-                self._engine.parts,
-                self._engine.files,
-                view.files.version,
-                progress or (lambda _done, _total: None),
+            table = VerifiedTable(
+                parts=self._engine.parts,
+                files=self._engine.files,
+                definitions=self._engine.definitions,
+                version=view.files.version,
             )
+            report = verify_table(table, progress or (lambda _done, _total: None), further=further)
         return refuse_problems(report)
 
     def rollback(self, version: int) -> int:

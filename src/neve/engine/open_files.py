@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap64
 
+from neve.errors import NeveError
 from neve.model.data_file import DataFile
 from neve.model.key_column import KeyArray
 from neve.model.key_encoding import KeyEncoder
@@ -21,6 +22,7 @@ from neve.observability.metrics import Recorder
 from neve.sstable.data_file_reader import DataFileReader
 from neve.sstable.deletion_vector import bitmap_of, positions_in
 from neve.sstable.group_cache import GroupCache
+from neve.sstable.index_rebuild import IndexFiles
 from neve.sstable.search_words import SearchWords
 from neve.sstable.vector_cache import VectorCache
 from neve.storage.object_store import ObjectStore
@@ -87,6 +89,11 @@ class OpenFiles:
     def keep_mask(self, file: DataFile) -> npt.NDArray[np.bool_] | None:
         """One flag per row, false for those the vector marks; None when no row is marked."""
         return None if file.vector is None else self.vectors.mask(file)
+
+    def index_problem(self, file: DataFile) -> NeveError | None:
+        """Read the index file of a data file whole; returns what makes it useless."""
+        indexes = IndexFiles(self._objects, self._paths, self._encoder)
+        return indexes.problem(file, self._schema_of(file.schema_id))
 
     def forget(self, paths: Iterable[str]) -> None:
         """Close files that no Version in use reaches any more."""

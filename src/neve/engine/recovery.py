@@ -201,24 +201,19 @@ def _signs(parts: TableParts) -> object:
     return head.flushed_sequence, head.wal_floor, head.writer_epoch, logs, mark
 
 
-def verify_logs(parts: TableParts) -> list[NeveError]:
-    """Read every log that is needed, as opening the table would; returns what is wrong."""
+def read_needed_logs(parts: TableParts) -> ReplayReport:
+    """Read every log that is needed, as opening the table would; raises what that would raise."""
 
     def read() -> ReplayReport:
         head = parts.versions.head()
         if head.dropped:
             return ReplayReport()
-        mode = RecoveryMode.TOLERATE_TORN_TAIL
-        replay, _, _ = replay_logs(parts, head, mode=mode)
+        replay, _, _ = replay_logs(parts, head, mode=RecoveryMode.TOLERATE_TORN_TAIL)
         for _ in replay:
             pass
         return replay.report
 
-    try:
-        read_steadily(parts, read)
-    except (NotFound, Corruption) as problem:
-        return [problem]
-    return []
+    return read_steadily(parts, read)
 
 
 def recover(

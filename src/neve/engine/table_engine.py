@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from neve.engine.current_view import CurrentView
 from neve.engine.lease_book import LeaseBook
-from neve.engine.leftovers import sweep_leftovers
+from neve.engine.leftovers import remove_old_epochs, sweep_leftovers
 from neve.engine.live_log import LiveLog
 from neve.engine.live_writer import LiveWriter
 from neve.engine.lost_files import LostFiles
@@ -387,6 +387,7 @@ class TableEngine:
             recovered = self._recover(snapshot, context, files)
             self.recovery = recovered.report
             older = drop_logs(parts, recovered.logs, below=snapshot.head.wal_floor)
+            remove_old_epochs(parts, below=epoch)
             log = WriteAheadLog(
                 files=append_files,
                 store=parts.objects,

@@ -23,11 +23,13 @@ from threading import Lock
 from typing import Final, TypeAlias, TypedDict
 
 from neve.engine.file_making import delete_data_file
+from neve.engine.leftovers import remove_ended_runs, run_directories
 from neve.engine.publishing import CommitPublishing
 from neve.engine.table_parts import TableParts
 from neve.errors import Conflict, InvalidArgument, NotFound
 from neve.manifest.documents import Lease
 from neve.manifest.table_garbage import GcPlan, TableGarbage, paths_of
+from neve.manifest.version_reader import Session
 from neve.model.shown_value import counted, shown_bytes
 from neve.observability.events import EventKind
 from neve.observability.metrics import GARBAGE_FILES
@@ -169,10 +171,16 @@ class Upkeep:
 
     def sweep(self, *, dry_run: bool) -> GarbageReport:
         """Delete files that no Version ever named; the caller keeps its own flushes out."""
+        runs = run_directories(self._parts)
         sizes = self._listed()
         orphans = self._orphans(sizes)
         if not dry_run:
             self._delete_paths(orphans)
+            session = self._parts.versions.store.read()
+            intents = self._parts.work.intents_in(session)
+            remove_ended_runs(
+                self._parts, runs, {prefix for intent in intents for prefix in intent.prefixes}
+            )
             self._tell_deleted(len(orphans), sum(sizes[path] for path in orphans))
             if orphans:
                 logger.info("swept table=%s files=%d", self._parts.paths.table_id, len(orphans))
@@ -189,6 +197,16 @@ class Upkeep:
         known = [path for path in paths if path in sizes]
         return GarbageReport(
             paths=tuple(known), byte_count=sum(sizes[path] for path in known), is_dry_run=True
+        )
+
+    def leftovers(self) -> GarbageReport:
+        """Say what nothing reaches, without finishing the commits of others: nothing is written."""
+        sizes = self._listed()
+        orphans = self._orphans(sizes, session=self._parts.versions.store.read())
+        return GarbageReport(
+            paths=tuple(orphans),
+            byte_count=sum(sizes[path] for path in orphans),
+            is_dry_run=True,
         )
 
     def tend_once(self) -> bool:
@@ -246,10 +264,11 @@ class Upkeep:
                     sizes[info.path.removeprefix(root)] = info.size
         return sizes
 
-    def _orphans(self, sizes: Iterable[str]) -> list[str]:
+    def _orphans(self, sizes: Iterable[str], session: Session | None = None) -> list[str]:
         """Find what nobody reaches among files that were listed before (U1)."""
-        # A commit that is decided, but not yet in HEAD, reaches files as well: finish it first.
-        session = self._parts.versions.store.open()
+        if session is None:
+            # A commit that is decided, but not yet in HEAD, reaches files as well: finish it first.
+            session = self._parts.versions.store.open()
         reached: set[str] = set()
         for version in self._parts.versions.each_version_in(session):
             reached |= paths_of(version)

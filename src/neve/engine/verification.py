@@ -1,41 +1,59 @@
-"""Verification: reads everything a table consists of, and says what is wrong with it.
+"""Verification: reads everything a table consists of, and reports what is wrong or was not seen.
 
-1. every file of the current Version: size, checksums, order of keys, counts, bounds
+1. every file of the current Version: size, checksums, order of keys, counts, bounds, its index
 2. every vector: its checksum, its cardinality, positions inside of the file, its Puffin footer
 3. one live row per key, over all files
 4. every file of the other retained Versions is there, with its size, and every vector can be read
-5. the logs that are needed, held against their mark
+5. logs, held against their mark; leases, announced work, and files that nothing reaches
+6. further checks that a caller passes: what is published for other engines
 
 Nothing is changed. The first three take as long as reading the table; they are checks of single
-files, which can be run anywhere.
+files, which can be run anywhere. All of it grows with the number of files and rows: the keys of
+files that overlap are compared once, all together, not file with file.
 """
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
+import pyarrow.compute as pc
 
 from neve.engine.open_files import OpenFiles
-from neve.engine.recovery import verify_logs
-from neve.engine.table_parts import TableParts
-from neve.errors import Corruption, NeveError, NotFound
+from neve.engine.recovery import read_needed_logs
+from neve.engine.table_parts import Definitions, TableParts, append_files_of
+from neve.engine.upkeep import Upkeep
+from neve.errors import Corruption, NeveError, NotFound, Unavailable
 from neve.model.data_file import DataFile, VectorRef
-from neve.model.shown_value import counted
+from neve.model.key_column import KeyArray
+from neve.model.shown_value import counted, shown_bytes
 from neve.model.version import Version
 from neve.sstable.deletion_vector import read_vector
+from neve.sstable.key_arrays import concat_keys
 from neve.sstable.puffin import read_puffin_footer
 from neve.storage.table_paths import join_path
+
+_REBUILD_HINT: Final = "Rows are not affected. Compact the table, or run rebuild_indexes"
 
 ProgressOf = Callable[[int, int], None]
 """Told how many of how many bytes are done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """What some checks read, what they could not see, and what is wrong."""
+
+    checked: Mapping[str, int] = field(default_factory=dict)
+    """How many of each kind of thing were read."""
+    unseen: tuple[str, ...] = ()
+    """What was not read, and why."""
+    problems: tuple[NeveError, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyReport:
-    """What was read, and what was found."""
+    """What was read, what was not, and what was found."""
 
     version: int
     file_count: int
@@ -45,6 +63,10 @@ class VerifyReport:
     vector_count: int
     version_count: int
     """Retained Versions whose files were looked for."""
+    checked: Mapping[str, int] = field(default_factory=dict)
+    """How many of each further kind of thing were read: index files, logs, leases, manifests, …"""
+    unseen: tuple[str, ...] = ()
+    """What was not read, and why."""
     problems: tuple[NeveError, ...] = field(default=())
 
     @property
@@ -52,22 +74,58 @@ class VerifyReport:
         """Whether nothing is wrong."""
         return not self.problems
 
+    @property
+    def checked_words(self) -> str:
+        """What was read beside the files of the current Version, in one line."""
+        return ", ".join(f"{what} {count:,}" for what, count in self.checked.items())
+
+    def joined(self, more: Findings) -> "VerifyReport":
+        """Return the report with further findings."""
+        return replace(
+            self,
+            checked={**self.checked, **more.checked},
+            unseen=(*self.unseen, *more.unseen),
+            problems=(*self.problems, *more.problems),
+        )
+
     def __str__(self) -> str:
         words = (
             f"version {self.version}: {counted(self.file_count, 'file')}, "
             f"{counted(self.row_count, 'row')}, {counted(self.byte_count, 'byte')}, "
             f"{counted(self.vector_count, 'vector')}; {counted(self.version_count, 'version')}"
         )
-        return "\n".join([words, *(f"- {problem}" for problem in self.problems)])
+        lines = [words]
+        if self.checked:
+            lines.append(f"also read: {self.checked_words}")
+        lines += [f"not seen: {what}" for what in self.unseen]
+        return "\n".join([*lines, *(f"- {problem}" for problem in self.problems)])
+
+    def __repr__(self) -> str:
+        state = "sound" if self.is_sound else counted(len(self.problems), "problem")
+        return f"<VerifyReport {state}\n{self}\n>"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifiedTable:
+    """A Version that is held while it is checked, and what reads it."""
+
+    parts: TableParts
+    files: OpenFiles
+    definitions: Definitions
+    version: Version
+
+
+FurtherCheck: TypeAlias = Callable[[VerifiedTable], Findings]
+"""A check that the layers above bring along."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileCheck:
-    """One file to read whole or, with others, to compare with them."""
+    """One file to read whole or, with others, to compare their keys."""
 
     file: DataFile
     others: tuple[DataFile, ...] = ()
-    """Files in which no key of this one may have a second live row; none: the file is read."""
+    """Files that together with this one may have one live row per key; none: the file is read."""
 
 
 RunChecks: TypeAlias = Callable[
@@ -77,46 +135,52 @@ RunChecks: TypeAlias = Callable[
 
 
 def run_check(parts: TableParts, files: OpenFiles, check: FileCheck) -> list[NeveError]:
-    """Run one check; gives what is wrong."""
+    """Run one check; returns what is wrong."""
     if check.others:
-        return _second_rows(files, check)
+        return _second_rows(files, (check.file, *check.others))
     file = check.file
     try:
-        files.reader(file).verify()
+        reader = files.reader(file)
+        reader.verify()
         if file.vector is not None:
             _verify_vector(parts, file, file.vector)
     except (Corruption, NotFound) as problem:
         return [problem]
-    return []
+    index_problem = files.index_problem(file)
+    return (
+        []
+        if index_problem is None
+        else [_useless_index(index_problem, parts.paths.index_of(file.path))]
+    )
 
 
 def run_checks_here(
-    parts: TableParts,
-    files: OpenFiles,
+    table: VerifiedTable,
     checks: Sequence[FileCheck],
     tell: Callable[[FileCheck], None],
 ) -> list[NeveError]:
     """Run checks one after another."""
     problems: list[NeveError] = []
     for check in checks:
-        problems += run_check(parts, files, check)
+        problems += run_check(table.parts, table.files, check)
         tell(check)
     return problems
 
 
 def verify_table(
-    parts: TableParts,
-    files: OpenFiles,
-    version: Version,
+    table: VerifiedTable,
     progress: ProgressOf,
     *,
     run_checks: RunChecks | None = None,
+    further: Sequence[FurtherCheck] = (),
 ) -> VerifyReport:
-    """Read a Version whole, and look for the files of the other retained ones.
+    """Read a Version whole, and whatever else the table has.
 
-    `run_checks` runs the checks of single files elsewhere.
+    `run_checks` runs the checks of single files elsewhere; `further` are checks of what the engine
+    does not know.
     """
-    run = run_checks or partial(run_checks_here, parts, files)
+    run = run_checks or partial(run_checks_here, table)
+    version = table.version
     total = sum(file.file_bytes for file in version.files.values())
     done = 0
 
@@ -125,14 +189,38 @@ def verify_table(
         done += check.file.file_bytes
         progress(done, total)
 
-    problems = [*run([FileCheck(file=file) for file in version.files.values()], tell)]
+    found = run([FileCheck(file=file) for file in version.files.values()], tell)
+    index_paths = frozenset(table.parts.paths.index_of(path) for path in version.files)
+    missing = [each for each in found if _is_missing_index(each, index_paths)]
+    problems = [each for each in found if not _is_missing_index(each, index_paths)]
     if not problems:
         problems += run(list(_overlaps(version)), lambda _check: None)
+    retained, older = _check_retained(table.parts, version)
+    report = VerifyReport(
+        version=version.number,
+        file_count=len(version.files),
+        row_count=version.row_count,
+        byte_count=total,
+        vector_count=sum(file.vector is not None for file in version.files.values()),
+        version_count=retained,
+        checked={"index files": len(version.files) - len(missing)},
+        problems=tuple(problems),
+    ).joined(older)
+    if missing:
+        words = f"{counted(len(missing), 'index file')}: missing, which costs time and no rows"
+        report = report.joined(Findings(unseen=(words,)))
+    for check in (check_logs, check_readers_and_jobs, check_leftovers, *further):
+        report = report.joined(check(table))
+    return report
+
+
+def _check_retained(parts: TableParts, version: Version) -> tuple[int, Findings]:
+    """Look for the files of the other retained Versions; returns how many Versions there are."""
     retained = 0
-    session = parts.versions.store.read()
+    problems: list[NeveError] = []
     sizes: dict[str, NeveError | None] = {}
     known = {file.vector for file in version.files.values()}
-    for each in parts.versions.each_version_in(session):
+    for each in parts.versions.each_version_in(parts.versions.store.read()):
         retained += 1
         for file in each.files.values():
             if file.path not in version.files and file.path not in sizes:
@@ -144,15 +232,52 @@ def verify_table(
                 except (Corruption, NotFound) as problem:
                     problems.append(problem)
     problems.extend(problem for problem in sizes.values() if problem is not None)
-    problems.extend(verify_logs(parts))
-    return VerifyReport(
-        version=version.number,
-        file_count=len(version.files),
-        row_count=version.row_count,
-        byte_count=total,
-        vector_count=sum(file.vector is not None for file in version.files.values()),
-        version_count=retained,
-        problems=tuple(problems),
+    unseen = ()
+    if sizes:
+        unseen = (f"rows of {counted(len(sizes), 'file')} of older versions: sizes compared only",)
+    return retained, Findings(
+        checked={"files of older versions": len(sizes)}, unseen=unseen, problems=tuple(problems)
+    )
+
+
+def check_logs(table: VerifiedTable) -> Findings:
+    """Read every log that has rows which files do not have yet."""
+    parts = table.parts
+    if append_files_of(parts.objects) is None:
+        return Findings(unseen=("logs: an object store has none",))
+    try:
+        report = read_needed_logs(parts)
+    except (NotFound, Corruption) as problem:
+        return Findings(problems=(problem,))
+    except Unavailable as error:
+        return Findings(unseen=(f"logs: {error}",))
+    unseen = tuple(
+        f"{shown_bytes(each.dropped_bytes)} at the end of {each.path}: never acknowledged"
+        for each in report.problems
+    )
+    return Findings(
+        checked={"logs": report.log_count, "logged rows": report.row_count}, unseen=unseen
+    )
+
+
+def check_readers_and_jobs(table: VerifiedTable) -> Findings:
+    """Read the leases of readers and the intents of jobs."""
+    parts = table.parts
+    leases = list(parts.leases.read_all())
+    problems: list[NeveError] = [each for each in leases if isinstance(each, Corruption)]
+    intents = 0
+    try:
+        intents = sum(1 for _ in parts.work.intents_in(parts.versions.store.read()))
+    except Corruption as error:
+        problems.append(error)
+    return Findings(checked={"leases": len(leases), "intents": intents}, problems=tuple(problems))
+
+
+def check_leftovers(table: VerifiedTable) -> Findings:
+    """Count the files that no Version and no announced work reaches; they are not an error."""
+    found = Upkeep(table.parts).leftovers()
+    return Findings(
+        checked={"leftover files": found.file_count, "leftover bytes": found.byte_count}
     )
 
 
@@ -187,32 +312,58 @@ def _verify_vector(parts: TableParts, file: DataFile, ref: VectorRef) -> None:
 
 
 def _overlaps(version: Version) -> Iterator[FileCheck]:
-    """Give the files whose keys overlap with those of others, each pair once."""
-    listed = sorted(version.files.values(), key=lambda file: file.key_min)
-    first_keys = [file.key_min for file in listed]
-    for place, file in enumerate(listed):
-        # Those behind it that begin before it ends.
-        others = tuple(listed[place + 1 : bisect_right(first_keys, file.key_max)])
-        if others:
-            yield FileCheck(file=file, others=others)
+    """Return the groups of files whose keys overlap, directly or through others."""
+    group: list[DataFile] = []
+    highest = b""
+    for file in sorted(version.files.values(), key=lambda file: file.key_min):
+        if group and file.key_min > highest:
+            if len(group) > 1:
+                yield FileCheck(file=group[0], others=tuple(group[1:]))
+            group = []
+        highest = max(highest, file.key_max) if group else file.key_max
+        group.append(file)
+    if len(group) > 1:
+        yield FileCheck(file=group[0], others=tuple(group[1:]))
 
 
-def _second_rows(files: OpenFiles, check: FileCheck) -> list[NeveError]:
-    """Find keys that have a live row in two files."""
-    problems: list[NeveError] = []
-    mask = files.keep_mask(check.file)
-    live = np.arange(check.file.row_count) if mask is None else np.flatnonzero(mask)
-    keys = files.reader(check.file).keys_at(live)
-    for other in check.others:
-        twice = files.positions_of(other, keys) - files.vector(other)
-        if twice:
-            problems.append(
-                Corruption(
-                    f"V10: {len(twice):,} keys have a live row here and in {check.file.path}",
-                    path=other.path,
-                )
-            )
-    return problems
+def _second_rows(files: OpenFiles, group: Sequence[DataFile]) -> list[NeveError]:
+    """Find keys that have more than one live row in a group of files: one pass over all keys."""
+    pieces = [_live_keys(files, file) for file in group]
+    keys = concat_keys(pieces)
+    if len(pc.unique(keys)) == len(keys):
+        return []
+    counts = pc.value_counts(keys)
+    twice = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
+    holders = [
+        file.path
+        for file, piece in zip(group, pieces, strict=True)
+        if pc.any(pc.is_in(piece, value_set=twice.cast(piece.type))).as_py()
+    ]
+    return [
+        Corruption(
+            f"V10: {len(twice):,} keys have a live row here and in {', '.join(holders[1:4])}",
+            path=holders[0],
+        )
+    ]
+
+
+def _live_keys(files: OpenFiles, file: DataFile) -> KeyArray:
+    mask = files.keep_mask(file)
+    live = np.arange(file.row_count) if mask is None else np.flatnonzero(mask)
+    return files.reader(file).keys_at(live)
+
+
+def _useless_index(problem: NeveError, path: str) -> NeveError:
+    """Say that an index file is damaged; one that is missing stays NotFound."""
+    if isinstance(problem, NotFound):
+        return problem
+    return Corruption(
+        f"the index file is damaged: {problem.message}", path=path, hint=_REBUILD_HINT
+    )
+
+
+def _is_missing_index(problem: NeveError, paths: frozenset[str]) -> bool:
+    return isinstance(problem, NotFound) and problem.path in paths
 
 
 def _missing(parts: TableParts, file: DataFile) -> NeveError | None:

@@ -214,6 +214,20 @@ class Leases:
             if _is_in_force(lease, now_ms, known_ms):
                 yield lease
 
+    def read_all(self) -> Iterator[Lease | Corruption]:
+        """Return every lease, in force or not, and for a damaged one what is wrong with it."""
+        for path in self._paths():
+            try:
+                yield decode_lease(self.objects.get(path).payload, path=path)
+            except NotFound:
+                continue
+            except Corruption as damage:
+                yield Corruption(
+                    f"a lease cannot be read: {damage.message}",
+                    path=path,
+                    hint="It holds back the deletion of files: delete it when no reader is open",
+                )
+
     def remove_expired(self, *, known_ms: int = 0) -> int:
         """Delete leases that ended; gives how many."""
         now_ms = self.clock.now_ms()

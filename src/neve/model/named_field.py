@@ -16,19 +16,25 @@ from neve.model.shown_value import shown
 
 def named_field(name: str, schema: SchemaView) -> BoundColumn:
     """Find what a name stands for; raises NotFound with the names that could be meant."""
-    # The longest name first: with columns `a` and `a.b`, `a.b.c` is inside of `a.b`.
-    around = [each for each in schema.columns if name.startswith(f"{each.name}.")]
-    around.sort(key=lambda each: len(each.name), reverse=True)
-    if not around or any(each.name == name for each in schema.columns):
+    around = None if name in schema else _column_around(name, schema)
+    if around is None:
         found = schema.column(name)
         return BoundColumn(found.field_id, found.name, found.type)
-    column = around[0]
+    column = schema.column(around)
     places: list[int] = []
     at, type_ = column.name, column.type
     while at != name:
         place, at, type_ = _next_field(name, at, type_)
         places.append(place)
     return BoundColumn(column.field_id, name, type_, column, tuple(places))
+
+
+def _column_around(name: str, schema: SchemaView) -> str | None:
+    """Find the longest column name that dots lead out of: of `a` and `a.b`, for `a.b.c` `a.b`."""
+    end = name.rfind(".")
+    while end >= 0 and name[:end] not in schema:
+        end = name.rfind(".", 0, end)
+    return None if end < 0 else name[:end]
 
 
 def _next_field(name: str, at: str, type_: pa.DataType) -> tuple[int, str, pa.DataType]:

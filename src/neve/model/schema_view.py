@@ -41,6 +41,10 @@ class SchemaView(Protocol):
         """Columns in order."""
         ...
 
+    def __contains__(self, name: str) -> bool:
+        """Whether there is a column of this name."""
+        ...
+
     def column(self, name: str) -> ColumnView:
         """Find a column by name; raises NotFound."""
         ...

@@ -79,13 +79,14 @@ def _check_related(old: pa.DataType, new: pa.DataType) -> None:
         )
 
 
-def _place_of(field: ArrowField, among: Sequence[ArrowField]) -> int | None:
-    wanted = field_id_of(field)
-    return next((at for at, each in enumerate(among) if field_id_of(each) == wanted), None)
+def _places(fields: Sequence[ArrowField], among: Sequence[ArrowField]) -> list[int | None]:
+    """Return for each field the place of the one with its id among others, None without one."""
+    known = {field_id_of(each): at for at, each in enumerate(among)}
+    return [known.get(field_id_of(field)) for field in fields]
 
 
 def _struct_arrays(old: Sequence[ArrowField], new: Sequence[ArrowField]) -> ArrayWay:
-    places = [_place_of(field, old) for field in new]
+    places = _places(new, old)
     ways = [
         None if at is None else array_way(old[at].type, field.type)
         for field, at in zip(new, places, strict=True)
@@ -140,8 +141,7 @@ def _with_children(array: ArrowArray, new: pa.DataType, children: ArrowArray) ->
 
 def _struct_values(old: Sequence[ArrowField], new: Sequence[ArrowField]) -> ValueWay:
     steps: list[tuple[str, str | None, ValueWay | None]] = []
-    for field in new:
-        at = _place_of(field, old)
+    for field, at in zip(new, _places(new, old), strict=True):
         if at is None:
             steps.append((field.name, None, None))
         else:

@@ -25,6 +25,7 @@ def statistics_facts(
     """Give what is known of some columns of a file; what is unknown is left out."""
     source = context.mapping_from(file.schema_id).source
     present = {column.field_id for column in source.columns}
+    statistics = {known.field_id: known for known in file.statistics}
     facts: dict[int, ColumnFacts] = {}
     for field_id in field_ids:
         column = context.schema.column_by_id(field_id)
@@ -33,10 +34,9 @@ def statistics_facts(
             if absent is not None:
                 facts[field_id] = absent
             continue
-        for known in file.statistics:
-            if known.field_id == field_id:
-                facts[field_id] = _column_facts(known, column, file)
-                break
+        known = statistics.get(field_id)
+        if known is not None:
+            facts[field_id] = _column_facts(known, column, file)
     return facts
 
 

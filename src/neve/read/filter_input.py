@@ -117,7 +117,14 @@ def _expression_names(expression: pc.Expression, schema: TableSchema) -> tuple[s
     if _FIELD_PATH in str(expression):
         # It counts columns, so all have to be where they are.
         return names
-    return tuple(name for name in names if _misses(expression, nothing.drop_columns([name])))
+    # Each name is tried on its own, so only those that the expression's text holds are.
+    text = str(expression)
+    likely = nothing.select([name for name in names if name in text])
+    if _misses(expression, likely):
+        likely = nothing
+    return tuple(
+        name for name in likely.column_names if _misses(expression, likely.drop_columns([name]))
+    )
 
 
 def _misses(expression: pc.Expression, nothing: pa.Table) -> bool:
@@ -160,11 +167,13 @@ def _expression_mask(expression: pc.Expression, rows: pa.Table, schema: TableSch
 
 def _aligned(rows: pa.Table) -> pa.Table:
     """Copy columns that begin anywhere in memory, as imported ones may: Arrow complains of them."""
-    for place, column in enumerate(rows.columns):
-        if any(not _is_aligned(chunk) for chunk in column.chunks):
-            copied = pa.chunked_array([pa.concat_arrays(column.chunks)])
-            rows = rows.set_column(place, rows.schema.field(place), copied)
-    return rows
+    columns = [
+        column
+        if all(map(_is_aligned, column.chunks))
+        else pa.chunked_array([pa.concat_arrays(column.chunks)])
+        for column in rows.columns
+    ]
+    return pa.Table.from_arrays(columns, schema=rows.schema) if columns else rows
 
 
 def _is_aligned(array: ArrowArray) -> bool:

@@ -32,6 +32,7 @@ from neve.engine.table_options import TableOptions
 from neve.engine.upkeep import ExpireReport, GarbageReport
 from neve.engine.verification import FileCheck, RunChecks, VerifyReport, run_check
 from neve.errors import InvalidArgument, NeveError
+from neve.iceberg.published_check import PublishedCheck
 from neve.model.data_file import DataFile
 from neve.observability.events import unheard
 from neve.observability.metrics import NoRecorder
@@ -152,10 +153,15 @@ def verify(
     location: Location,
     name: str,
     *,
+    independent: bool = False,
     storage_options: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> VerifyReport:
-    """Read every file of a table and check it; raises Corruption when something is wrong."""
+    """Read every file of a table and check it; raises Corruption when something is wrong.
+
+    Files are read by the workers; logs, leases and published metadata by the driver, and so are
+    the rows that `independent` compares with the published ones.
+    """
     check_session(session)
 
     def elsewhere(base: JobBase) -> RunChecks:
@@ -185,7 +191,8 @@ def verify(
         _opened(location, name, storage_options) as (_, committed),
         shown(f"verifying {name}", progress) as tell,
     ):
-        return committed.verify(run_checks=elsewhere, progress=tell)
+        further = PublishedCheck(independent=independent)
+        return committed.verify(run_checks=elsewhere, progress=tell, further=(further,))
 
 
 def rebuild_indexes(

@@ -168,14 +168,18 @@ def _cast_hint(name: str, schema: TableSchema) -> str:
 
 
 def _with_uuids(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
-    for place, name in enumerate(batch.schema.names):
+    arrays = []
+    is_changed = False
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        array = column
         if name in schema and kind_of(schema.column(name).type) is TypeKind.UUID:
-            array = batch.column(place)
             if pa.types.is_string(array.type):
                 array = _parsed(array, name)
             if pa.types.is_binary(array.type):
-                batch = batch.set_column(place, name, _sixteen(array, name))
-    return batch
+                array = _sixteen(array, name)
+        is_changed = is_changed or array is not column
+        arrays.append(array)
+    return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names) if is_changed else batch
 
 
 def _parsed(array: ArrowArray, name: str) -> ArrowArray:

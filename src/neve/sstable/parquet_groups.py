@@ -16,7 +16,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import pairwise, product
 from typing import Final
 
@@ -149,18 +149,28 @@ class ParquetGroups:
             raise self._damage("page index of the data file is damaged", offset=tail_at)
 
     def _leaves(self, names: Sequence[str]) -> list[int]:
-        leaves: list[int] = []
+        leaves: set[int] = set()
         for name in names:
-            # A column whose name holds a dot may look like one inside another: then both are read.
-            found = [
-                at
-                for at, path in enumerate(self._leaf_paths)
-                if path == name or path.startswith(f"{name}.")
-            ]
-            if not found:
+            found = self._leaves_below.get(name)
+            if found is None:
                 raise self._damage(f"data file has no column {name!a}")
-            leaves += found
-        return sorted(set(leaves))
+            leaves.update(found)
+        return sorted(leaves)
+
+    @cached_property
+    def _leaves_below(self) -> dict[str, list[int]]:
+        """Leaves by each path that leads to them: `a.list.element` by `a`, `a.list` and itself.
+
+        A column whose name holds a dot may look like one inside another: then both are read.
+        """
+        below: dict[str, list[int]] = {}
+        for at, path in enumerate(self._leaf_paths):
+            below.setdefault(path, []).append(at)
+            end = path.rfind(".")
+            while end >= 0:
+                below.setdefault(path[:end], []).append(at)
+                end = path.rfind(".", 0, end)
+        return below
 
     def _read_run(
         self, groups: range, leaves: Sequence[int], schema: pa.Schema, *, threads: bool

@@ -111,6 +111,10 @@ class Disk(Protocol):
         """Remove the name of a file."""
         ...
 
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory; ENOTEMPTY when there is something in it."""
+        ...
+
     def list_directory(self, path: str) -> list[DirectoryEntry]:
         """Names in a directory, in no promised order."""
         ...

@@ -249,6 +249,30 @@ class LocalStore:
                         removed.append(path)
         return tuple(removed)
 
+    def directories(self, directory: str) -> tuple[str, ...]:
+        """Names of the directories in a directory."""
+        check_path(directory)
+        try:
+            self._tree.refuse_links(f"{directory}/")
+            entries = self._disk.list_directory(self._tree.on_disk(directory))
+        except OSError as error:
+            if error.errno in _NOT_THERE:
+                return ()
+            raise error_from_disk(error, doing="list a directory", path=directory) from error
+        return tuple(sorted(each.name for each in entries if each.kind is FileKind.DIRECTORY))
+
+    def remove_abandoned(self, directory: str) -> bool:
+        """Remove a directory in which nobody makes files any more; False while it has some.
+
+        The caller knows that: its name was given to one writer, who has ended.
+        """
+        check_path(directory)
+        try:
+            self._tree.refuse_links(f"{directory}/")
+            return self._tree.remove_abandoned(directory)
+        except OSError as error:
+            raise error_from_disk(error, doing="remove a directory", path=directory) from error
+
     def create(self, path: str, *, preallocate_bytes: int = 0) -> LocalAppendFile:
         """Open a new file for appending; raises AlreadyExists."""
         directory = check_object_path(path)

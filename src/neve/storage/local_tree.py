@@ -37,6 +37,8 @@ _CANNOT_SYNC: Final = frozenset(
     {errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL, errno.ENOTSUP}
 )
 
+_NOT_EMPTY: Final = frozenset({errno.ENOTEMPTY, errno.EEXIST})
+
 _FIRST_PAUSE_SECONDS: Final = 0.000_05
 _LONGEST_PAUSE_SECONDS: Final = 0.002
 _NAME_TRIES: Final = 100
@@ -183,6 +185,34 @@ class LocalTree:
         """Close a handle whose bytes are synced or of no use: a fault then changes nothing."""
         with suppress(OSError):
             self.disk.close(handle)
+
+    def remove_abandoned(self, directory: str) -> bool:
+        """Remove a directory that nobody writes to any more; False when there are files in it.
+
+        A lock file goes with it. Whoever still waits for that lock can only delete, and finds
+        nothing: new files are never made in such a directory.
+        """
+        try:
+            entries = self.disk.list_directory(self.on_disk(directory))
+            within = [each for each in entries if each.name != DIRECTORY_LOCK_NAME]
+            is_empty = all(
+                each.kind is FileKind.DIRECTORY
+                and self.remove_abandoned(join_path(directory, each.name))
+                for each in within
+            )
+            if not is_empty:
+                return False
+            if len(entries) > len(within):
+                self.disk.remove(self.on_disk(join_path(directory, DIRECTORY_LOCK_NAME)))
+            self.disk.remove_directory(self.on_disk(directory))
+        except (FileNotFoundError, NotADirectoryError):
+            return True  # another one was quicker
+        except OSError as error:
+            if error.errno not in _NOT_EMPTY:
+                raise
+            return False
+        self._durable_directories.discard(directory)
+        return True
 
     def files(self, start: str, *, enter: PathTest, keep: PathTest) -> Iterator[str]:
         """Paths of plain files below `start` that pass `keep`, ascending, in directories that pass.

@@ -24,7 +24,7 @@ full disk is found out by a later write instead of by `allocate`.
 """
 
 # This module is the system calls themselves; pathlib would only stand in between.
-# ruff: noqa: PTH102, PTH104, PTH108
+# ruff: noqa: PTH102, PTH104, PTH106, PTH108
 
 import errno
 import fcntl
@@ -218,6 +218,10 @@ class PosixDisk:
     def remove(self, path: str) -> None:
         """Unlink."""
         os.unlink(path)
+
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory."""
+        os.rmdir(path)
 
     def list_directory(self, path: str) -> list[DirectoryEntry]:
         """Read a whole directory."""

@@ -29,6 +29,7 @@ class CallKind(StrEnum):
     LINK = "link"
     RENAME = "rename"
     REMOVE = "remove"
+    REMOVE_DIRECTORY = "remove_directory"
     LIST_DIRECTORY = "list_directory"
     SYNC_DIRECTORY = "sync_directory"
     LOCK = "lock"
@@ -48,6 +49,7 @@ CHANGES: Final = SYNCS | {
     CallKind.LINK,
     CallKind.RENAME,
     CallKind.REMOVE,
+    CallKind.REMOVE_DIRECTORY,
 }
 
 
@@ -145,6 +147,11 @@ class HookedDisk:
         """Tell, then forward."""
         self.before(DiskCall(CallKind.REMOVE, path))
         self._inner.remove(path)
+
+    def remove_directory(self, path: str) -> None:
+        """Tell, then forward."""
+        self.before(DiskCall(CallKind.REMOVE_DIRECTORY, path))
+        self._inner.remove_directory(path)
 
     def list_directory(self, path: str) -> list[DirectoryEntry]:
         """Tell, then forward."""

@@ -223,6 +223,14 @@ class SimulatedDisk:
             directory, name = self._parent(path)
             self._change_names(((directory, name, None),), [directory])
 
+    def remove_directory(self, path: str) -> None:
+        """Remove the name of an empty directory."""
+        with self._called(CallKind.REMOVE_DIRECTORY, path):
+            if self._directory_at(path).entries:
+                _fail(errno.ENOTEMPTY, path)
+            directory, name = self._parent(path)
+            self._change_names(((directory, name, None),), [directory])
+
     def list_directory(self, path: str) -> list[DirectoryEntry]:
         """Names in a directory."""
         with self._called(CallKind.LIST_DIRECTORY, path):

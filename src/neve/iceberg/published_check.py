@@ -1,0 +1,320 @@
+"""PublishedCheck: whether what is published for other engines is whole, and is the table.
+
+1. the hint names a document, and the document can be read
+2. every snapshot it lists can be walked: manifest list, manifests, files with their sizes
+3. each snapshot has the files, and the deleted rows, of its Version
+4. independent: every live row of the current snapshot, read without the engine's code, is the row
+   that the engine reads, and no key is there twice
+
+Publishers may be at work meanwhile: what looks wrong is looked at again when the hint has moved.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from neve.engine.verification import Findings, VerifiedTable
+from neve.errors import Corruption, NeveError, NotFound
+from neve.iceberg.metadata_folder import MetadataFolder
+from neve.iceberg.plain_reader import PlainFile, PlainReader, PlainSnapshot, Record, field_id
+from neve.model.arrow_types import ArrowField, field_id_of
+from neve.model.version import Version
+from neve.read.file_set import FileSet
+from neve.read.read_context import ReadContext
+from neve.read.scan import Scan
+from neve.read.table_view import TableView
+from neve.storage.plain_location import plain_location
+
+_TRIES: Final = 5
+_REPUBLISH_HINT: Final = (
+    "Rows are not affected. Publish the table again: delete the folder `metadata` of the table, "
+    "then call iceberg_metadata()"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedCheck:
+    """Checks published metadata; with `independent` also the rows."""
+
+    independent: bool = False
+
+    def __call__(self, table: VerifiedTable) -> Findings:
+        """Check what is published; returns what was read and what is wrong."""
+        findings = Findings()
+        seen: int | None = None
+        for _ in range(_TRIES):
+            folder = MetadataFolder(table.parts.objects, table.parts.paths)
+            number = folder.hint()
+            if findings.problems and number == seen:
+                break  # nobody published meanwhile: it is damaged
+            seen = number
+            findings = _Published(table, folder, independent=self.independent).check(number)
+            if not findings.problems:
+                break
+        return findings
+
+
+class _Published:
+    """One look at a published table."""
+
+    def __init__(self, table: VerifiedTable, folder: MetadataFolder, *, independent: bool) -> None:
+        self._table = table
+        self._folder = folder
+        self._independent = independent
+        self._root = plain_location(table.parts.objects.location, "")
+        self._reader = PlainReader(self._fetch)
+        self._sizes: dict[str, int] = {}
+        self._problems: list[NeveError] = []
+        self._unseen: list[str] = []
+
+    def check(self, number: int | None) -> Findings:
+        """Check the document of a Version."""
+        if number is None:
+            return self._without_hint()
+        current = self._table.version.number
+        if number < current:
+            self._unseen.append(f"published rows of version {current}: {number} is the newest")
+        snapshots = 0
+        compared: dict[str, int] = {}
+        try:
+            document = self._reader.document(self._folder.document_location(number))
+            self._note_location(document)
+            for walked in self._walked(document):
+                snapshots += 1
+                self._compare_files(walked)
+            if self._independent and not self._problems:
+                compared = self._compare_rows(document)
+        except (Corruption, NotFound) as problem:
+            self._note(problem)
+        return Findings(
+            checked={
+                "published snapshots": snapshots,
+                "manifest lists": self._reader.lists_read,
+                "manifests": self._reader.manifests_read,
+                **compared,
+            },
+            unseen=tuple(self._unseen),
+            problems=tuple(self._problems),
+        )
+
+    def _without_hint(self) -> Findings:
+        names = self._folder.sizes()
+        if not names:
+            return Findings(unseen=("published metadata: the table has not been published",))
+        problem = Corruption(
+            "version-hint.text is missing or does not hold a number",
+            path=self._table.parts.paths.metadata,
+            hint=_REPUBLISH_HINT,
+        )
+        return Findings(problems=(problem,))
+
+    def _note_location(self, document: Record) -> None:
+        if document["location"] != self._folder.table_location:
+            raise Corruption(
+                f"the published metadata is of a table at {str(document['location'])[:200]!a}",
+                path=self._table.parts.paths.metadata,
+            )
+
+    def _walked(self, document: Record) -> Iterator[PlainSnapshot]:
+        """Walk every snapshot, and go on after one that is damaged."""
+        for snapshot in document.get("snapshots", []):
+            try:
+                yield self._reader.snapshot(document, snapshot["snapshot-id"])
+            except (Corruption, NotFound) as problem:
+                self._note(problem)
+
+    def _note(self, problem: NeveError) -> None:
+        if str(problem) not in {str(each) for each in self._problems}:
+            path = (problem.path or "").removeprefix(self._root)
+            kind = NotFound if isinstance(problem, NotFound) else Corruption
+            message = f"published metadata: {problem.message}"
+            noted = kind(message, path=path, hint=_REPUBLISH_HINT)
+            if str(noted) not in {str(each) for each in self._problems}:
+                self._problems.append(noted)
+
+    def _compare_files(self, walked: PlainSnapshot) -> None:
+        """See that a snapshot has the files of its Version, and that they are there."""
+        try:
+            version = self._table.parts.versions.version(walked.snapshot_id)
+        except NotFound:
+            self._unseen.append(
+                f"files of snapshot {walked.snapshot_id}: its version has expired since"
+            )
+            return
+        expected = {
+            self._folder.locate(path): (file.row_count, file.file_bytes, _marks(version, path))
+            for path, file in version.files.items()
+        }
+        found = {
+            path: (
+                file.row_count,
+                file.file_bytes,
+                walked.deletes[path].row_count if path in walked.deletes else 0,
+            )
+            for path, file in walked.data.items()
+        }
+        wrong = sorted(
+            path for path in expected.keys() | found.keys() if expected.get(path) != found.get(path)
+        )
+        if wrong:
+            self._note(
+                Corruption(
+                    f"snapshot {walked.snapshot_id} does not list the files of its version, "
+                    f"{len(wrong):,} differ",
+                    path=wrong[0],
+                )
+            )
+        # Data files were looked at with their Versions; deletes of older format versions are
+        # files of their own.
+        for deletes in walked.deletes.values():
+            self._check_size(deletes)
+
+    def _check_size(self, file: PlainFile) -> None:
+        if file.path not in self._sizes:
+            path = file.path.removeprefix(f"{self._root.rstrip('/')}/")
+            try:
+                self._sizes[file.path] = self._table.parts.objects.size(path)
+            except NotFound as missing:
+                self._note(missing)
+                self._sizes[file.path] = file.file_bytes
+        if self._sizes[file.path] != file.file_bytes:
+            self._note(Corruption(f"it has not {file.file_bytes:,} bytes", path=file.path))
+
+    def _compare_rows(self, document: Record) -> dict[str, int]:
+        """Compare all live rows with those that the engine reads, file by file."""
+        snapshot_id = document.get("current-snapshot-id")
+        if snapshot_id in {None, -1}:
+            self._unseen.append("rows, independently: no snapshot is published")
+            return {}
+        walked = self._reader.snapshot(document, snapshot_id)
+        version = self._table.parts.versions.version(walked.snapshot_id)
+        definitions = self._table.definitions
+        schema = definitions.schema(document["current-schema-id"])
+        context = ReadContext(schema, schema_of=definitions.schema, spec_of=definitions.spec)
+        key_ids = [column.field_id for column in schema.key_columns]
+        defaults = _with_defaults(document)
+        keys: list[pa.Table] = []
+        rows = 0
+        for path, file in version.files.items():
+            alone = replace(version, files={path: file})
+            view = TableView(
+                (), FileSet(alone, self._table.files, partitions=context.partitions), context
+            )
+            engine_rows = Scan(view, sequence=0).to_arrow()
+            listed = walked.data[self._folder.locate(path)]
+            stored, live = self._reader.rows(walked, listed)
+            plain_rows = stored.take(pa.array(live))
+            rows += plain_rows.num_rows
+            keys.append(self._compare_file(plain_rows, engine_rows, listed, key_ids, defaults))
+        self._refuse_second_rows(keys)
+        return {"rows compared independently": rows}
+
+    def _compare_file(
+        self,
+        plain: pa.Table,
+        engine: pa.Table,
+        file: PlainFile,
+        key_ids: list[int],
+        defaults: frozenset[int],
+    ) -> pa.Table:
+        """Compare the rows of one file, column by column; returns their keys."""
+        if plain.num_rows != engine.num_rows:
+            raise Corruption(
+                f"an independent reader finds {plain.num_rows:,} rows, the engine "
+                f"{engine.num_rows:,}",
+                path=file.path,
+            )
+        places = {field_id(each): at for at, each in enumerate(plain.schema)}
+        for at, column in enumerate(engine.schema):
+            place = places.get(field_id_of(column))
+            if place is None and field_id_of(column) in defaults:
+                self._note_unseen(column, "it has a default for rows older than itself")
+            elif place is None and engine.column(at).null_count != engine.num_rows:
+                raise Corruption(
+                    f"the engine has values in column {column.name!a}, the file has none",
+                    path=file.path,
+                )
+            if place is None:
+                continue
+            self._compare_column(plain.column(place), engine.column(at), column, file)
+        return plain.select([places[number] for number in key_ids])
+
+    def _compare_column(
+        self,
+        plain: "pa.ChunkedArray[pa.Scalar[pa.DataType]]",
+        engine: "pa.ChunkedArray[pa.Scalar[pa.DataType]]",
+        column: ArrowField,
+        file: PlainFile,
+    ) -> None:
+        try:
+            fitted = plain.cast(column.type)
+        except pa.ArrowException:
+            self._note_unseen(column, "fields inside of it have changed since")
+            return
+        left = [_stored(chunk) for chunk in fitted.chunks]
+        right = [_stored(chunk) for chunk in engine.chunks]
+        if pa.chunked_array(left, _type(left, column)) != pa.chunked_array(
+            right, _type(right, column)
+        ):
+            raise Corruption(
+                f"an independent reader finds other values in column {column.name!a}",
+                path=file.path,
+            )
+
+    def _note_unseen(self, column: ArrowField, why: str) -> None:
+        words = f"values of column {column.name!a} in older files, independently: {why}"
+        if words not in self._unseen:
+            self._unseen.append(words)
+
+    def _refuse_second_rows(self, keys: list[pa.Table]) -> None:
+        if not keys:
+            return
+        names = [f"k{at}" for at in range(keys[0].num_columns)]
+        plain = [
+            pa.table([_storage_column(column) for column in each.columns], names=names)
+            for each in keys
+        ]
+        together = pa.concat_tables(plain, promote_options="permissive")
+        counts = together.group_by(names).aggregate([([], "count_all")])
+        twice = counts.filter(pc.greater(counts.column("count_all"), 1)).num_rows
+        if twice:
+            raise Corruption(
+                f"an independent reader finds {twice:,} keys with more than one live row",
+                path=self._table.parts.paths.metadata,
+            )
+
+    def _fetch(self, location: str) -> bytes:
+        root = f"{self._root.rstrip('/')}/"
+        if not location.startswith(root):
+            raise Corruption(f"{location[:200]!a} is not in the lake", path=location[:200])
+        return self._table.parts.objects.get(location.removeprefix(root)).payload
+
+
+def _with_defaults(document: Record) -> frozenset[int]:
+    """Return the ids of columns that have a default for rows of older files."""
+    current = document["current-schema-id"]
+    fields = next(each for each in document["schemas"] if each["schema-id"] == current)["fields"]
+    return frozenset(each["id"] for each in fields if each.get("initial-default") is not None)
+
+
+def _marks(version: Version, path: str) -> int:
+    vector = version.files[path].vector
+    return 0 if vector is None else vector.cardinality
+
+
+def _stored(array: "pa.Array[pa.Scalar[pa.DataType]]") -> "pa.Array[pa.Scalar[pa.DataType]]":
+    return array.storage if isinstance(array, pa.ExtensionArray) else array
+
+
+def _type(arrays: list["pa.Array[pa.Scalar[pa.DataType]]"], column: ArrowField) -> pa.DataType:
+    return arrays[0].type if arrays else column.type
+
+
+def _storage_column(
+    column: "pa.ChunkedArray[pa.Scalar[pa.DataType]]",
+) -> "pa.ChunkedArray[pa.Scalar[pa.DataType]]":
+    chunks = [_stored(chunk) for chunk in column.chunks]
+    return pa.chunked_array(chunks, chunks[0].type if chunks else column.type)

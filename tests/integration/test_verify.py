@@ -1,0 +1,206 @@
+"""`verify` sees everything that a table consists of, or says what it did not see."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import neve
+from neve.errors import Corruption
+from neve.iceberg.plain_reader import PlainReader
+from neve.sstable.data_file_reader import DataFileReader
+
+_SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
+_OPTIONS = neve.TableOptions(background=False)
+
+
+@pytest.fixture(params=["2", "3"])
+def folder(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """Make a lake with a table of two published snapshots, vectors, an index and logged rows."""
+    with neve.open(tmp_path) as lake:
+        lake.create_table(
+            "shop.orders",
+            schema=_SCHEMA,
+            primary_key=["id"],
+            properties={"format-version": request.param},
+        )
+        table = lake.table("shop.orders", options=_OPTIONS)
+        table.upsert([{"id": at, "name": f"n{at}"} for at in range(100)])
+        table.flush()
+        table.upsert([{"id": at, "name": "new"} for at in range(40, 60)])
+        table.delete(99)
+        table.flush()
+        table.iceberg_metadata()
+        table.put({"id": 1_000, "name": "logged"})
+    return tmp_path
+
+
+@pytest.fixture
+def table(folder: Path) -> Iterator[neve.Table]:
+    with neve.open(folder) as lake, lake.table("shop.orders", read_only=True) as table:
+        yield table
+
+
+def _one(folder: Path, pattern: str) -> Path:
+    return max(folder.glob(f"tables/*/{pattern}"))
+
+
+def _cut_in_half(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def _turn_a_byte(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    path.write_bytes(content)
+
+
+def test_a_sound_table_is_reported_with_everything_that_was_read(table: neve.Table) -> None:
+    report = table.verify(independent=True)
+    assert report.is_sound
+    assert report.checked["index files"] == report.file_count == 2
+    assert report.checked["logs"] >= 1
+    assert report.checked["logged rows"] == 1
+    assert report.checked["published snapshots"] == 2
+    assert report.checked["manifests"] == 3
+    assert report.checked["leftover files"] == 0
+    assert report.checked["rows compared independently"] == report.row_count == 99
+    assert report.unseen == ()
+    assert "sound" in repr(report)
+
+
+@pytest.mark.parametrize("damage", [_cut_in_half, _turn_a_byte, Path.unlink])
+@pytest.mark.parametrize(
+    "pattern",
+    ["metadata/snap-*.avro", "metadata/m-*.avro", "metadata/v3.metadata.json"],
+)
+def test_damaged_published_metadata_is_reported(
+    folder: Path, table: neve.Table, pattern: str, damage: Callable[[Path], None]
+) -> None:
+    path = _one(folder, pattern)
+    damage(path)
+    with pytest.raises(Corruption, match="published metadata") as caught:
+        table.verify()
+    assert path.name in str(caught.value.path)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"three"])
+def test_a_hint_that_names_no_document_is_reported(
+    folder: Path, table: neve.Table, content: bytes | None
+) -> None:
+    hint = _one(folder, "metadata/version-hint.text")
+    if content is None:
+        hint.unlink()
+    else:
+        hint.write_bytes(content)
+    with pytest.raises(Corruption, match=r"version-hint\.text"):
+        table.verify()
+
+
+def test_a_damaged_index_file_is_reported(folder: Path, table: neve.Table) -> None:
+    path = _one(folder, "index/*.index")
+    _turn_a_byte(path)
+    with pytest.raises(Corruption, match="index file is damaged") as caught:
+        table.verify()
+    assert path.name in str(caught.value.path)
+
+
+def test_a_missing_index_file_is_said_to_be_unseen(folder: Path, table: neve.Table) -> None:
+    _one(folder, "index/*.index").unlink()
+    report = table.verify()
+    assert report.checked["index files"] == 1
+    assert any("index file" in each for each in report.unseen)
+
+
+def test_a_damaged_log_is_reported(folder: Path, table: neve.Table) -> None:
+    logs = sorted(folder.glob("tables/*/wal/*/*.wal"))
+    held = next(path for path in logs if b"logged" in path.read_bytes())
+    content = bytearray(held.read_bytes())
+    content[content.index(b"logged")] ^= 0xFF
+    held.write_bytes(content)
+    with pytest.raises(Corruption, match=r"\.wal"):
+        table.verify()
+
+
+def test_a_damaged_lease_is_reported(folder: Path, table: neve.Table) -> None:
+    snapshot = table.snapshot()
+    (lease,) = (each for each in folder.glob("manifest/version/*/leases/*") if each.name != ".lock")
+    _cut_in_half(lease)
+    with pytest.raises(Corruption, match="lease cannot be read"):
+        table.verify()
+    snapshot.close()
+
+
+def test_files_that_nothing_reaches_are_counted_and_are_not_an_error(
+    folder: Path, table: neve.Table
+) -> None:
+    left = _one(folder, "data/*.parquet").with_name(f"{'a' * 32}.parquet")
+    left.write_bytes(b"left behind")
+    report = table.verify()
+    assert report.checked["leftover files"] == 1
+    assert report.checked["leftover bytes"] == len(b"left behind")
+
+
+def test_a_table_that_was_never_published_is_said_to_be_unseen(tmp_path: Path) -> None:
+    with neve.open(tmp_path) as lake:
+        lake.create_table("a.t", schema=_SCHEMA, primary_key=["id"])
+        options = neve.TableOptions(background=False, iceberg_publish="demand")
+        table = lake.table("a.t", options=options)
+        table.put({"id": 1, "name": "a"})
+        table.flush()
+        assert any("not been published" in each for each in table.verify().unseen)
+
+
+def test_the_independent_reader_notices_other_rows(
+    table: neve.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = PlainReader._positions
+    monkeypatch.setattr(PlainReader, "_positions", lambda *given: real(*given) - np.uint64(1))
+    assert table.verify().is_sound
+    with pytest.raises(Corruption, match="independent reader finds other values"):
+        table.verify(independent=True)
+
+
+def test_the_independent_reader_notices_keys_that_are_there_twice(
+    table: neve.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "neve.iceberg.published_check._Published._compare_column", lambda *_given: None
+    )
+    monkeypatch.setattr(
+        PlainReader, "_positions", lambda *given: np.arange(given[1].row_count, dtype=np.uint64)
+    )
+    with pytest.raises(Corruption, match="more than one live row"):
+        table.verify(independent=True)
+
+
+def test_keys_of_files_that_all_overlap_are_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with neve.open(tmp_path) as lake:
+        lake.create_table("a.t", schema=_SCHEMA, primary_key=["id"])
+        table = lake.table("a.t", options=_OPTIONS)
+        for start in range(12):
+            table.upsert([{"id": start + 100 * at, "name": "a"} for at in range(10)])
+            table.flush()
+        reads: list[int] = []
+        real = DataFileReader.keys_at
+
+        def counted(
+            self: DataFileReader, positions: "np.ndarray[tuple[int], np.dtype[np.int64]]"
+        ) -> object:
+            reads.append(len(positions))
+            return real(self, positions)
+
+        monkeypatch.setattr(DataFileReader, "keys_at", counted)
+        report = table.verify()
+        assert report.file_count == 12
+        assert reads == [10] * 12
+
+
+def test_progress_of_a_verification_reaches_its_end(table: neve.Table) -> None:
+    told: list[tuple[int, int]] = []
+    report = table.verify(progress=lambda done, total: told.append((done, total)))
+    assert told[-1] == (report.byte_count, report.byte_count)

@@ -7,13 +7,16 @@ before it is also what is found in it.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from random import Random
 from typing import Final
 
 from neve.engine.publish_mode import PublishMode
+from neve.errors import Corruption
 from neve.storage.disk import Disk
+from neve.storage.local_store import LocalStore
+from neve.storage.table_paths import log_number
 from neve.testing.disk_calls import CHANGES, DiskCall
 from neve.testing.power_loss import SimulatedDirectory, Survival
 from neve.testing.simulated_clock import SimulatedClock
@@ -27,6 +30,7 @@ from tests.crash.engine_steps import (
     upsert,
 )
 from tests.crash.engine_world import (
+    ROOT,
     MortalDisk,
     World,
 )
@@ -35,6 +39,7 @@ from tests.crash.published_table import check_published
 HOURS_2: Final = 7_200.0
 THOROUGH_EVERY: Final = 9
 WRITING_EVERY: Final = 3
+WIPED_EVERY: Final = 2
 
 Look = Callable[[int], None]
 """Told the number of a call that changes something, before it is made."""
@@ -100,6 +105,18 @@ def left_open_only_if_right(world: World) -> Iterator[None]:
         raise
 
 
+def check_missing_logs(world: World, disk: SimulatedDisk) -> None:
+    """Rows that were acknowledged and not flushed are missed when their logs are gone."""
+    heir = world.inherit(disk, seed=3_000)
+    store = LocalStore(ROOT, disk=disk)
+    for path in [info.path for info in store.list("tables/")]:
+        if log_number(path) is not None:
+            store.delete(path)
+    with left_to_die(heir), suppress(Corruption):
+        heir.open()
+        raise Violation("nobody noticed that the logs are gone")
+
+
 def write_on(world: World, rng: Random) -> None:
     """Writing and flushing work on whatever was found."""
     for step in (put, upsert, flush):
@@ -146,6 +163,7 @@ class Cuts:
     def __init__(
         self, world: World, disk: SimulatedDisk, *, seed: int, choices: int, every: int = 1
     ) -> None:
+        """What is found is also looked at without its logs, which must be missed."""
         self.cases = 0
         self.checked = 0
         self._world = world
@@ -185,7 +203,12 @@ class Cuts:
     def _check(self, survivor: SimulatedDisk, call: int, choice: int, rng: Random) -> None:
         self.checked += 1
         try:
+            # In a step that changes rows, nobody was promised that they are logged.
+            is_settled = self._world.pending is None and self.checked % WIPED_EVERY == 0
+            copied = survivor.after_power_cut(rng, survival=Survival.EVERYTHING)
             with left_to_die(recovered(self._world, survivor, seed=1_000 + choice)) as world:
+                if is_settled and not world.table.engine.current.view.memtables[0].is_empty:
+                    check_missing_logs(self._world, copied)
                 # Recovery is checked every time, what comes after it every so often.
                 if self.checked % THOROUGH_EVERY == 0:
                     go_on(world, rng)

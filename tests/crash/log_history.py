@@ -7,10 +7,11 @@ be durable. After a crash the log may hold more, but only whole batches, in orde
 from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
+from uuid import UUID
 
 import pyarrow as pa
 
-from neve.errors import NeveError
+from neve.errors import Corruption, NeveError, NotFound
 from neve.model.write_batch import (
     Change,
     DeleteRow,
@@ -24,11 +25,14 @@ from neve.storage.local_store import LocalStore
 from neve.testing.disk_calls import DiskCall, HookedDisk
 from neve.testing.simulated_clock import SeededIds, SimulatedClock
 from neve.wal.batch_codec import encode_changes
+from neve.wal.log_mark import LogMark, LogOwner, MarkedLog
 from neve.wal.log_options import LogOptions, SyncPolicy
 from neve.wal.replay import LogFile, Replay
 from neve.wal.write_ahead_log import WriteAheadLog
 
 ROOT = "/disk/lakes/lake"
+TABLE = UUID(int=7)
+MARK = "wal.mark"
 
 
 class ProcessKilled(BaseException):
@@ -67,6 +71,7 @@ class History:
     submitted: dict[int, tuple[Change, ...]] = field(default_factory=dict)
     required_through: int = 0
     flushed_through: int = 0
+    floor: int = 1
     last_log_number: int = 0
 
     def forget_behind(self, sequence: int) -> None:
@@ -83,7 +88,7 @@ class Violation(AssertionError):
 def check_recovery(disk: Disk, history: History, seed: int = 0) -> int:
     """Recover from a disk and hold it against the history; gives the next sequence number."""
     store = LocalStore(ROOT, disk=disk, ids=SeededIds(seed), clock=SimulatedClock())
-    replaying = Replay(store, find_logs(store), from_sequence=history.flushed_through + 1)
+    replaying = begin_replay(store, history)
     try:
         batches = list(replaying)
     except NeveError as error:
@@ -100,6 +105,51 @@ def check_recovery(disk: Disk, history: History, seed: int = 0) -> int:
         raise Violation(f"rows {reached + 1} to {history.required_through} were lost")
     assert replaying.report.next_sequence is not None
     return replaying.report.next_sequence
+
+
+def read_mark(store: LocalStore) -> LogMark | None:
+    try:
+        return LogMark.decode(store.get(MARK).payload, path=MARK)
+    except NotFound:
+        return None
+    except Corruption as error:
+        raise Violation(f"recovery refused: {error}") from error
+
+
+def begin_replay(store: LocalStore, history: History) -> Replay:
+    """Replay what is needed, held against the mark."""
+    mark = read_mark(store)
+    marked = None
+    if mark is not None and mark.log_number >= history.floor:
+        marked = MarkedLog(mark=mark, path=log_path(mark.log_number))
+    return Replay(
+        store,
+        [log for log in find_logs(store) if log.number >= history.floor],
+        from_sequence=history.flushed_through + 1,
+        table=TABLE,
+        marked=marked,
+    )
+
+
+def check_survivor(disk: Disk, history: History, seed: int) -> None:
+    """Recover what a crash left; then lose the log of the last durable row, which is noticed."""
+    check_recovery(disk, history, seed)
+    if history.required_through <= history.flushed_through:
+        return
+    store = LocalStore(ROOT, disk=disk, ids=SeededIds(seed), clock=SimulatedClock())
+    logs = [log for log in find_logs(store) if log.number >= history.floor]
+    starts = [(log, Replay(store, [log])._read_start(log)) for log in logs]
+    holding = [
+        log
+        for log, start in starts
+        if start is not None and start.sequence <= history.required_through
+    ]
+    store.delete(holding[-1].path)
+    try:
+        list(begin_replay(store, history))
+    except Corruption:
+        return
+    raise Violation(f"nobody noticed that {holding[-1].path} is gone")
 
 
 def random_batch(rng: Random) -> WriteBatch:
@@ -131,6 +181,7 @@ def live(disk: Disk, history: History, seed: int, *, steps: int = 12) -> None:
     history.forget_behind(next_sequence)
     store = LocalStore(ROOT, disk=disk, ids=SeededIds(seed + 1), clock=SimulatedClock())
     older = find_logs(store)
+    mark = read_mark(store)
     history.last_log_number = max([history.last_log_number, *(log.number for log in older)]) + 1
     options = LogOptions(
         sync=rng.choice(tuple(SyncPolicy)),
@@ -147,6 +198,12 @@ def live(disk: Disk, history: History, seed: int, *, steps: int = 12) -> None:
         next_log_number=history.last_log_number,
         next_sequence=next_sequence,
         older_logs=older,
+        owner=LogOwner(
+            table=TABLE,
+            epoch=seed,
+            mark_path=MARK,
+            owned_from=None if mark is None else mark.owned_from,
+        ),
         options=options,
         clock=clock,
         ids=SeededIds(seed + 2),
@@ -182,4 +239,5 @@ def _step(log: WriteAheadLog, history: History, rng: Random, clock: SimulatedClo
             rng.choice([log.durable_through, *(c.end_sequence - 1 for c in log.closed_logs)]),
         )
         history.required_through = max(history.required_through, history.flushed_through)
-        log.truncate_below(log.floor_for(history.flushed_through))
+        history.floor = log.floor_for(history.flushed_through)
+        log.truncate_below(history.floor)

@@ -11,6 +11,7 @@ from random import Random
 from typing import Final
 
 from neve.storage.disk import Disk
+from neve.storage.table_paths import TEMPORARY_PREFIX
 from neve.testing.disk_calls import CallKind, HookedDisk
 from neve.testing.simulated_disk import SimulatedDisk
 from tests.conftest import Record
@@ -52,6 +53,8 @@ def file_kind(path: str) -> str:
     """Say what lies in a directory or file: the folder of the table or of its manifest."""
     parts = path.removeprefix(f"{ROOT}/").split("/")
     if parts[0] == "tables":
+        if len(parts) == 3 and parts[2].startswith(TEMPORARY_PREFIX):
+            return "mark"  # the only file beside the folders of a table
         return parts[2] if len(parts) > 2 else "tables"
     for place in ("segments", "checkpoints", "leases"):
         if place in parts:

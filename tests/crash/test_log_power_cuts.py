@@ -15,7 +15,7 @@ from tests.crash.log_history import (
     ROOT,
     History,
     Violation,
-    check_recovery,
+    check_survivor,
     find_logs,
     live,
     live_twice,
@@ -52,7 +52,7 @@ def test_a_power_cut_at_any_call_loses_nothing_that_was_acknowledged(scoreboard:
             disk, history = cut_life(seed, at=at)
             for choice in range(CHOICES_PER_CUT):
                 survivor = disk.after_power_cut(Random(f"{seed}-{at}-{choice}"))
-                check_recovery(survivor, deepcopy(history), seed)
+                check_survivor(survivor, deepcopy(history), seed)
                 gate.cases += 1
 
     scoreboard(gate.line())
@@ -71,7 +71,7 @@ def test_a_power_cut_while_recovering_loses_nothing_either(scoreboard: Record) -
             later = deepcopy(history)
             with suppress(PowerCut):
                 live(again, later, seed + 2, steps=4)
-            check_recovery(again.after_power_cut(Random(at)), later, seed)
+            check_survivor(again.after_power_cut(Random(at)), later, seed)
             gate.cases += 1
 
     scoreboard(gate.line())
@@ -88,7 +88,7 @@ def is_noticed(seed: int, site: str) -> bool:
                 live_twice(DiskWithoutSite(disk, left_out=site), history, seed)
             for choice in range(8):
                 survivor = disk.after_power_cut(Random(f"{seed}-{at}-{choice}"))
-                check_recovery(survivor, deepcopy(history), seed)
+                check_survivor(survivor, deepcopy(history), seed)
         except Violation:
             return True
     return False

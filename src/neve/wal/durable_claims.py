@@ -6,7 +6,8 @@ have been durable was done afterwards, and acknowledged rows are lost. Without s
 damage is the torn tail of writes that nobody was told about.
 
 A file that was cut takes such records with it. But its length was reserved before its first record,
-and is given back only after LogEnd was synced: a log without LogEnd that is shorter was cut.
+and is given back only after LogEnd was synced: a log without LogEnd that was ever synced and is
+shorter was cut.
 
 Behind damage the chain of records is broken, so records are found by their headers: the log number
 of a recyclable header is looked for at every byte, and what follows must have a right checksum.

@@ -96,7 +96,9 @@ class EndingJudge:
         self._stop: _Stop | None = None
         self._expected: int | None = None
         self._nonce: int | None = None
-        self._reserved_bytes = 0
+        self._start: tuple[int, int] | None = None
+        """Sequence that the log begins at, and how many bytes were reserved for it."""
+        self._durable_through = 0
         self._record_count = 0
         self._records_behind = 0
         self._row_count = 0
@@ -124,9 +126,13 @@ class EndingJudge:
             self._rows_behind += row_count
             return True
         self._expected = batch.next_sequence
-        self._nonce = None if batch.stamps is None else batch.stamps.nonce
-        if batch.stamps is not None and batch.stamps.log_start is not None:
-            self._reserved_bytes = batch.stamps.log_start.reserved_bytes
+        if batch.stamps is None:
+            self._nonce = None
+        else:
+            self._nonce = batch.stamps.nonce
+            self._durable_through = batch.stamps.durable_through
+            if batch.stamps.log_start is not None and batch.sequence is not None:
+                self._start = batch.sequence, batch.stamps.log_start.reserved_bytes
         self._row_count += row_count
         if batch.stamps is not None and batch.stamps.log_end:
             detail = "the log was closed in good order"
@@ -271,5 +277,7 @@ class EndingJudge:
             return "rows that were durable cannot be read; reading from the beginning tells which"
         if lost is not None:
             return lost.words
+        if self._start is None or self._durable_through < self._start[0]:
+            return None  # nothing says that the file was ever synced, so its length was not either
         due = self._expected or 0
-        return cut_file(size=self._file_bytes, reserved_bytes=self._reserved_bytes, due=due)
+        return cut_file(size=self._file_bytes, reserved_bytes=self._start[1], due=due)

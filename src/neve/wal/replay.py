@@ -116,6 +116,7 @@ class Replay:
         self._refused: dict[int, Problem] = {}
         self._expected: int | None = None
         self._last_offset = 0
+        self._durable_through = 0
         self._stop: _Stop | None = None
 
     @property
@@ -210,6 +211,7 @@ class Replay:
                 if isinstance(outcome, LoggedBatch):
                     self._count(outcome)
                     self._last_offset = event.offset
+                    self._durable_through = outcome.durable_through
                     if outcome.log_end:
                         return
                     if self._is_needed(outcome):
@@ -291,13 +293,16 @@ class Replay:
     def _evidence(self, start: _Start, stop: _Stop) -> _Evidence | None:
         """Look for signs that the last log held more rows, durable ones, than were read."""
         mark = None if self._marked is None else self._marked.mark
-        if mark is not None and mark.log_number == start.log.number:
+        is_marked = mark is not None and mark.log_number == start.log.number
+        if mark is not None and is_marked:
             missing = mark.missing_rows(due=self._due)
             if missing is not None and mark.next_sequence > self._due:
                 return _Evidence(lost=missing, through=mark.next_sequence - 1)
         found = self._lost_rows(start.log, stop.offset, nonce=start.nonce)
         if found is not None:
             return found
+        if not is_marked and self._durable_through < start.sequence:
+            return None  # nothing says that the file was ever synced, so its length was not either
         cut = cut_file(
             size=self._store.size(start.log.path),
             reserved_bytes=start.reserved_bytes,

@@ -21,8 +21,8 @@ W3  A failed append or sync fails its whole group with OutcomeUnknown and poison
 W4  Under `group` and `always` a batch is applied only after it is durable.
 W5  The mark says nothing that is not durable. One that cannot be written is tried again with the
     next sync: it guards against damage, and rows are durable without it.
-W6  A file is cut to what was written only after its LogEnd was synced: a log without LogEnd that is
-    shorter than what was reserved for it was cut by somebody else.
+W6  A file is made shorter than was reserved for it only after its LogEnd was synced: a log that was
+    synced, has no LogEnd and is shorter was cut by somebody else.
 """
 
 import logging
@@ -475,7 +475,8 @@ class WriteAheadLog:
             self._active.append([self._framed(encode_log_end())])
         if is_last or self.options.recycle_count == 0:
             # Nobody will write over it: the space that it reserved is given back (W6).
-            if self._stamped and self.options.preallocate:
+            reserved_bytes = self._segment_bytes if self.options.preallocate else 0
+            if self._stamped and self._active.position < reserved_bytes:
                 self._active.sync()
             self._active.file.truncate_to_position()
         self._active.file.close()

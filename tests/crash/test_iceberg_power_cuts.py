@@ -186,23 +186,27 @@ def run(disk: Disk, *, seed: int) -> int:
     return done
 
 
-def published_rows(store: LocalStore, location: str) -> Keys:
-    """Give what a reader of a document finds; everything that it reaches must be there."""
+def published_rows(store: LocalStore, location: str) -> tuple[int, Keys]:
+    """Return the Version and the rows of a document; everything that it reaches must be there."""
 
     def fetch(at: str) -> bytes:
         return store.get(at.removeprefix(f"file://{ROOT}/")).payload
 
     metadata = read_metadata(location, fetch)
+    version = int(metadata["properties"]["neve.version"])
     if not metadata["snapshots"]:
-        return []
+        return version, []
     walked = {each["snapshot-id"]: walk(metadata, each["snapshot-id"], fetch)
               for each in metadata["snapshots"]}  # fmt: skip
     rows = walked[metadata["current-snapshot-id"]].rows({1: "id", 2: "name"})
-    return sorted((row["id"], row["name"]) for row in rows.to_pylist())
+    return version, sorted((row["id"], row["name"]) for row in rows.to_pylist())
 
 
 def check_published(store: LocalStore, rows: dict[int, Keys]) -> int:
-    """Check what the hint names, and the newest document; gives the number that the hint names."""
+    """Check what the hint names, and the newest document; returns the Version that the hint shows.
+
+    It is 0 when there is no hint.
+    """
     names = [info.path for info in store.list("tables/")]
     documents = {
         int(name.rpartition("/v")[2].split(".")[0]): name
@@ -211,10 +215,12 @@ def check_published(store: LocalStore, rows: dict[int, Keys]) -> int:
     }
     hint = next((name for name in names if name.endswith("version-hint.text")), None)
     named = 0 if hint is None else int(store.get(hint).payload)
+    shown = {0: 0}
     for number in {named, max(documents, default=0)} - {0}:
-        found = published_rows(store, f"file://{ROOT}/{documents[number]}")
-        assert found == rows[number], f"version {number}"
-    return named
+        version, found = published_rows(store, f"file://{ROOT}/{documents[number]}")
+        assert found == rows[version], f"version {version}"
+        shown[number] = version
+    return shown[named]
 
 
 def check_survivor(disk: SimulatedDisk, *, seed: int, history: UncutHistory) -> None:

@@ -5,10 +5,9 @@ from unittest.mock import patch
 
 import pytest
 
-from neve.iceberg import publisher
 from neve.iceberg.metadata_folder import MetadataFolder
 from neve.iceberg.metadata_garbage import MetadataGarbage
-from neve.iceberg.metadata_names import HINT_NAME, document_name
+from neve.iceberg.metadata_names import HINT_NAME, document_name, parse_name
 from neve.iceberg.publisher import IcebergPublisher
 from neve.iceberg.table_metadata import PublishedHistory
 from neve.model.schema_json import JsonObject
@@ -72,12 +71,11 @@ class DeletesWhatIsBeingPublished(MetadataGarbage):
     """Takes whatever it does not know for garbage, new as it may be."""
 
     def collect(self, number: int, history: PublishedHistory, *, kept: int) -> set[str]:
-        del kept
-        reached = self._reached(history.snapshots)
         for name in [*self._folder.sizes()]:
-            if name.endswith(".avro") and name not in reached:
+            parsed = parse_name(name)
+            if parsed is not None and parsed.number > number and not parsed.is_document:
                 self._folder.delete(name)
-        return super().collect(number, history, kept=publisher.DOCUMENTS_KEPT)
+        return super().collect(number, history, kept=kept)
 
 
 class ReplacesADocument(MetadataFolder):

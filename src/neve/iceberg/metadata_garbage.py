@@ -16,7 +16,7 @@ that is at work have a number above the hint. One whose number was passed by can
 Looking for what is not reached also shows what is reached and missing: somebody deleted it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from neve.errors import Corruption, NotFound
@@ -34,6 +34,10 @@ class MetadataGarbage:
         self._folder = folder
         self._manifests: dict[str, frozenset[str]] = {}
         """Names of the manifests of each list that was read; a name never changes its content."""
+
+    def learn(self, lists: Mapping[str, frozenset[str]]) -> None:
+        """Take note of lists that need not be read: names of their manifests, by name."""
+        self._manifests.update(lists)
 
     def collect(self, number: int, history: PublishedHistory, *, kept: int) -> set[str]:
         """Delete what can be; returns the names of files that are reached and missing.

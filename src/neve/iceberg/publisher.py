@@ -321,6 +321,8 @@ class IcebergPublisher:
             chain=chain,
             table=table,
         )
+        self._garbage.learn(chain.lists)
+        chain.lists = {}
         logger.info(
             "published version=%d document=%d snapshots=%d",
             table.version.number, number, len(history.snapshots),

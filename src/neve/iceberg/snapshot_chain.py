@@ -61,6 +61,8 @@ class SnapshotChain:
         )
         self.snapshots: list[JsonObject] = []
         """Ascending; the last one is that of the Version the chain is at."""
+        self.lists: dict[str, frozenset[str]] = {}
+        """Names of the manifests of each list that this chain wrote."""
         self._version: Version | None = None
         self._set: ManifestSet | None = None
         self._totals = Totals()
@@ -288,10 +290,15 @@ class SnapshotChain:
             first_row_id=version.first_row_id,
         )
         has_vectors = self._format_version >= FORMAT_WITH_VECTORS
+        location = self._folder.write_list(target, payload)
+        name_of = self._folder.name_of
+        self.lists[name_of(location)] = frozenset(
+            name_of(each.manifest_path) for each in self._set.records
+        )
         return snapshot_document(
             version,
             parent_id=parent_id,
-            manifest_list=self._folder.write_list(target, payload),
+            manifest_list=location,
             summary=change_summary(
                 version, change, totals, identity=self._identity, has_vectors=has_vectors
             ),

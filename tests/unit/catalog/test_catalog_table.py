@@ -82,7 +82,7 @@ def test_history_links_each_version_to_its_parent_with_tags() -> None:
     assert history.column("parent").to_pylist() == [None, 1, 2]
     assert history.column("operation").to_pylist() == ["CREATE", "APPEND", "EVOLVE"]
     assert history.column("tags").to_pylist() == [[], ["begin", "monday"], []]
-    created, appended, evolved = (dict(each) for each in history.column("summary").to_pylist())
+    created, appended, evolved = (dict(row["summary"]) for row in history.to_pylist())
     assert created["total-records"] == "0"
     assert appended == {
         "added-files": "1",

@@ -354,11 +354,12 @@ def test_a_history_is_told_oldest_first(catalog: KVCatalog, lake: str) -> None:
 
     assert [line.split()[0] for line in told] == ["1", "2"]
     assert told[0].endswith("CREATE")
-    assert told[1].endswith("APPEND     added-files=1  #monday")
+    assert told[1].endswith("added-files=1  added-files-size=1000  added-records=10  #monday")
     as_json = json.loads(run("history", "shop.orders", "--json", lake=lake).stdout)
     assert as_json["table"] == "shop.orders"
     assert [version["parent"] for version in as_json["versions"]] == [None, 1]
-    assert as_json["versions"][1]["summary"] == {"added-files": "1"}
+    assert as_json["versions"][1]["summary"]["added-files"] == "1"
+    assert as_json["versions"][1]["summary"]["total-records"] == "10"
     assert as_json["versions"][1]["tags"] == ["monday"]
 
 

@@ -7,6 +7,7 @@ import pytest
 
 import neve
 from tests.compatibility import kept_lake
+from tests.interop.iceberg_walk import Lineage, read_metadata, walk
 
 LAKES = sorted((Path(__file__).parent / "lakes").glob("*.zip"))
 
@@ -24,6 +25,11 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 def rows_of(table: neve.Table | neve.Snapshot) -> dict[object, kept_lake.Row]:
     return {row["id"]: row for row in table.scan().to_arrow().to_pylist()}
+
+
+def lineage_of(table: neve.Table) -> Lineage:
+    metadata = read_metadata(table.iceberg_metadata())
+    return walk(metadata, metadata["current-snapshot-id"]).lineage()
 
 
 def test_all_rows_are_there_also_those_in_the_log(lake: Path) -> None:
@@ -60,3 +66,15 @@ def test_it_takes_rows_and_upkeep_and_is_sound(lake: Path) -> None:
 
         expected = kept_lake.CURRENT | {7: kept_lake.order(7, "9.00", place="today")}
         assert rows_of(orders) == expected
+
+
+def test_full_compaction_keeps_the_lineage_that_is_published_for_its_rows(lake: Path) -> None:
+    with neve.open(lake) as opened:
+        orders = opened.table(kept_lake.ORDERS)
+        orders.flush()
+        before = lineage_of(orders)
+
+        orders.compact(full=True)
+
+        assert len(before) == len(kept_lake.CURRENT)
+        assert lineage_of(orders) == before

@@ -20,7 +20,7 @@ from tests.interop.iceberg_walk import Lineage, Record, read_metadata, walk
 
 KEYS: Final = 60
 COLUMNS: Final[dict[str, pa.DataType]] = {"id": pa.int64(), "v": pa.int64(), "text": pa.string()}
-SPECS: Final = ([], ["v"], ["bucket(3, id)"], ["truncate(20, id)"])
+SPECS: Final[tuple[list[str], ...]] = ([], ["v"], ["bucket(3, id)"], ["truncate(20, id)"])
 OPTIONS: Final = TableOptions(
     background=False,
     level0_files=3,
@@ -133,7 +133,7 @@ class LineageHistory:
         assert len(set(ids)) == len(ids)
         assert metadata["next-row-id"] >= max(self.next_row_id, *(each + 1 for each in ids), 0)
         self.next_row_id = metadata["next-row-id"]
-        assert sorted(found) == sorted(self.table.scan().to_arrow().column("id").to_pylist())
+        assert found.keys() == set(self.table.scan().to_arrow().column("id").to_pylist())
         self.by_version[self.table.version] = dict(found)
 
     def close(self) -> None:

@@ -66,8 +66,8 @@ def _inherited(file: DataFile, start: int, stop: int) -> pa.Table:
     count = stop - start
     sequences = pa.repeat(pa.scalar(file.data_sequence or None, pa.int64()), count)
     if file.first_row_id is None:
-        row_ids = pa.repeat(pa.scalar(None, pa.int64()), count)
-    else:
-        first = file.first_row_id + start
-        row_ids = pa.array(np.arange(first, first + count, dtype=np.int64))
+        nothing = pa.repeat(pa.scalar(None, pa.int64()), count)
+        return pa.Table.from_arrays([nothing, sequences], schema=LINEAGE_SCHEMA)
+    first = file.first_row_id + start
+    row_ids = pa.array(np.arange(first, first + count, dtype=np.int64))
     return pa.Table.from_arrays([row_ids, sequences], schema=LINEAGE_SCHEMA)

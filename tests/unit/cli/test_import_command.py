@@ -110,6 +110,18 @@ def test_another_delimiter_can_be_said(lake: RowsLake, tmp_path: Path) -> None:
     assert lake.rows() == WANTED
 
 
+def test_row_lineage_of_a_data_file_is_not_imported(lake: RowsLake, tmp_path: Path) -> None:
+    rows = pq.read_table(write(tmp_path / "x.parquet"))
+    ids = pa.array(range(rows.num_rows), pa.int64())
+    for name in ("_row_id", "_last_updated_sequence_number"):
+        rows = rows.append_column(name, ids)
+    pq.write_table(rows, tmp_path / "x.parquet")
+
+    lake.ok("import", "shop.orders", str(tmp_path / "x.parquet"))
+
+    assert lake.rows() == WANTED
+
+
 def test_an_import_can_be_repeated(lake: RowsLake, tmp_path: Path) -> None:
     path = write(tmp_path / "x.parquet")
 

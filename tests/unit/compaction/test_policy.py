@@ -4,7 +4,8 @@ import pyarrow as pa
 import pytest
 
 from neve.compaction.levels import LevelOptions
-from neve.compaction.policy import full_plan, pick, pick_all
+from neve.compaction.plan import CompactionReason
+from neve.compaction.policy import full_plan, move_plan, pick, pick_all
 from neve.model.partition_identity import PartitionIdentity
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
@@ -137,3 +138,41 @@ def test_garbage_of_a_file_that_overlaps_its_level_is_not_rewritten_into_it() ->
 
     assert plan is not None
     assert (plan.inputs, plan.target_level) == ((old,), 0)
+
+
+def test_files_of_former_specs_move_to_the_current_one_into_level_0() -> None:
+    stays = data_file("stays", level=2)
+    former = [data_file(f"f{spec}", spec_id=spec, level=1) for spec in (1, 2)]
+
+    (plan,) = move_plan(version_of([stays, *former], number=9), LevelOptions())
+
+    assert plan.inputs == tuple(former)
+    assert (plan.base, plan.target_level, plan.moves_to) == (9, 0, 0)
+    assert plan.reason is CompactionReason.SPEC
+    assert move_plan(version_of([stays]), LevelOptions()) == []
+
+
+def test_a_move_reads_few_runs_and_no_more_bytes_than_a_job_may() -> None:
+    files = [
+        data_file(f"{partition}-{number}", spec_id=1, partition=partition, file_bytes=MIB)
+        for partition in range(50)
+        for number in range(partition % 5 + 1)
+    ]
+
+    by_runs = move_plan(version_of(files), LevelOptions())
+    by_bytes = move_plan(version_of(files), LevelOptions(job_bytes_max=8 * MIB))
+
+    for plans in (by_runs, by_bytes):
+        moved = [file.path for plan in plans for file in plan.inputs]
+        assert sorted(moved) == sorted(file.path for file in files)
+    assert max(len(plan.runs()) for plan in by_runs) == 16
+    assert len(by_runs) < 12
+    assert all(plan.input_bytes <= 8 * MIB for plan in by_bytes)
+
+
+def test_only_wanted_files_move() -> None:
+    files = [data_file(name, spec_id=1, level=1) for name in ("a", "b")]
+
+    (plan,) = move_plan(version_of(files), LevelOptions(), wanted={files[1].path})
+
+    assert plan.inputs == (files[1],)

@@ -19,6 +19,7 @@ from neve.testing.simulated_clock import SeededIds, SimulatedClock
 
 PAGE = Path(__file__).parents[2] / "docs" / "formats" / "seeds.md"
 Rows = list[list[str]]
+COLUMNS: dict[str, pa.DataType] = {"id": pa.int64(), "v": pa.float64()}
 
 
 def tables() -> dict[str, Rows]:
@@ -58,7 +59,7 @@ def manifest() -> mrub_pb2.Manifest:
     with KVCatalog(objects, clock=SimulatedClock(), ids=SeededIds(0)) as lake:
         table = lake.create_table(
             "a.b",
-            pa.schema({"id": pa.int64(), "v": pa.float64()}),
+            pa.schema(COLUMNS),
             ["id"],
             options=neve.TableOptions(background=False),
         )

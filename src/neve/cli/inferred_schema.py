@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from decimal import Decimal
 from itertools import islice
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, cast
 
 import pyarrow as pa
 
@@ -67,8 +67,11 @@ def infer_schema(
                 decoded = DecodedFile(
                     raw, form, source=source, memory_limit=memory_limit, stack=stack
                 )
-                # What others note beside their columns is theirs.
-                return decoded.schema().remove_metadata()
+                fields = [
+                    # What others note beside their columns is theirs.
+                    pa.field(each.name, _without_null(each.type), nullable=each.nullable)
+                    for each in decoded.schema()
+                ]
     if not fields:
         raise InvalidArgument(f"{source} has no columns", hint="Name columns: id:long")
     return pa.schema(fields)
@@ -117,7 +120,7 @@ def _json_type(name: str, values: Sequence[object]) -> pa.DataType:
     if len(texts) == len(known):
         return _text_type(texts, _SPELLED)
     try:
-        return _without_null(pa.array(known).type)
+        return _without_null(pa.array(cast("list[bool]", known)).type)
     except (pa.ArrowException, OverflowError):
         raise SchemaMismatch(
             f"the values of column {shown(name)} have no type in common",

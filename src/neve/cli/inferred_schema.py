@@ -23,13 +23,14 @@ import pyarrow as pa
 from neve.cli.imported_rows import DecodedFile, ImportForm, opened_text, source_of
 from neve.cli.json_file_rows import JsonFileRows
 from neve.cli.value_forms import parse_json
-from neve.errors import InvalidArgument, SchemaMismatch
+from neve.errors import InvalidArgument, LimitExceeded, SchemaMismatch
 from neve.model.arrow_types import ArrowField
 from neve.model.schema import TableSchema
 from neve.model.shown_value import shown
 
 _SAMPLE_BYTES: Final = 1 << 20
 _SAMPLE_ROWS: Final = 1_000
+_COLUMNS_MAX: Final = 10_000
 _DAY: Final = r"\d{4}-\d\d-\d\d"
 _MOMENT: Final = _DAY + r"[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?"
 # The first form that fits all values wins.
@@ -91,6 +92,13 @@ def _csv_fields(stream: BinaryIO, source: str, delimiter: str) -> list[ArrowFiel
         ) from None
     if not rows:
         raise InvalidArgument(f"{source} is empty", hint="Its first line names columns")
+    if len(rows[0]) > _COLUMNS_MAX:
+        raise LimitExceeded(
+            f"the first line of {source} names {len(rows[0]):,} columns",
+            limit=_COLUMNS_MAX,
+            actual=len(rows[0]),
+            hint="Check the delimiter, and that the file has a head",
+        )
     names, cells = rows[0], [row for row in rows[1:] if len(row) == len(rows[0])]
     columns = zip(*cells, strict=True) if cells else ([] for _ in names)
     return [

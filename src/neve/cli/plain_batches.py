@@ -128,7 +128,7 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
         return pa.struct([_plain_field(field) for field in kind.fields])
     if isinstance(kind, pa.MapType):
         key, item = _plain_field(kind.key_field), _plain_field(kind.item_field)
-        return cast("pa.DataType", pa.map_(key, item))  # type: ignore[call-overload]
+        return cast("pa.DataType", pa.map_(key, item))
     if isinstance(kind, pa.ListType | pa.ListViewType):
         return pa.list_(_plain_field(kind.value_field))
     if isinstance(kind, pa.LargeListType | pa.LargeListViewType):

@@ -227,9 +227,14 @@ _ENDING: Final = """
 
     ## Beside a writer
 
-    Commands that read work beside a writer, and so do `neve tag` and `neve evolve`. Those that
-    write rows or files need the table's lock: exit code 4 says that another process has it. A
+    Commands that read work beside a writer, and so do `neve tag`, `neve set` and `neve evolve`.
+    Those that write rows or files need the table's lock: exit code 4 says that another process has it. A
     warehouse that is not there is an error; only `neve create` and `neve demo` make one.
+
+    ## Tables
+
+    Tables of rows are never cut. On a terminal, cells that are too wide continue on the next line;
+    `--wide` gives one line for each row, as in a pipe or a file.
 
     ## Times
 

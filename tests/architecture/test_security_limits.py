@@ -7,6 +7,7 @@ from typing import Final
 import pytest
 
 from neve.catalog import known_properties, table_name
+from neve.cli import decoder_process
 from neve.manifest import frame, json_document, leases, mrub, state
 from neve.model import arrow_types, schema_json
 from neve.storage import cloud_store, local_store, table_paths
@@ -28,6 +29,7 @@ LIMITS: Final = {
     "a table's full name": (table_name.NAME_BYTES_MAX, table_name.NAME_PARTS_MAX),
     "a path in a store": (table_paths.PATH_BYTES_MAX, table_paths.SEGMENT_BYTES_MAX),
     "transactions a store remembers": (state.RECENT_TRANSACTIONS_MAX,),
+    "decoding a file of others": (decoder_process.MEMORY_BYTES,),
     "the time of a lease": (leases.LEASE_SECONDS_MAX,),
 }
 

@@ -104,7 +104,7 @@ def _written(tree: Tree) -> bytes:
         case 7:
             return bytes(value)
         case 8:
-            return _varint_bytes(len(value)) + value
+            return _varint_bytes(len(value)) + bytes(value)
         case 9:
             element, items = value
             return (
@@ -118,7 +118,7 @@ def _written(tree: Tree) -> bytes:
             return out + b"\0"
 
 
-def with_footer(content: bytes, change: Callable[[dict[int, Tree]], None]) -> bytes:
+def with_footer(content: bytes, change: Callable[[dict[int, Tree]], object]) -> bytes:
     """Change the footer of a Parquet file."""
     length = int.from_bytes(content[-8:-4], "little")
     tree = read_thrift(content[-8 - length : -8])
@@ -180,9 +180,7 @@ def whole_parquet() -> Iterator[tuple[str, bytes]]:
     yield "many-groups", parquet(row_group_size=1)
     yield "many-columns", parquet(pa.table({f"c{at}": [at] for at in range(2_000)}))
     # What cannot be decoded in some memory: a text of a megabyte, named 3,000 times.
-    often = pa.DictionaryArray.from_arrays(
-        pa.array(np.zeros(3_000, np.int32)), pa.array(["x" * LONG_TEXT])
-    )
+    often = pa.DictionaryArray.from_arrays(np.zeros(3_000, np.int32), pa.array(["x" * LONG_TEXT]))
     long = pa.table({"id": range(3_000), "text": often})
     yield "one-text-often", parquet(long, compression="zstd", write_statistics=False)
 
@@ -230,10 +228,14 @@ def _types() -> pa.Table:
 class _Kms(pe.KmsClient):
     """Keeps keys by not hiding them."""
 
-    def wrap_key(self, key_bytes: bytes, master_key_identifier: str) -> bytes:
+    def wrap_key(  # type: ignore[override]  # bytes, whatever the stubs say
+        self, key_bytes: bytes, master_key_identifier: str
+    ) -> bytes:
         return master_key_identifier.encode() + b":" + key_bytes.hex().encode()
 
-    def unwrap_key(self, wrapped_key: bytes, master_key_identifier: str) -> bytes:
+    def unwrap_key(  # type: ignore[override]  # bytes, whatever the stubs say
+        self, wrapped_key: bytes, master_key_identifier: str
+    ) -> bytes:
         del master_key_identifier
         return bytes.fromhex(wrapped_key.split(b":")[1].decode())
 
@@ -253,8 +255,10 @@ def lying_parquet() -> Iterator[tuple[str, bytes]]:
     """Give files whose footers or headers say what is not so."""
     whole = parquet(compression="zstd")
 
-    def said(name: str, change: Callable[[dict[int, Tree]], None]) -> tuple[str, bytes]:
-        return f"lie-{name}", with_footer(whole, change)
+    def said(
+        name: str, change: Callable[[dict[int, Tree], int], object], number: int = 0
+    ) -> tuple[str, bytes]:
+        return f"lie-{name}", with_footer(whole, lambda footer: change(footer, number))
 
     def group(footer: dict[int, Tree]) -> dict[int, Tree]:
         found: dict[int, Tree] = footer[4][1][1][0][1]
@@ -269,29 +273,29 @@ def lying_parquet() -> Iterator[tuple[str, bytes]]:
         return found
 
     for count in (-1, -(1 << 62), 0, 1, 1 << 40, (1 << 63) - 1):
-        yield said(f"rows-{count}", lambda f, n=count: f.update({3: (6, n)}))
-        yield said(f"group-rows-{count}", lambda f, n=count: group(f).update({3: (6, n)}))
-        yield said(f"values-{count}", lambda f, n=count: column(f).update({5: (6, n)}))
-        yield said(f"offset-{count}", lambda f, n=count: column(f).update({9: (6, n)}))
-        yield said(f"stored-{count}", lambda f, n=count: column(f).update({7: (6, n)}))
-        yield said(f"unpacked-{count}", lambda f, n=count: column(f).update({6: (6, n)}))
-        yield said(f"index-{count}", lambda f, n=count: column(f).update({11: (6, n)}))
+        yield said(f"rows-{count}", lambda f, n: f.update({3: (6, n)}), count)
+        yield said(f"group-rows-{count}", lambda f, n: group(f).update({3: (6, n)}), count)
+        yield said(f"values-{count}", lambda f, n: column(f).update({5: (6, n)}), count)
+        yield said(f"offset-{count}", lambda f, n: column(f).update({9: (6, n)}), count)
+        yield said(f"stored-{count}", lambda f, n: column(f).update({7: (6, n)}), count)
+        yield said(f"unpacked-{count}", lambda f, n: column(f).update({6: (6, n)}), count)
+        yield said(f"index-{count}", lambda f, n: column(f).update({11: (6, n)}), count)
     for children in (-1, 0, 3, 5, 1_000, (1 << 31) - 1):
-        yield said(f"children-{children}", lambda f, n=children: element(f, 0).update({5: (5, n)}))
-        yield said(f"leaf-{children}", lambda f, n=children: element(f, 1).update({5: (5, n)}))
-    yield said("no-schema", lambda f: f.update({2: (9, (12, []))}))
-    yield said("no-groups", lambda f: f.update({4: (9, (12, []))}))
-    yield said("group-without-columns", lambda f: group(f).update({1: (9, (12, []))}))
+        yield said(f"children-{children}", lambda f, n: element(f, 0).update({5: (5, n)}), children)
+        yield said(f"leaf-{children}", lambda f, n: element(f, 1).update({5: (5, n)}), children)
+    yield said("no-schema", lambda f, _: f.update({2: (9, (12, []))}))
+    yield said("no-groups", lambda f, _: f.update({4: (9, (12, []))}))
+    yield said("group-without-columns", lambda f, _: group(f).update({1: (9, (12, []))}))
     for kind in (-1, 3, 6, 7, 99):
-        yield said(f"type-{kind}", lambda f, n=kind: element(f, 1).update({1: (5, n)}))
-        yield said(f"chunk-type-{kind}", lambda f, n=kind: column(f).update({1: (5, n)}))
-        yield said(f"codec-{kind}", lambda f, n=kind: column(f).update({4: (5, n)}))
-        yield said(f"repetition-{kind}", lambda f, n=kind: element(f, 1).update({3: (5, n)}))
-        yield said(f"converted-{kind}", lambda f, n=kind: element(f, 2).update({6: (5, n)}))
-    yield said("name-not-utf8", lambda f: element(f, 1).update({4: (8, b"\xff\xfe")}))
-    yield said("no-name", lambda f: element(f, 1).pop(4))
-    yield said("created-by-not-utf8", lambda f: f.update({6: (8, b"\xff")}))
-    yield said("repeated-without-list", lambda f: (element(f, 1).update({3: (5, 2)}), None)[1])
+        yield said(f"type-{kind}", lambda f, n: element(f, 1).update({1: (5, n)}), kind)
+        yield said(f"chunk-type-{kind}", lambda f, n: column(f).update({1: (5, n)}), kind)
+        yield said(f"codec-{kind}", lambda f, n: column(f).update({4: (5, n)}), kind)
+        yield said(f"repetition-{kind}", lambda f, n: element(f, 1).update({3: (5, n)}), kind)
+        yield said(f"converted-{kind}", lambda f, n: element(f, 2).update({6: (5, n)}), kind)
+    yield said("name-not-utf8", lambda f, _: element(f, 1).update({4: (8, b"\xff\xfe")}))
+    yield said("no-name", lambda f, _: element(f, 1).pop(4))
+    yield said("created-by-not-utf8", lambda f, _: f.update({6: (8, b"\xff")}))
+    yield said("repeated-without-list", lambda f, _: element(f, 1).update({3: (5, 2)}))
     binary = parquet(pa.table({"id": [1], "text": [b"\xff\xfe\x80"], "number": [b"\x01\x02"]}))
 
     def texts(footer: dict[int, Tree]) -> None:
@@ -354,11 +358,11 @@ def arrow_files() -> Iterator[tuple[str, bytes]]:
     for kept in (0, 6, 8, 100, len(whole) // 2, len(whole) - 7):
         yield f"cut-{kept}.arrow", whole[:kept]
     bad = pa.StringArray.from_buffers(
-        2, pa.py_buffer(np.array([0, 2, 3], np.int32)), pa.py_buffer(b"\xff\xfe\x80")
+        2, pa.py_buffer(np.array([0, 2, 3], np.int32).tobytes()), pa.py_buffer(b"\xff\xfe\x80")
     )
     yield "text-not-utf8.arrow", _ipc(pa.table({"id": [1, 2], "name": bad}))
     outside = pa.StringArray.from_buffers(
-        2, pa.py_buffer(np.array([0, 1 << 20, 3], np.int32)), pa.py_buffer(b"abc")
+        2, pa.py_buffer(np.array([0, 1 << 20, 3], np.int32).tobytes()), pa.py_buffer(b"abc")
     )
     yield "offsets-outside.arrow", _ipc(pa.table({"id": [1, 2], "name": outside}))
     yield "claim.arrows", b"\xff\xff\xff\xff" + struct.pack("<i", (1 << 31) - 1) + b"x" * 100

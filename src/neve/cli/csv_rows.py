@@ -16,6 +16,7 @@ import csv
 import io
 import re
 from bisect import insort
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import BinaryIO, Final, Literal, TypeAlias, cast
@@ -28,7 +29,7 @@ import pyarrow.csv as pcsv
 from neve.cli.json_rows import codec_of
 from neve.cli.refused_rows import RefusedRows, nth_left
 from neve.cli.value_forms import text_reader
-from neve.errors import InvalidArgument, SchemaMismatch
+from neve.errors import InvalidArgument, LimitExceeded, SchemaMismatch
 from neve.model.arrow_types import NESTED_KINDS, TypeKind, kind_of
 from neve.model.scalar_values import Unfit
 from neve.model.schema import TableSchema, similar_name_hint
@@ -37,6 +38,8 @@ from neve.model.shown_value import shown
 
 _HINT: Final = "Check the delimiter, and that the file is UTF-8 and has a head"
 _BLOCK_BYTES: Final = 16 << 20
+_HEAD_BYTES: Final = 1 << 16
+_COLUMNS_MIN_MAX: Final = 10_000
 _CELL_BY_CELL: Final = NESTED_KINDS | {TypeKind.TIME}
 _FLOATS: Final = frozenset({TypeKind.FLOAT, TypeKind.DOUBLE})
 _DELIMITERS: Final = (",", ";", "\t", "|")
@@ -71,6 +74,8 @@ class CsvRows:
         self._codec = codec_of(schema, columns)
         self._readers = {column.name: text_reader(column.type) for column in schema.columns}
         self._needed = None if columns is None else self._codec.schema.arrow_schema.names
+        # Names that are not in the table are refused one by one, when all of them are read.
+        self._columns_max = _COLUMNS_MIN_MAX + 2 * len(schema.columns)
         self._open_again = open_again
         self._refused = refused
         # Places of rows that are not given: those that have other numbers of cells, and all.
@@ -83,6 +88,15 @@ class CsvRows:
 
     def batches(self, stream: BinaryIO) -> Iterator[pa.RecordBatch]:
         """Give the rows of a stream in batches of some megabytes; raises typed errors."""
+        head, stream = _first_line(stream)
+        columns = head.count(self._delimiter.encode()) + 1
+        if columns > self._columns_max:
+            raise LimitExceeded(
+                f"the first line of {self._source} names {columns:,} columns",
+                limit=self._columns_max,
+                actual=columns,
+                hint=_HINT,
+            )
         try:
             reader = self._open(stream)
             self._check_names(reader.schema.names)
@@ -178,6 +192,7 @@ class CsvRows:
         )
 
     def _check_names(self, names: list[str]) -> None:
+        counts = Counter(names)
         for name in names:
             if name not in self._schema:
                 raise SchemaMismatch(
@@ -187,13 +202,13 @@ class CsvRows:
                     or similar_name_hint(name, self._schema.arrow_schema.names)
                     or "The first line of the file names its columns",
                 )
-            if names.count(name) > 1:
+            if counts[name] > 1:
                 raise SchemaMismatch(
                     f"column {shown(name)} is in {self._source} twice", column=name
                 )
 
         for name in self._needed or ():
-            if name not in names:
+            if name not in counts:
                 raise SchemaMismatch(
                     f"column {shown(name)} is missing from {self._source}",
                     column=name,
@@ -260,6 +275,33 @@ class CsvRows:
         if wrong and self._given is not None:
             kept = sorted({*range(self._given.num_rows)}.difference(wrong))
             self._given = self._given.take(pa.array(kept, pa.int64()))
+
+
+def _first_line(stream: BinaryIO) -> tuple[bytes, BinaryIO]:
+    """Read a stream as far as its first line; returns that, and the stream with it."""
+    head = b""
+    while b"\n" not in head and len(head) < _BLOCK_BYTES and (more := stream.read(_HEAD_BYTES)):
+        head += more
+    return head.partition(b"\n")[0], cast("BinaryIO", io.BufferedReader(_Rejoined(head, stream)))
+
+
+class _Rejoined(io.RawIOBase):
+    """A stream, with what was read of it already."""
+
+    def __init__(self, head: bytes, stream: BinaryIO) -> None:
+        super().__init__()
+        self._head = head
+        self._stream = stream
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, target: object, /) -> int:
+        view = memoryview(cast("bytearray", target))
+        content = self._head[: len(view)] or self._stream.read(len(view))
+        self._head = self._head[len(view) :]
+        view[: len(content)] = content
+        return len(content)
 
 
 def _value(name: str, read: Callable[[str], object], text: str) -> object:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from neve.cli.log_file import LogFileOnDisk
 from neve.cli.parquet_batches import LIMIT_HINT, STREAM_BYTES, ParquetBudget, parquet_batches
-from neve.cli.parquet_pages import encrypted_columns
+from neve.cli.parquet_pages import check_not_encrypted
 from neve.cli.shown_text import Json, value_to_json, value_to_text
 from neve.errors import Corruption, InvalidArgument, LimitExceeded
 from neve.model.arrow_types import ArrowField, child_fields, field_id_of
@@ -36,9 +36,6 @@ _STAMPS: Final = (
 )
 _VALUE_LENGTH: Final = 32
 _BATCH_ROWS: Final = 16_384
-_ENCRYPTED: Final = b"PARE"
-_NO_KEYS: Final = "neve has no keys: decrypt it with the program that wrote it"
-_NAMED_MAX: Final = 5
 _NO_TYPES: Final = frozenset({"none", ""})
 # How Parquet's older names of types came about is of no interest.
 _TYPE_ORIGIN: Final = re.compile(r", is_from_converted_type=\w+|, force_set_converted_type=\w+")
@@ -322,8 +319,7 @@ def _footer_of(opened: LogFileOnDisk, path: str) -> tuple[OpenFooter, bytes]:
     size = opened.byte_count
     tail = opened.read_at(max(0, size - TRAILER_BYTES), TRAILER_BYTES)
     begins = opened.read_at(0, len(MAGIC)) == MAGIC
-    if tail[-len(MAGIC) :] == _ENCRYPTED:
-        raise InvalidArgument(f"the footer of {path} is encrypted", hint=_NO_KEYS)
+    check_not_encrypted(opened.read_at, size, path)
     if not begins and tail[-len(MAGIC) :] != MAGIC:
         likeness = opened.likeness()
         looks = "" if likeness is None else f"; it looks like {likeness}"
@@ -340,11 +336,6 @@ def _footer_of(opened: LogFileOnDisk, path: str) -> tuple[OpenFooter, bytes]:
             hint="Restore it from a copy",
         )
     content = opened.read_at(size - length, length)
-    encrypted = encrypted_columns(content[:-TRAILER_BYTES])
-    if encrypted:
-        names = ", ".join(map(shown, encrypted[:_NAMED_MAX]))
-        more = f" and {len(encrypted) - _NAMED_MAX:,} more" if encrypted[_NAMED_MAX:] else ""
-        raise InvalidArgument(f"columns of {path} are encrypted: {names}{more}", hint=_NO_KEYS)
     try:
         rows = pq.read_metadata(pa.BufferReader(MAGIC + content)).num_rows
     except (pa.ArrowException, OSError, ValueError) as error:

@@ -22,6 +22,7 @@ reaches the parent.
 import io
 import json
 import os
+import resource
 import signal
 import struct
 import sys
@@ -40,21 +41,15 @@ from neve.cli.data_file_facts import read_facts
 from neve.cli.entry import keep_pandas_out
 from neve.cli.log_file import look_at
 from neve.cli.parquet_batches import STREAM_BYTES, ParquetBudget, parquet_batches
+from neve.cli.parquet_pages import check_not_encrypted
+from neve.cli.plain_batches import PlainBatches
 from neve.cli.shown_text import Json
 from neve.errors import NeveError
 from neve.model.row_lineage import LINEAGE_NAMES
 from neve.storage.posix_disk import PosixDisk
 
-try:
-    import resource
-except ImportError:  # where processes have no limits
-    resource = None  # type: ignore[assignment]
-
 FRAME_HEAD: Final = struct.Struct("<cQQ")
 ALIVE, BATCH, FACTS, GROUP, SCHEMA, ERROR, DONE = (bytes([each]) for each in b"ABFGSEZ")
-BATCH_BYTES: Final = 16 << 20
-"""A batch is cut so that it has no more bytes, unless one row has."""
-
 PIECE_SECONDS: Final = 10.0
 """Time of the processor between two frames."""
 
@@ -141,8 +136,6 @@ def main() -> None:
 
 
 def _limit_memory(memory_bytes: int) -> None:
-    if resource is None:
-        return
     # One that aborts on purpose leaves no dump.
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -185,9 +178,8 @@ def _send_batches(task: DecoderTask, frames: _Frames) -> None:
     opened = _opened(frames)
     schema, batches = _SOURCES[task.form](opened, task, frames)
     frames.send_table(SCHEMA, schema, None)
-    for batch in batches:
-        # Arrow believes what files say of their own bytes; the parent must be able to.
-        batch.validate(full=True)
+    plain = PlainBatches(rows_max=task.batch_rows)
+    for batch in plain.joined(plain.cut(batches)):
         frames.send_table(BATCH, batch.schema, batch)
 
 
@@ -197,7 +189,7 @@ def _send_schema(task: DecoderTask, frames: _Frames) -> None:
 
 
 def _opened(frames: _Frames) -> io.BufferedReader:
-    opened = io.BufferedReader(io.FileIO(0, closefd=False))
+    opened: io.BufferedReader = io.BufferedReader(io.FileIO(0, closefd=False))
     if opened.seekable():
         # The file itself may be closed by then.
         frames.position = lambda: os.lseek(0, 0, os.SEEK_CUR)
@@ -207,13 +199,15 @@ def _opened(frames: _Frames) -> io.BufferedReader:
 def _parquet(
     opened: io.BufferedReader, task: DecoderTask, frames: _Frames
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    file_bytes = os.fstat(0).st_size
+    check_not_encrypted(_read_at, file_bytes, task.path)
     file = pq.ParquetFile(
         opened, pre_buffer=False, buffer_size=STREAM_BYTES, page_checksum_verification=True
     )
     budget = ParquetBudget(
-        read_at=lambda at, length: os.pread(0, length, at),
+        read_at=_read_at,
         metadata=file.metadata,
-        file_bytes=os.fstat(0).st_size,
+        file_bytes=file_bytes,
         memory_bytes=task.memory_bytes,
     )
 
@@ -228,56 +222,30 @@ def _parquet(
     # A data file of an Iceberg table may have columns of row lineage, which are never a user's.
     fields = list(file.schema_arrow)
     kept = [place for place, field in enumerate(fields) if field.name not in LINEAGE_NAMES]
-    schema = pa.schema([fields[place] for place in kept], file.schema_arrow.metadata)
-    return schema, _gathered(batches(), task.batch_rows)
+    return pa.schema([fields[place] for place in kept], file.schema_arrow.metadata), batches()
+
+
+def _read_at(offset: int, length: int) -> bytes:
+    return os.pread(0, length, offset)
 
 
 def _arrow(
     opened: io.BufferedReader, task: DecoderTask, frames: _Frames
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    del frames
+    del task, frames
     if opened.seekable():
         magic = opened.read(len(_ARROW_FILE_MAGIC))
         opened.seek(0)
         if magic == _ARROW_FILE_MAGIC:
             file = pa.ipc.open_file(opened)
             places = range(file.num_record_batches)
-            return file.schema, _cut((file.get_batch(at) for at in places), task.batch_rows)
+            return file.schema, (file.get_batch(at) for at in places)
     # In old streams the length comes first.
     head = opened.peek(8)[:8].removeprefix(_CONTINUES)
     if int.from_bytes(head[:4], "little") > _STREAM_HEAD_BYTES_MAX:
         raise ValueError("it does not begin as an Arrow stream does")
     reader = pa.ipc.open_stream(opened)
-    return reader.schema, _cut(iter(reader), task.batch_rows)
-
-
-def _gathered(batches: Iterator[pa.RecordBatch], rows_max: int) -> Iterator[pa.RecordBatch]:
-    """Join batches that are small: a row group may have only a few rows."""
-    waiting: list[pa.RecordBatch] = []
-    rows = byte_count = 0
-    for batch in _cut(batches, rows_max):
-        if waiting and (
-            rows + batch.num_rows > rows_max or byte_count + batch.nbytes > BATCH_BYTES
-        ):
-            yield _joined(waiting)
-            waiting, rows, byte_count = [], 0, 0
-        waiting.append(batch)
-        rows += batch.num_rows
-        byte_count += batch.nbytes
-    if waiting:
-        yield _joined(waiting)
-
-
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-
-
-def _cut(batches: Iterator[pa.RecordBatch], rows_max: int) -> Iterator[pa.RecordBatch]:
-    """Cut batches that are too large; rows keep their order."""
-    for batch in batches:
-        rows = min(rows_max, max(1, batch.num_rows * BATCH_BYTES // max(1, batch.nbytes)))
-        for start in range(0, batch.num_rows, rows):
-            yield batch.slice(start, rows)
+    return reader.schema, iter(reader)
 
 
 _SOURCES: Final = {"parquet": _parquet, "arrow": _arrow}

@@ -16,20 +16,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from decimal import Decimal
 from itertools import islice
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, cast
 
 import pyarrow as pa
 
 from neve.cli.imported_rows import DecodedFile, ImportForm, opened_text, source_of
 from neve.cli.json_file_rows import JsonFileRows
 from neve.cli.value_forms import parse_json
-from neve.errors import InvalidArgument, SchemaMismatch
+from neve.errors import InvalidArgument, LimitExceeded, SchemaMismatch
 from neve.model.arrow_types import ArrowField
 from neve.model.schema import TableSchema
 from neve.model.shown_value import shown
 
 _SAMPLE_BYTES: Final = 1 << 20
 _SAMPLE_ROWS: Final = 1_000
+_COLUMNS_MAX: Final = 10_000
 _DAY: Final = r"\d{4}-\d\d-\d\d"
 _MOMENT: Final = _DAY + r"[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?"
 # The first form that fits all values wins.
@@ -67,8 +68,11 @@ def infer_schema(
                 decoded = DecodedFile(
                     raw, form, source=source, memory_limit=memory_limit, stack=stack
                 )
-                # What others note beside their columns is theirs.
-                return decoded.schema().remove_metadata()
+                fields = [
+                    # What others note beside their columns is theirs.
+                    pa.field(each.name, _without_null(each.type), nullable=each.nullable)
+                    for each in decoded.schema()
+                ]
     if not fields:
         raise InvalidArgument(f"{source} has no columns", hint="Name columns: id:long")
     return pa.schema(fields)
@@ -88,6 +92,13 @@ def _csv_fields(stream: BinaryIO, source: str, delimiter: str) -> list[ArrowFiel
         ) from None
     if not rows:
         raise InvalidArgument(f"{source} is empty", hint="Its first line names columns")
+    if len(rows[0]) > _COLUMNS_MAX:
+        raise LimitExceeded(
+            f"the first line of {source} names {len(rows[0]):,} columns",
+            limit=_COLUMNS_MAX,
+            actual=len(rows[0]),
+            hint="Check the delimiter, and that the file has a head",
+        )
     names, cells = rows[0], [row for row in rows[1:] if len(row) == len(rows[0])]
     columns = zip(*cells, strict=True) if cells else ([] for _ in names)
     return [
@@ -117,7 +128,7 @@ def _json_type(name: str, values: Sequence[object]) -> pa.DataType:
     if len(texts) == len(known):
         return _text_type(texts, _SPELLED)
     try:
-        return _without_null(pa.array(known).type)
+        return _without_null(pa.array(cast("list[bool]", known)).type)
     except (pa.ArrowException, OverflowError):
         raise SchemaMismatch(
             f"the values of column {shown(name)} have no type in common",

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from neve.errors import Corruption
+from neve.errors import Corruption, InvalidArgument
+from neve.model.shown_value import shown
 
 ReadAt: TypeAlias = Callable[[int, int], bytes]
 Thrift: TypeAlias = "bool | int | bytes | float | list[Thrift] | dict[int, Thrift] | None"
@@ -22,6 +23,10 @@ Thrift: TypeAlias = "bool | int | bytes | float | list[Thrift] | dict[int, Thrif
 # Kinds of values in Thrift's compact form.
 _TRUE, _FALSE, _LIST = 1, 2, 9
 _NUMBERS: Final = frozenset({4, 5, 6})
+_TRAILER_BYTES: Final = 8
+_ENCRYPTED: Final = b"PARE"
+_NO_KEYS: Final = "neve has no keys: decrypt it with the program that wrote it"
+_NAMED_MAX: Final = 5
 _NESTING_MAX: Final = 16
 _VARINT_BYTES_MAX: Final = 10
 _MANY: Final = 15
@@ -46,6 +51,21 @@ class PageSize:
     stored_bytes: int
     unpacked_bytes: int
     value_count: int
+
+
+def check_not_encrypted(read_at: ReadAt, file_bytes: int, path: str) -> None:
+    """Raise InvalidArgument for a file that only its keys open; one that is damaged passes."""
+    trailer = read_at(max(0, file_bytes - _TRAILER_BYTES), _TRAILER_BYTES)
+    if trailer.endswith(_ENCRYPTED):
+        raise InvalidArgument(f"the footer of {path} is encrypted", hint=_NO_KEYS)
+    length = int.from_bytes(trailer[:4], "little")
+    if length + _TRAILER_BYTES > file_bytes:
+        return
+    names = encrypted_columns(read_at(file_bytes - _TRAILER_BYTES - length, length))
+    if names:
+        told = ", ".join(map(shown, names[:_NAMED_MAX]))
+        more = f" and {len(names) - _NAMED_MAX:,} more" if names[_NAMED_MAX:] else ""
+        raise InvalidArgument(f"columns of {path} are encrypted: {told}{more}", hint=_NO_KEYS)
 
 
 def encrypted_columns(footer: bytes) -> list[str]:
@@ -173,7 +193,8 @@ class _Compact:
             case 9 | 10:
                 return self._list(depth)
             case 11:
-                return self._map(depth)
+                self._map(depth)
+                return None
             case 12:
                 return self.struct(depth + 1)
             case _:

@@ -18,7 +18,7 @@ from typing import Final, Protocol, TypeAlias, cast, runtime_checkable
 
 import pyarrow as pa
 
-from neve.errors import InvalidArgument, NeveError, SchemaMismatch
+from neve.errors import InvalidArgument, NeveError, SchemaMismatch, Unavailable
 from neve.model.row_codec import RowCodec
 from neve.model.schema import TableSchema, normalize_batch
 from neve.model.shown_value import shown
@@ -155,8 +155,17 @@ def _batches(rows: pa.Table | pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         return
     try:
         yield from rows
-    except pa.ArrowException as error:
-        raise InvalidArgument(f"the stream of rows ended with an error: {error}") from error
+    except (pa.ArrowException, OSError) as error:
+        # Arrow's readers say OSError of a file that is damaged, without the system's number.
+        if isinstance(error, OSError) and error.errno is not None:
+            raise Unavailable(
+                f"the stream of rows could not be read on: {error.strerror}",
+                hint="Find the cause, then write the rows again",
+            ) from error
+        raise InvalidArgument(
+            f"the stream of rows ended with an error: {error}",
+            hint="Check the file or query that it reads, then write the rows again",
+        ) from error
 
 
 def _normalized(batches: Iterable[pa.RecordBatch], schema: TableSchema) -> Iterator[pa.RecordBatch]:

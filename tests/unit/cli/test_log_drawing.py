@@ -40,7 +40,11 @@ def drawn(
     hex_only: bool = False,
 ) -> str:
     file = LogFileOnDisk(
-        name="log", byte_count=len(content), log_number=log_number, read_at=read_of(content)
+        name="log",
+        byte_count=len(content),
+        log_number=log_number,
+        handle=-1,
+        read_at=read_of(content),
     )
     inspection = LogInspection(
         file.read_at, payload=payload, log_number=log_number, start_offset=start_offset

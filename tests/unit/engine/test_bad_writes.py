@@ -1,5 +1,7 @@
 """What cannot be a row is refused with the column's name before anything is logged."""
 
+import errno
+import os
 from collections.abc import Callable, Iterator
 
 import pandas as pd  # type: ignore[import-untyped]
@@ -8,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 import neve
-from neve.errors import InvalidArgument, LimitExceeded, SchemaMismatch
+from neve.engine.row_input import arrow_batches
+from neve.errors import InvalidArgument, LimitExceeded, SchemaMismatch, Unavailable
 from neve.wal import batch_codec
 from tests.unit.engine.tables import a_catalog, log_bytes
 
@@ -231,3 +234,19 @@ def test_a_pandas_column_of_several_types_is_named_with_them(table: neve.Table) 
 def test_a_query_of_polars_that_was_not_run_is_told_to_be(table: neve.Table) -> None:
     with pytest.raises(InvalidArgument, match=r"LazyFrame\. .*rows\.collect\(\)"):
         table.upsert(pl.LazyFrame([GOOD]))  # type: ignore[arg-type]
+
+
+def test_a_stream_that_ends_with_an_error_of_its_file_is_a_typed_error() -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+
+    def failing(error: OSError) -> pa.RecordBatchReader:
+        def batches() -> Iterator[pa.RecordBatch]:
+            raise error
+            yield pa.record_batch([pa.array([1])], schema=schema)
+
+        return pa.RecordBatchReader.from_batches(schema, batches())
+
+    with pytest.raises(InvalidArgument, match="Unexpected end of stream"):
+        list(arrow_batches(failing(OSError("Unexpected end of stream"))) or ())
+    with pytest.raises(Unavailable, match="Input/output error"):
+        list(arrow_batches(failing(OSError(errno.EIO, os.strerror(errno.EIO)))) or ())

@@ -17,7 +17,7 @@ from neve.read.chosen_columns import chosen_columns
 from neve.read.filter_input import row_filter
 from neve.spark.change_stream import ChangesReader, ChangeStreamReader, feed_fields
 from neve.spark.read_plan import TableAddress, WantedVersion, files_view
-from neve.spark.source_options import refuse_slips, storage_options
+from neve.spark.source_options import refuse_create_table, refuse_slips, storage_options
 from neve.spark.source_reader import PinnedTable, SourceReader
 from neve.spark.spark_types import spark_schema
 
@@ -43,6 +43,7 @@ class SourceSteps:
 
     def pin(self) -> PinnedTable:
         """Choose the Version; raises NotFound, InvalidArgument."""
+        refuse_create_table(self._options)
         refuse_slips(self._options, _OPTIONS)
         address = self._address()
         with address.catalog() as lake:

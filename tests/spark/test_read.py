@@ -1,6 +1,7 @@
 """`ns.read`: the same rows as `table.scan`, from a plan of Spark's own."""
 
 import datetime as dt
+import importlib
 import uuid
 from collections.abc import Iterator
 from decimal import Decimal
@@ -8,7 +9,7 @@ from functools import reduce
 from operator import and_
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,14 +18,19 @@ from pyspark.sql import SparkSession
 
 import neve
 from neve import spark as ns
+from neve.errors import Unavailable
 from neve.spark.held_reads import HELD_READS
+from neve.storage.open_store import open_store
+from neve.testing.s3_servers import locked_moto
 from tests.spark.spark_rows import rows_of
 
 QUIET: Final = neve.TableOptions(background=False)
 ID: Final = pa.field("id", pa.int64(), nullable=False)
 
 LOCAL: Final = dt.datetime(2024, 2, 3, 4, 5, 6, 7, tzinfo=dt.UTC).replace(tzinfo=None)
-FILTERS: Final = (
+# By name: mypy takes the signatures of its classes for others than they have.
+iceberg: Any = importlib.import_module("pyiceberg.expressions")
+FILTERS: Final[tuple[neve.Filter, ...]] = (
     "amount > 5",
     "amount >= 5 or amount is null",
     "amount <= 5",
@@ -36,6 +42,10 @@ FILTERS: Final = (
     "amount not in (1.0, 5.0)",
     "city like 'O%' and amount > 0",
     "city not like 'O%'",
+    "city like '%o' and amount > '0.5'",
+    "not (city like '_om%')",
+    r"city like 'O\slo' or city like '%\%%'",
+    iceberg.And(iceberg.StartsWith("city", "O"), iceberg.NotNaN("amount")),
     "city is null",
     "true",
     "false",
@@ -336,6 +346,30 @@ def test_a_filter_chooses_the_rows_that_a_scan_chooses(
     for asked in FILTERS:
         found = ns.read(spark, lake.location, "shop.orders", filter=asked, columns=["id"])
         assert rows_of(found) == rows_of(orders.scan(asked, columns=["id"]).to_arrow()), asked
+
+
+@pytest.mark.s3
+def test_a_bucket_that_spark_cannot_open_is_a_typed_error_and_python_reads_it(
+    spark: SparkSession, lake: neve.Catalog
+) -> None:
+    orders = orders_in(lake)
+    orders.upsert([{"id": n, "city": "Oslo", "amount": n / 2} for n in range(10)])
+    orders.flush()
+    with locked_moto() as server:
+        location, options = server.at.location("lake"), server.at.storage_options()
+        copy = open_store(location, storage_options=options)
+        for found in orders.stored.objects.list(""):
+            copy.put(found.path, orders.stored.objects.get(found.path).payload)
+
+        with pytest.raises(Unavailable, match="s3a") as failed:
+            ns.read(spark, location, "shop.orders", storage_options=options)
+        through_python = spark.read.format("neve").option("table", "shop.orders")
+        for name, value in options.items():
+            through_python = through_python.option(f"storage.{name}", value)
+
+        assert 'format("neve")' in (failed.value.hint or "")
+        assert server.at.secret_access_key not in str(failed.value)
+        assert rows_of(through_python.load(location)) == rows_of(orders.scan().to_arrow())
 
 
 def test_a_filter_looks_inside_of_a_struct(spark: SparkSession, lake: neve.Catalog) -> None:

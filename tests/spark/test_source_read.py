@@ -55,6 +55,55 @@ def reading(spark: SparkSession, **options: object) -> DataFrameReader:
     return reader
 
 
+CREATED: Final = {
+    "without columns": "create table {0} using neve options (path '{1}', table 'shop.orders')",
+    "with a location": "create table {0} using neve options (table 'shop.orders') location '{1}'",
+    "without options": "create table {0} using neve",
+    "of a query": "create table {0} using neve options (path '{1}', table 'shop.orders') "
+    "as select 1L as id",
+}
+
+
+@pytest.mark.parametrize("statement", CREATED.values(), ids=CREATED)
+def test_a_table_in_the_catalog_of_spark_is_refused_at_once(
+    spark: SparkSession, lake: neve.Catalog, orders: neve.Table, statement: str
+) -> None:
+    before = orders.scan().count()
+
+    with pytest.raises(AnalysisException, match="CREATE TEMPORARY VIEW"):
+        spark.sql(statement.format("made", lake.location))
+
+    assert not spark.catalog.tableExists("made")
+    assert orders.refresh().scan().count() == before
+
+
+def test_a_table_that_spark_made_without_asking_is_refused_with_what_to_write(
+    spark: SparkSession, orders: neve.Table
+) -> None:
+    # A statement with columns asks no source for anything.
+    spark.sql("create table made (id bigint) using neve")
+    try:
+        for statement in ("select * from made", "insert into made values (1)"):
+            with pytest.raises(AnalysisException, match="drop it and write CREATE TEMPORARY VIEW"):
+                spark.sql(statement).collect()
+    finally:
+        spark.sql("drop table made")
+    assert orders.refresh().scan().count() == 58
+
+
+def test_a_temporary_view_is_the_way_in_for_sql(
+    spark: SparkSession, lake: neve.Catalog, orders: neve.Table
+) -> None:
+    spark.sql(
+        f"create or replace temporary view orders_v using neve "
+        f"options (path '{lake.location}', table 'shop.orders')"
+    )
+
+    found = spark.sql("select count(*) from orders_v where city like '%1'").collect()
+
+    assert found[0][0] == orders.scan("city like '%1'").count() > 0
+
+
 def test_rows_and_types_are_those_of_the_scan(spark: SparkSession, lake: neve.Catalog) -> None:
     ref = uuid.UUID("0123456789abcdef0123456789abcdef")
     values: dict[str, tuple[pa.DataType, object]] = {
@@ -164,6 +213,9 @@ def test_filters_leave_files_out(orders: neve.Table, lake: neve.Catalog) -> None
         (spark_filters.Not(spark_filters.In(("x",), (5.0, 1.0))), {"big", "nan"}),
         (spark_filters.EqualNullSafe(("x",), None), {"none"}),
         (spark_filters.IsNotNull(("x",)), {"big", "small", "five", "nan"}),
+        (spark_filters.StringEndsWith(("id",), "l"), {"small"}),
+        (spark_filters.StringContains(("id",), "i"), {"big", "five"}),
+        (spark_filters.StringContains(("id",), "%"), set()),
     ],
     ids=repr,
 )
@@ -190,7 +242,8 @@ def test_a_pushed_filter_keeps_every_row_that_spark_would(
         spark_filters.EqualTo(("x",), "text"),
         spark_filters.EqualTo(("x", "inner"), 1.0),
         spark_filters.LessThan(("ref",), "0123456789abcdef0123456789abcdef"),
-        spark_filters.StringEndsWith(("city",), "x"),
+        spark_filters.StringEndsWith(("ref",), "x"),
+        spark_filters.Not(spark_filters.StringContains(("city",), "x")),
     ],
     ids=repr,
 )

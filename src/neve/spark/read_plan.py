@@ -312,7 +312,7 @@ def _plan(
     lease: HeldLease | None,
     *,
     columns: Sequence[str] | None,
-    asked: object,
+    asked: Filter | None,
 ) -> ReadPlan:
     schema = view.context.schema
     chosen = chosen_columns(columns, schema)
@@ -320,7 +320,7 @@ def _plan(
     if filter_asked.expression is not None:
         raise InvalidArgument(
             "Spark cannot ask an Arrow expression of its rows",
-            hint="Pass the filter as text or with neve.col, or use DataFrame.where",
+            hint="Pass text, neve.col or an expression of PyIceberg, or use DataFrame.where",
         )
     plan = plan_scan(
         view,

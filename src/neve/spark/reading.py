@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 
 from neve.catalog.moment import Moment
 from neve.catalog.system_tables import is_system_name, readable_schema
-from neve.errors import InvalidArgument
+from neve.errors import InvalidArgument, Unavailable
 from neve.model.plain_values import to_plain
 from neve.model.schema import Column
 from neve.read.filter_input import Filter
@@ -55,6 +55,8 @@ from neve.spark.spark_types import (
     stored_field,
 )
 
+_BUCKET: Final = "s3a:"
+
 _VIEWS: Final[dict[tuple[int, str], DataFrame]] = {}
 
 
@@ -74,14 +76,16 @@ def read(
     """Give a table as a DataFrame: the current Version, or one by number, time or tag.
 
     `columns` are names, with dots for fields inside of structs, as in `Table.scan`. `filter` is
-    text such as "amount > 5" or `neve.col(…)`; files in which no row can match are left out of the
-    plan. What Spark filters by later, it looks for in the files that are left. With `fresh`, rows
-    that a running writer has logged and not yet flushed are there too, as of now.
+    text such as "amount > 5", `neve.col(…)` or an expression of PyIceberg; files in which no row
+    can match are left out of the plan. What Spark filters by later, it looks for in the files that
+    are left. With `fresh`, rows that a running writer has logged and not yet flushed are there too,
+    as of now.
 
     A name may also be `__tables`, `__snapshots` or `__files`: what the lake knows of its tables.
 
-    Raises NotFound for a table, a Version or a column that is not there, InvalidArgument and
-    SchemaMismatch, all before a job starts.
+    Raises NotFound for a table, a Version or a column that is not there, InvalidArgument,
+    SchemaMismatch, and Unavailable for a bucket that Spark has no file system for, all before a job
+    starts.
     """
     check_session(session)
     check_place(location, name, after="session")
@@ -196,13 +200,25 @@ class _GroupScan:
         return self._shown(live_rows(self._session, rows, files))
 
     def _files(self, paths: Sequence[str]) -> DataFrame:
-        return (
+        reader = (
             self._session.read.schema(self._schema)
             # Directories are no columns here, and brackets in a path are no pattern.
             .option("recursiveFileLookup", "true")
             .option("__globPaths__", "false")
-            .parquet(*paths)
         )
+        try:
+            return reader.parquet(*paths)
+        except Exception as error:
+            # Files of a directory are there: they are leased. A bucket is up to Spark's classes.
+            if not paths[0].startswith(_BUCKET):
+                raise
+            raise Unavailable(
+                "Spark could not open the table's files in the bucket: " + _first_line(error),
+                path=paths[0],
+                hint="Give the session Hadoop's s3a file system and its credentials "
+                "(spark.jars.packages, spark.hadoop.fs.s3a.…), or read through Python: "
+                'session.read.format("neve").option("table", …).load(…), with storage options',
+            ) from error
 
     def _shown(self, rows: DataFrame) -> DataFrame:
         # An expression takes the driver milliseconds to make, a name hardly anything.
@@ -212,6 +228,13 @@ class _GroupScan:
                 for column, stored in self._columns
             )
         )
+
+
+def _first_line(error: Exception) -> str:
+    """Say what went wrong in Java, without its stack."""
+    java = getattr(error, "java_exception", None)
+    text = str(error) if java is None else str(java.toString())
+    return text.strip().partition("\n")[0]
 
 
 def _is_as_stored(column: Column, stored: StoredColumn | None) -> bool:

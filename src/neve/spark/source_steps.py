@@ -24,7 +24,7 @@ from neve.spark.read_plan import (
     files_view,
     refuse_beside_system_table,
 )
-from neve.spark.source_options import refuse_slips, storage_options
+from neve.spark.source_options import refuse_create_table, refuse_slips, storage_options
 from neve.spark.source_reader import PinnedTable, SourceReader, SystemReader
 from neve.spark.spark_types import spark_schema
 
@@ -50,6 +50,7 @@ class SourceSteps:
 
     def pin(self) -> PinnedTable:
         """Choose the Version; raises NotFound, InvalidArgument."""
+        refuse_create_table(self._options)
         refuse_slips(self._options, _OPTIONS)
         address = self._address()
         if is_system_name(address.name):

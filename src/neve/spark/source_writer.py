@@ -44,7 +44,7 @@ from neve.model.data_file import DataFile
 from neve.spark.job_runner import TableJobs
 from neve.spark.job_site import JobSite, TableSite
 from neve.spark.row_form import check_columns, check_names, fitted
-from neve.spark.source_options import refuse_slips, storage_options
+from neve.spark.source_options import refuse_create_table, refuse_slips, storage_options
 from neve.spark.task_messages import Message, work_messages, work_of
 from neve.sstable.key_arrays import concat_keys
 
@@ -131,6 +131,7 @@ class _Asked:
 
     @classmethod
     def of(cls, options: Mapping[str, str], *, overwrite: bool) -> "_Asked":
+        refuse_create_table(options)
         refuse_slips(options, _OPTIONS)
         given = {name.lower(): value for name, value in options.items()}
         if overwrite:

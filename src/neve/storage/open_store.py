@@ -6,8 +6,9 @@
     memory://name                  in this process, percent-decoded; one name is one store
 
 A location never holds a secret: user names, passwords, queries and fragments are refused, and the
-error does not repeat them. Options come from the caller only. obstore has a credential chain of its
-own, which may look into the environment when no key is given.
+error does not repeat them. Azure's `abfss://container@account.host/path` holds none, and is refused
+only because there is no store for it yet. Options come from the caller only. obstore has a
+credential chain of its own, which may look into the environment when no key is given.
 """
 
 import importlib
@@ -28,6 +29,9 @@ _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)")
 _HALF_URL: Final = re.compile(r"(?:s3|s3a|gs|az|memory|https?):", re.IGNORECASE)
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}")
+# Azure writes container@account.host where others have user:password@host.
+_AZURE: Final = frozenset({"abfs", "abfss", "wasb", "wasbs"})
+_CONTAINER: Final = re.compile(r"[a-z0-9$][a-z0-9-]{0,62}@[A-Za-z0-9][A-Za-z0-9.-]*")
 _FORMS: Final = "Give a directory, file:///directory, s3://bucket/prefix or memory://name"
 
 
@@ -62,7 +66,8 @@ def open_store(
             _refuse_options(options)
             return named_memory_store(_memory_name(rest))
         case _:
-            raise InvalidArgument(f"there is no store for {scheme}:// locations", hint=_FORMS)
+            yet = " yet" * (scheme in _AZURE)
+            raise InvalidArgument(f"neve has no store for {scheme}:// locations{yet}", hint=_FORMS)
 
 
 def _split(location: str) -> tuple[str, str]:
@@ -76,7 +81,7 @@ def _split(location: str) -> tuple[str, str]:
             raise InvalidArgument("the location has a scheme but no //", hint=_FORMS)
         return "", location
     scheme, rest = url[1].lower(), url[2]
-    if "@" in rest.partition("/")[0]:
+    if "@" in rest.partition("/")[0] and not _is_container(scheme, rest):
         raise InvalidArgument(
             "the location holds a user name or password",
             hint="Pass credentials as storage_options",
@@ -87,6 +92,11 @@ def _split(location: str) -> tuple[str, str]:
             hint="Remove what begins with ? or #; in a file URL write %3F and %23",
         )
     return scheme, rest
+
+
+def _is_container(scheme: str, rest: str) -> bool:
+    """Tell whether the part before an @ is a container of Azure, and not a user or a password."""
+    return scheme in _AZURE and _CONTAINER.fullmatch(rest.partition("/")[0]) is not None
 
 
 def _refuse_options(options: Mapping[str, str]) -> None:

@@ -64,6 +64,11 @@ class TestLocations:
             f"memory://{CANARY}@x",
             f"file://{CANARY}@localhost/x",
             f"http://user:{CANARY}@host/x",
+            f"abfss://container:{CANARY}@account.dfs.core.windows.net/x",
+            f"wasbs://user:{CANARY}@account/x",
+            f"abfss://{CANARY}@a@account/x",
+            f"s3a://key:{CANARY}@bucket",
+            f"abfss://c@account/x?sig={CANARY}",
             f"s3://bucket/x?X-Amz-Signature={CANARY}",
         ],
     )
@@ -73,6 +78,24 @@ class TestLocations:
 
         assert CANARY not in str(refusal.value)
         assert CANARY not in repr(refusal.value)
+
+    @pytest.mark.parametrize(
+        "location",
+        [
+            "abfss://container@account.dfs.core.windows.net/lake",
+            "abfs://container@account/lake",
+            "wasbs://c@a",
+            "wasb://$root@account.blob.core.windows.net",
+            "ABFSS://container@account",
+        ],
+    )
+    def test_a_container_of_azure_is_not_taken_for_a_password(self, location: str) -> None:
+        with pytest.raises(InvalidArgument) as refusal:
+            open_store(location)
+
+        assert "no store for" in refusal.value.message
+        assert "yet" in refusal.value.message
+        assert "password" not in str(refusal.value)
 
     def test_a_directory_is_a_local_store_and_is_made(self, tmp_path: Path) -> None:
         store = open_store(str(tmp_path / "new lake"))

@@ -16,6 +16,8 @@ from neve.errors import (
     NotFound,
     OutcomeUnknown,
     SchemaMismatch,
+    StorageFull,
+    StorageReadOnly,
     Unavailable,
 )
 
@@ -35,6 +37,8 @@ __all__ = [
     "Scan",
     "SchemaMismatch",
     "Snapshot",
+    "StorageFull",
+    "StorageReadOnly",
     "Table",
     "TableOptions",
     "Unavailable",

@@ -24,7 +24,15 @@ from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Final
 
-from neve.errors import Closed, InvalidArgument, LimitExceeded, NeveError, NotFound, OutcomeUnknown
+from neve.errors import (
+    Closed,
+    InvalidArgument,
+    LimitExceeded,
+    NeveError,
+    NotFound,
+    OutcomeUnknown,
+    StorageFull,
+)
 from neve.model.write_batch import SEQUENCE_MAX
 from neve.observability.metrics import (
     WAL_DELETED,
@@ -122,7 +130,7 @@ class WriteAheadLog:
         self._nonce: int | None = None
         self._synced_at = self._clock.monotonic()
         self._adopt(older_logs)
-        self._active = self._begin_log(next_log_number)
+        self._active = self._begin_first_log(next_log_number)
 
     @property
     def next_sequence(self) -> int:
@@ -261,6 +269,16 @@ class WriteAheadLog:
 
         self._queue.run_alone(drop)
         return dropped
+
+    def give_back_space(self) -> None:
+        """Free what is reserved for later: spare logs, and the rest of the active one."""
+
+        def give_back() -> None:
+            self._check_usable()
+            self._drop_spares()
+            self._active.file.truncate_to_position()
+
+        self._queue.run_alone(give_back)
 
     def _drop_spares(self) -> int:
         dropped = 0
@@ -439,6 +457,16 @@ class WriteAheadLog:
         """
         for log in older_logs:
             self._files.make_durable(log.path)
+
+    def _begin_first_log(self, number: int) -> SegmentWriter:
+        """Begin a log, without reserving its space where there is not enough.
+
+        A table on a full disk can be opened that way, to expire Versions and delete their files.
+        """
+        try:
+            return self._begin_log(number)
+        except StorageFull:
+            return self._open_segment(self._files.create(self._log_path(number)), number)
 
     def _begin_log(self, number: int) -> SegmentWriter:
         return self._open_segment(self._make_file(number), number)

@@ -17,6 +17,8 @@ from neve.errors import (
     NotPublished,
     OutcomeUnknown,
     SchemaMismatch,
+    StorageFull,
+    StorageReadOnly,
     Unavailable,
 )
 
@@ -46,6 +48,8 @@ __all__ = [
     "Scan",
     "SchemaMismatch",
     "Snapshot",
+    "StorageFull",
+    "StorageReadOnly",
     "Table",
     "TableOptions",
     "TableSchema",

@@ -12,6 +12,8 @@ The tree, with the exit code the command line gives each group:
     ├── Conflict               somebody else committed first; nothing was written
     │   └── CatalogConflict    the same, for names and definitions of tables
     ├── Unavailable            storage did not answer, or cannot do what is needed
+    │   ├── StorageFull        no space, or no quota, is left; free some first
+    │   └── StorageReadOnly    the file system is mounted read-only
     ├── OutcomeUnknown         it may or may not have happened; look before repeating
     ├── NotPublished           it is committed, and other engines do not see it yet
     │   reopen (4)
@@ -165,6 +167,14 @@ class Unavailable(NeveError):
     """Storage did not answer, or cannot do what is needed; certainly nothing was written."""
 
     next_move = NextMove.TRY_AGAIN
+
+
+class StorageFull(Unavailable):
+    """No space, or no quota, is left; trying again helps only after some was freed."""
+
+
+class StorageReadOnly(Unavailable):
+    """The file system takes no writes; trying again does not help."""
 
 
 class OutcomeUnknown(NeveError):

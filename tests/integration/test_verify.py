@@ -12,7 +12,7 @@ from neve.errors import Corruption
 from neve.iceberg.plain_reader import PlainReader
 from neve.sstable.data_file_reader import DataFileReader
 
-_SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
+_SCHEMA = pa.schema({"id": pa.int64(), "name": pa.string()})
 _OPTIONS = neve.TableOptions(background=False)
 
 

@@ -45,7 +45,7 @@ class WorkDone:
             yield
         finally:
             sys.settrace(before)
-            threading.settrace(before)  # type: ignore[arg-type]  # None takes it away
+            threading.settrace(before)
         self.counts[name] = done
 
 
@@ -54,7 +54,8 @@ def _work_on_a_table(folder: Path, columns: int) -> dict[str, int]:
     work = WorkDone()
     plain, nested = ([f"{kind}{at}" for at in range(columns)] for kind in "ps")
     names = plain + nested
-    fields = [(name, pa.int64()) for name in plain] + [(name, _STRUCT) for name in nested]
+    fields: list[pa.Field[Any]] = [pa.field(name, pa.int64()) for name in plain]
+    fields += [pa.field(name, _STRUCT) for name in nested]
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), *fields])
     row = {"id": 1, **dict.fromkeys(plain, 3), **{name: {"x": 1, "y": "a"} for name in nested}}
     rows = pa.Table.from_pylist([row | {"id": at} for at in range(4)], schema)

@@ -145,6 +145,10 @@ class LiveWriter:
         """Delete logs that are only kept to be written over; gives how many."""
         return self._log.log.drop_spares()
 
+    def give_back_space(self) -> None:
+        """Free the space that logs have reserved, for work that makes more of it."""
+        self._log.log.give_back_space()
+
     # Flushing
 
     def flush(self) -> int:

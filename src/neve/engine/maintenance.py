@@ -7,7 +7,7 @@ and writable meanwhile.
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from threading import Lock
-from typing import Final
+from typing import Final, TypeVar
 
 from neve.compaction.rewrite_job import PlanExecutor
 from neve.engine.leftovers import remove_old_epochs
@@ -21,12 +21,13 @@ from neve.engine.verification import (
     refuse_problems,
     verify_table,
 )
-from neve.errors import Conflict, InvalidArgument
+from neve.errors import Conflict, InvalidArgument, StorageFull
 from neve.manifest.table_head import HeadChange
 from neve.model.version import Version
 
 _TRIES: Final = 8
 
+Done = TypeVar("Done")
 Progress = Callable[[int, int], None]
 """Told how much of how much is done; of what, the call says."""
 
@@ -84,7 +85,8 @@ class Maintenance:
         """
         _ = self._engine.writer
         self._engine.leases.let_go_of_unread(before=self._engine.current.view.version)
-        return self.upkeep.expire(**retained(keep_last=keep_last, older_than_ms=older_than_ms))
+        asked = retained(keep_last=keep_last, older_than_ms=older_than_ms)
+        return self._with_room(lambda: self.upkeep.expire(**asked))
 
     def collect_garbage(self, *, dry_run: bool = True) -> GarbageReport:
         """Delete files that nobody reaches; a dry run says which."""
@@ -92,7 +94,7 @@ class Maintenance:
         if dry_run:
             return self.upkeep.preview()
         self._engine.leases.let_go_of_unread(before=self._engine.current.view.version)
-        collected = self.upkeep.collect()
+        collected = self._with_room(self.upkeep.collect)
         writer.drop_spare_logs()
         remove_old_epochs(self._engine.parts, below=writer.epoch)
         self._engine.parts.versions.store.collect_once()
@@ -103,6 +105,14 @@ class Maintenance:
             byte_count=collected.byte_count + swept.byte_count,
             is_dry_run=False,
         )
+
+    def _with_room(self, work: Callable[[], Done]) -> Done:
+        """Do work that frees space; on a full disk the log's reserve makes room for it."""
+        try:
+            return work()
+        except StorageFull:
+            self._engine.writer.give_back_space()
+            return work()
 
     def verify(
         self, *, progress: Progress | None = None, further: Sequence[FurtherCheck] = ()

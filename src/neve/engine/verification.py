@@ -18,6 +18,7 @@ from functools import partial
 from typing import Final, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from neve.engine.open_files import OpenFiles
@@ -232,7 +233,7 @@ def _check_retained(parts: TableParts, version: Version) -> tuple[int, Findings]
                 except (Corruption, NotFound) as problem:
                     problems.append(problem)
     problems.extend(problem for problem in sizes.values() if problem is not None)
-    unseen = ()
+    unseen: tuple[str, ...] = ()
     if sizes:
         unseen = (f"rows of {counted(len(sizes), 'file')} of older versions: sizes compared only",)
     return retained, Findings(
@@ -333,7 +334,7 @@ def _second_rows(files: OpenFiles, group: Sequence[DataFile]) -> list[NeveError]
     if len(pc.unique(keys)) == len(keys):
         return []
     counts = pc.value_counts(keys)
-    twice = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
+    twice = counts.field("values").filter(pc.greater(counts.field("counts"), pa.scalar(1)))
     holders = [
         file.path
         for file, piece in zip(group, pieces, strict=True)

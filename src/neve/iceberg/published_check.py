@@ -11,7 +11,7 @@ Publishers may be at work meanwhile: what looks wrong is looked at again when th
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,6 +27,9 @@ from neve.read.read_context import ReadContext
 from neve.read.scan import Scan
 from neve.read.table_view import TableView
 from neve.storage.plain_location import plain_location
+
+# pyarrow's classes take type arguments in the stubs only, hence the quotes.
+ArrowColumn: TypeAlias = "pa.ChunkedArray[Any]"
 
 _TRIES: Final = 5
 _REPUBLISH_HINT: Final = (
@@ -206,7 +209,7 @@ class _Published:
             engine_rows = Scan(view, sequence=0).to_arrow()
             listed = walked.data[self._folder.locate(path)]
             stored, live = self._reader.rows(walked, listed)
-            plain_rows = stored.take(pa.array(live))
+            plain_rows = stored.take(live)
             rows += plain_rows.num_rows
             keys.append(self._compare_file(plain_rows, engine_rows, listed, key_ids, defaults))
         self._refuse_second_rows(keys)
@@ -244,8 +247,8 @@ class _Published:
 
     def _compare_column(
         self,
-        plain: "pa.ChunkedArray[pa.Scalar[pa.DataType]]",
-        engine: "pa.ChunkedArray[pa.Scalar[pa.DataType]]",
+        plain: ArrowColumn,
+        engine: ArrowColumn,
         column: ArrowField,
         file: PlainFile,
     ) -> None:
@@ -254,11 +257,7 @@ class _Published:
         except pa.ArrowException:
             self._note_unseen(column, "fields inside of it have changed since")
             return
-        left = [_stored(chunk) for chunk in fitted.chunks]
-        right = [_stored(chunk) for chunk in engine.chunks]
-        if pa.chunked_array(left, _type(left, column)) != pa.chunked_array(
-            right, _type(right, column)
-        ):
+        if _storage_column(fitted) != _storage_column(engine):
             raise Corruption(
                 f"an independent reader finds other values in column {column.name!a}",
                 path=file.path,
@@ -279,7 +278,7 @@ class _Published:
         ]
         together = pa.concat_tables(plain, promote_options="permissive")
         counts = together.group_by(names).aggregate([([], "count_all")])
-        twice = counts.filter(pc.greater(counts.column("count_all"), 1)).num_rows
+        twice = counts.filter(pc.greater(counts.column("count_all"), pa.scalar(1))).num_rows
         if twice:
             raise Corruption(
                 f"an independent reader finds {twice:,} keys with more than one live row",
@@ -305,16 +304,8 @@ def _marks(version: Version, path: str) -> int:
     return 0 if vector is None else vector.cardinality
 
 
-def _stored(array: "pa.Array[pa.Scalar[pa.DataType]]") -> "pa.Array[pa.Scalar[pa.DataType]]":
-    return array.storage if isinstance(array, pa.ExtensionArray) else array
-
-
-def _type(arrays: list["pa.Array[pa.Scalar[pa.DataType]]"], column: ArrowField) -> pa.DataType:
-    return arrays[0].type if arrays else column.type
-
-
-def _storage_column(
-    column: "pa.ChunkedArray[pa.Scalar[pa.DataType]]",
-) -> "pa.ChunkedArray[pa.Scalar[pa.DataType]]":
-    chunks = [_stored(chunk) for chunk in column.chunks]
-    return pa.chunked_array(chunks, chunks[0].type if chunks else column.type)
+def _storage_column(column: ArrowColumn) -> ArrowColumn:
+    """Return a column in the type that kernels know: UUIDs as their bytes."""
+    if not isinstance(column.type, pa.BaseExtensionType):
+        return column
+    return column.cast(column.type.storage_type)

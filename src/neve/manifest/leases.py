@@ -18,6 +18,9 @@ G4  A lease that ends later than any may was taken by a clock that is wrong by m
     differ. It is not honoured: it could hold files back for years.
 G5  A reader of history leases several Versions in a row at once. No Version from its first on
     expires meanwhile, so that the edits between them stay too.
+G6  A disk that is full or read-only takes no lease, and must not keep anybody from reading. Such a
+    lease is kept in memory: collectors of this process honour it, those of others cannot see it. A
+    reader that loses a file to one of them is told so, as any reader whose Version is gone.
 """
 
 import logging
@@ -26,6 +29,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from threading import Lock
 from typing import Final
+from weakref import WeakValueDictionary
 
 from neve.errors import (
     AlreadyExists,
@@ -34,6 +38,8 @@ from neve.errors import (
     InvalidArgument,
     NotFound,
     OutcomeUnknown,
+    StorageFull,
+    StorageReadOnly,
     Unavailable,
 )
 from neve.manifest.documents import Lease, StorePaths, decode_lease, encode_lease
@@ -50,6 +56,10 @@ _AHEAD_MS_MAX: Final = int(LEASE_SECONDS_MAX * (2 - _MARGIN) * 1_000)
 _RENEWALS_AT_ONCE: Final = 8
 _VERSION_MAX: Final = (1 << 63) - 1
 _NAME: Final = re.compile(r"[0-9a-f]{32}")
+
+
+_kept_in_process: Final[dict[tuple[str, str], WeakValueDictionary[str, "HeldLease"]]] = {}
+"""By the place of a store; what its holder has forgotten is gone from here as well."""
 
 
 class HeldLease:
@@ -71,7 +81,11 @@ class HeldLease:
         self._trusted_until_ms = float("inf")
         self._tag: str | None = None
         """Of the lease as this process wrote it last; None when an answer was lost."""
-        self._write(is_new=True)
+        try:
+            self._write(is_new=True)
+        except (StorageFull, StorageReadOnly) as error:
+            logger.info("kept a lease in memory version=%d cause=%s", self.version, error)
+            leases.keep_here(self)
 
     @property
     def has_lapsed(self) -> bool:
@@ -103,7 +117,8 @@ class HeldLease:
         """Give the lease up; twice is no error."""
         with self._lock:
             self._trusted_until = float("-inf")
-        self._leases.objects.delete(self._path)
+        if not self._leases.let_go_here(self):
+            self._leases.objects.delete(self._path)
 
     def _write(self, *, is_new: bool = False) -> None:
         clock = self._leases.clock
@@ -181,6 +196,18 @@ class Leases:
         self.clock = clock
         self.holder = ids.process()
         self._ids = ids
+        # Leases that could not be written (G6), of all handles of this table in this process.
+        self._kept_here = _kept_in_process.setdefault(
+            (objects.location, prefix), WeakValueDictionary()
+        )
+
+    def keep_here(self, lease: HeldLease) -> None:
+        """Honour a lease that could not be written for as long as it is held (G6)."""
+        self._kept_here[lease.lease_id] = lease
+
+    def let_go_here(self, lease: HeldLease) -> bool:
+        """End such a lease; False when it was written."""
+        return self._kept_here.pop(lease.lease_id, None) is not None
 
     def take(self, version: int, *, seconds: float, last: int | None = None) -> HeldLease:
         """Create a lease on a Version; the caller then checks that the Version is retained.
@@ -203,6 +230,13 @@ class Leases:
         `known_ms` is a time that has passed, whatever the clock says.
         """
         now_ms = self.clock.now_ms()
+        for held in list(self._kept_here.values()):
+            yield Lease(
+                lease_id=held.lease_id,
+                version=held.version,
+                expires_ms=now_ms + 1,
+                last_version=held.last_version,
+            )
         for path in self._paths():
             try:
                 lease = decode_lease(self.objects.get(path).payload, path=path)

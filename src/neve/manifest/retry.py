@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from neve.errors import NeveError, OutcomeUnknown, Unavailable
+from neve.errors import NeveError, OutcomeUnknown, StorageFull, StorageReadOnly, Unavailable
 from neve.storage.clock import Clock, IdSource
 
 _FIRST_PAUSE_SECONDS: Final = 0.002
@@ -31,8 +31,13 @@ class Patience:
     def check(
         self, what: str, *, path: str, cause: NeveError | None = None, unknown: bool = False
     ) -> None:
-        """Raise Unavailable, or OutcomeUnknown, once the deadline has passed."""
+        """Raise Unavailable, or OutcomeUnknown, once the deadline has passed.
+
+        A full or read-only disk does not change by waiting: that is raised at once.
+        """
         self._cause = cause or self._cause
+        if isinstance(cause, StorageFull | StorageReadOnly) and not unknown:
+            raise cause  # waiting frees no space
         if self.clock.monotonic() >= self._ends_at:
             error_type = OutcomeUnknown if unknown else Unavailable
             raise error_type(

@@ -17,7 +17,16 @@ from enum import StrEnum
 from itertools import islice
 from typing import Final, Protocol
 
-from neve.errors import Closed, Corruption, InvalidArgument, NeveError, NotFound, Unavailable
+from neve.errors import (
+    Closed,
+    Corruption,
+    InvalidArgument,
+    NeveError,
+    NotFound,
+    StorageFull,
+    StorageReadOnly,
+    Unavailable,
+)
 
 # IOV_MAX on Linux: a call with more pieces would fail whole.
 PIECES_MAX: Final = 1_024
@@ -140,17 +149,20 @@ class Disk(Protocol):
         ...
 
 
-_FULL: Final = "Free space or raise the quota of the disk, then try again"
+_FULL: Final = (
+    "Free space or raise the quota of the disk, then try again; expire and collect_garbage free "
+    "what the table does not need"
+)
+_READ_ONLY: Final = (
+    "The file system is mounted read-only: look at the kernel log, or open with read_only=True"
+)
 _HINTS: Final[dict[int, str]] = {
-    errno.ENOSPC: _FULL,
-    errno.EDQUOT: _FULL,
     errno.EFBIG: "The file system or `ulimit -f` allows no larger file",
     errno.EMFILE: "Close other files of this process or raise `ulimit -n`",
     errno.ENFILE: "The machine is out of file handles: close other programs or raise fs.file-max",
     errno.EIO: "The disk reported a fault: look at the kernel log before trusting it again",
     errno.EACCES: "Give this user the right to read and write the directory",
     errno.EPERM: "Give this user the right, and use a file system that has hard links",
-    errno.EROFS: "The file system is mounted read-only: look at the kernel log, or open read-only",
     errno.EXDEV: "Keep the whole store on one file system: no mount points below its root",
 }
 
@@ -181,6 +193,10 @@ def error_from_disk(error: OSError, *, doing: str, path: str) -> NeveError:
                 path=path,
                 hint="Open it again here; a forked child cannot use its parent's files",
             )
+        case errno.ENOSPC | errno.EDQUOT:
+            return StorageFull(text, path=path, hint=_FULL)
+        case errno.EROFS:
+            return StorageReadOnly(text, path=path, hint=_READ_ONLY)
         case number:
             hint = None if number is None else _HINTS.get(number)
             return Unavailable(text, path=path, hint=hint or "Find the cause, then try again")

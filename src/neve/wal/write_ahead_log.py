@@ -30,7 +30,15 @@ from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Final
 
-from neve.errors import Closed, InvalidArgument, LimitExceeded, NeveError, NotFound, OutcomeUnknown
+from neve.errors import (
+    Closed,
+    InvalidArgument,
+    LimitExceeded,
+    NeveError,
+    NotFound,
+    OutcomeUnknown,
+    StorageFull,
+)
 from neve.model.write_batch import SEQUENCE_MAX
 from neve.observability.metrics import (
     WAL_DELETED,
@@ -144,7 +152,7 @@ class WriteAheadLog:
         self._is_mark_due = False
         self._synced_at = self._clock.monotonic()
         self._adopt(older_logs)
-        self._active = self._open_segment(self._make_file(next_log_number), next_log_number)
+        self._active = self._begin_first_log(next_log_number)
         if self._is_mark_due:
             self._mark_first_log()
 
@@ -299,6 +307,16 @@ class WriteAheadLog:
 
         self._queue.run_alone(drop)
         return dropped
+
+    def give_back_space(self) -> None:
+        """Free what is reserved for later: spare logs, and the rest of the active one."""
+
+        def give_back() -> None:
+            self._check_usable()
+            self._drop_spares()
+            self._active.file.truncate_to_position()
+
+        self._queue.run_alone(give_back)
 
     def _drop_spares(self) -> int:
         dropped = 0
@@ -527,6 +545,17 @@ class WriteAheadLog:
         for log in older_logs:
             self._files.make_durable(log.path)
 
+    def _begin_first_log(self, number: int) -> SegmentWriter:
+        """Begin a log, without reserving its space where there is not enough.
+
+        A table on a full disk can be opened that way, to expire Versions and delete their files.
+        """
+        try:
+            return self._open_segment(self._make_file(number), number)
+        except StorageFull:
+            file = self._files.create(self._log_path(number))
+            return self._open_segment(file, number, is_reserved=False)
+
     def _make_file(self, number: int) -> AppendFile:
         path = self._log_path(number)
         preallocate_bytes = self.options.segment_bytes if self.options.preallocate else 0
@@ -545,20 +574,23 @@ class WriteAheadLog:
             return file
         return self._files.create(path, preallocate_bytes=preallocate_bytes)
 
-    def _open_segment(self, file: AppendFile, number: int) -> SegmentWriter:
+    def _open_segment(
+        self, file: AppendFile, number: int, *, is_reserved: bool = True
+    ) -> SegmentWriter:
         segment = SegmentWriter(
             file, log_number=number, dialect=self.options.dialect, recyclable=self._stamped
         )
         self._first_sequence = self._next_sequence
         if self._stamped:
             self._nonce = self._ids.uuid().int & _U64_MAX
-            start = self._framed(encode_log_start(self._log_start(number)))
+            start = self._framed(encode_log_start(self._log_start(number, is_reserved)))
             self._guard(lambda: segment.append([start]), file.path)
             self._is_mark_due = self._owner is not None
         return segment
 
-    def _log_start(self, number: int) -> LogStart:
-        reserved_bytes = self.options.segment_bytes if self.options.preallocate else 0
+    def _log_start(self, number: int, is_reserved: bool) -> LogStart:
+        is_reserved = is_reserved and self.options.preallocate
+        reserved_bytes = self.options.segment_bytes if is_reserved else 0
         if self._owner is None:
             return LogStart(number, reserved_bytes=reserved_bytes)
         return LogStart(number, self._owner.table, self._owner.epoch, reserved_bytes)

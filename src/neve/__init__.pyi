@@ -22,6 +22,8 @@ from neve.errors import (
     NotPublished,
     OutcomeUnknown,
     SchemaMismatch,
+    StorageFull,
+    StorageReadOnly,
     Unavailable,
 )
 from neve.model.predicate import Predicate, col
@@ -60,6 +62,8 @@ __all__ = [
     "Scan",
     "SchemaMismatch",
     "Snapshot",
+    "StorageFull",
+    "StorageReadOnly",
     "Table",
     "TableOptions",
     "TableSchema",

@@ -1,8 +1,11 @@
 """delete_where: rows are found and deleted at one moment, whatever others do to the table."""
 
+import importlib
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import neve
@@ -12,6 +15,8 @@ from neve.errors import InvalidArgument, NotFound
 from tests.unit.engine.other_committer import OtherCommitter
 from tests.unit.engine.tables import a_catalog, a_table, log_bytes, rows
 
+# By name: mypy takes the signatures of its classes for others than they have.
+iceberg: Any = importlib.import_module("pyiceberg.expressions")
 ANY_AGE_MS = 1 << 62
 
 
@@ -43,6 +48,22 @@ def test_nothing_is_logged_when_no_row_matches(table: neve.Table) -> None:
 
     assert table.delete_where("id > 100") == sequence
     assert log_bytes(table) == before
+
+
+@pytest.mark.parametrize(
+    "condition",
+    ["id >= '7'", neve.col("id") >= 7, pc.field("id") >= 7, iceberg.GreaterThanOrEqual("id", 7)],
+    ids=["text", "col", "arrow", "pyiceberg"],
+)
+def test_a_filter_of_any_form_chooses_what_is_deleted_and_what_a_snapshot_shows(
+    table: neve.Table, condition: neve.Filter
+) -> None:
+    with table.snapshot() as before:
+        table.delete_where(condition)
+
+        assert before.scan(condition).count() == 3
+    assert table.scan(condition).count() == 0
+    assert table.scan().count() == 7
 
 
 def test_all_rows_are_deleted_only_when_that_is_said(table: neve.Table) -> None:

@@ -60,7 +60,7 @@ def test_the_probes_run_before_the_first_catalog_only(moto: MotoServer, prefix: 
 def test_a_table_lives_its_life_on_s3(moto: MotoServer, prefix: str) -> None:
     with opened(moto.at, prefix) as lake:
         table = a_table(lake, partition_by=["day(ts)"], properties={"owner": "anna"})
-        table.commit([an_append(1, a_file("a"))])
+        table.commit([an_append(1, a_file("a", partition={1000: None}))])
         table.update_schema(with_renamed(table.schema, "customer", "client"))
         lake.rename_table("shop.orders", "shop.sales")
 

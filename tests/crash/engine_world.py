@@ -295,6 +295,7 @@ class World:
         numbers = set()
         for version in self.retained():
             numbers.add(version.number)
+            self.check_origins(version)
             rows = self.plain_rows(version)
             known = self.model.versions.get(version.number)
             if known is not None:
@@ -313,6 +314,27 @@ class World:
         if pinned:
             raise Violation(f"versions {sorted(pinned)} are gone in spite of their tags")
         self.model.expire(missing)
+
+    def check_origins(self, version: Version) -> None:
+        """A Version says of which table it is, and each file where its rows came from."""
+        head, facts = self.table.stored.versions.head(), version.facts
+        schemas = {schema.schema_id: schema.last_field_id for schema in self.table.schemas}
+        told = facts.table_uuid, facts.last_column_id
+        if told != (head.table_uuid, schemas[facts.schema_id]):
+            raise Violation(f"version {version.number} is of table and last column {told}")
+        for file in version.files.values():
+            if not 0 < file.commit_ms_min <= file.commit_ms_max <= facts.timestamp_ms:
+                raise Violation(f"{file.path} was committed at no time: {file}")
+            stretches = file.wal_segments
+            numbers = [each.log_number for each in stretches]
+            ends = [(each.first_frame, each.last_frame) for each in stretches]
+            is_ordered = sorted(set(numbers)) == numbers and sorted(ends) == ends
+            is_real = all(0 < first <= last <= head.flushed_sequence for first, last in ends)
+            is_whole = not file.sequence_max or (
+                bool(ends) and ends[0][0] <= file.sequence_min and file.sequence_max <= ends[-1][1]
+            )
+            if not (is_ordered and is_real and is_whole):
+                raise Violation(f"{file.path} names the wrong logs: {stretches}")
 
     def check_found(self) -> None:
         """Open what a dead process left: acknowledged rows, and the step under way or not."""

@@ -14,7 +14,7 @@ from tests.conftest import Record
 from tests.gates import Gate
 from tests.integration import busy_writer
 
-SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("n", pa.int64())])
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("n", pa.int64())])
 PROJECT = Path(__file__).parents[2]
 LONG_LOGS = 16 << 20
 SHORT_LOGS = 32 << 10

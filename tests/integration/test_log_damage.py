@@ -17,7 +17,7 @@ from neve.errors import Corruption
 from tests.conftest import Record
 from tests.gates import Gate
 
-SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("table", pa.string())])
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("table", pa.string())])
 OPTIONS = neve.TableOptions(
     background=False, iceberg_publish="demand", log_bytes=32 << 10, memtable_bytes=1 << 20
 )
@@ -122,7 +122,7 @@ def rows_of(lake: Path, *, read_only: bool, recovery: str = "tolerate_torn_tail"
     options = neve.TableOptions(background=False, recovery=recovery)
     with neve.open(lake, create=False) as opened:
         table = opened.table(ORDERS, read_only=read_only, options=options)
-        return sorted(table.scan().to_arrow().to_pylist(), key=lambda row: row["id"])
+        return table.scan().to_arrow().sort_by("id").to_pylist()
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ It prints:
     replayed 2 batches, 4 rows
       {'id': 7, 'name': 'Anna'}
       3 rows of Arrow
-    a flipped bit: checksum mismatch at byte 52
+    a flipped bit: checksum mismatch at byte 84
 """
 
 import tempfile
@@ -51,7 +51,7 @@ with tempfile.TemporaryDirectory() as directory:
     print(" ", upsert.row_count, "rows of Arrow")
 
     damaged = bytearray(store.get("000001.wal").payload)
-    damaged[80] ^= 1
+    damaged[112] ^= 1
     store.put("000001.wal", bytes(damaged))
     try:
         list(Replay(store, [LogFile(number=1, path="000001.wal")]))

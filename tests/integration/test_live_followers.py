@@ -14,7 +14,7 @@ from tests.conftest import Record
 from tests.gates import Gate
 from tests.integration import busy_writer
 
-SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("n", pa.int64())])
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("n", pa.int64())])
 PROJECT = Path(__file__).parents[2]
 LONG_LOGS = 16 << 20
 SHORT_LOGS = 32 << 10
@@ -58,9 +58,9 @@ def counted_and_whole(table: neve.Table) -> int:
     """The same, after looking at each of these rows."""
     with table.snapshot() as taken:
         count = counted(taken)
-        keys = taken.scan("id > 0", columns=["id"]).to_arrow()["id"].to_pylist()
+        found = taken.scan("id > 0", columns=["id"]).to_arrow()
     step = busy_writer.BATCH_EVERY
-    assert sorted(keys) == list(range(step, count + 1, step))
+    assert found.sort_by("id")["id"].to_pylist() == list(range(step, count + 1, step))
     return count
 
 

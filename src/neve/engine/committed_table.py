@@ -110,7 +110,7 @@ class CommittedTable:
             # A few at a time, and merged in between: otherwise level 0 would hold writers back.
             while self._run_some(
                 lambda base: move_plan(base.version, levels, identity=base.identity, wanted=there)[
-                    : levels.level0_files
+                    : self._options.plans_moved_at_once
                 ],
                 executor,
                 count,

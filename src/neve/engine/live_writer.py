@@ -274,8 +274,9 @@ class LiveWriter:
         version = self._current.view.files.version
         wanted = version.files.keys()
         while moves := move_plan(version, levels, identity=identity, wanted=wanted):
-            jobs = jobs_of(moves) if executor is None else [moves[: levels.level0_files]]
-            self._run_jobs(jobs[: levels.level0_files], version, progress, executor)
+            moves = moves[: self._options.plans_moved_at_once]
+            jobs = jobs_of(moves) if executor is None else [moves]
+            self._run_jobs(jobs, version, progress, executor)
             version = self._current.view.files.version
             while merges := pick_all(version, levels, identity=identity):
                 jobs = jobs_of(merges) if executor is None else [merges]

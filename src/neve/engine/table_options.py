@@ -139,6 +139,11 @@ class TableOptions:
         )
 
     @property
+    def plans_moved_at_once(self) -> int:
+        """Plans that may each put a young file into a partition before these slow writers down."""
+        return max(1, self.level0_files_slow - self.level0_files)
+
+    @property
     def level_options(self) -> LevelOptions:
         """The part that the compaction policy reads."""
         return LevelOptions(

@@ -228,8 +228,8 @@ _ENDING: Final = """
     ## Beside a writer
 
     Commands that read work beside a writer, and so do `neve tag`, `neve set` and `neve evolve`.
-    Those that write rows or files need the table's lock: exit code 4 says that another process has it. A
-    warehouse that is not there is an error; only `neve create` and `neve demo` make one.
+    Those that write rows or files need the table's lock: exit code 4 says that another process has
+    it. A warehouse that is not there is an error; only `neve create` and `neve demo` make one.
 
     ## Tables
 

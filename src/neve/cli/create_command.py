@@ -151,23 +151,7 @@ def create(
     JSON they are inferred from the first rows. A COLUMN:TYPE that is given besides replaces the
     type of that column.
     """
-    if file is None and (load or form is not None or delimiter is not None):
-        raise InvalidArgument(
-            "--load, --format and --delimiter belong to --from", hint="Name a file: --from FILE"
-        )
-    if file == STANDARD_INPUT and load:
-        raise InvalidArgument(
-            "standard input can be read only once",
-            hint="Name a file, or write the rows with `neve import TABLE -`",
-        )
-    source = None
-    if file is not None:
-        source = ImportWish(
-            file=file,
-            form=form_of(file) if form is None else ImportForm(form),
-            delimiter=delimiter,
-            memory_limit=memory_limit,
-        )
+    source = _source_of(file, form, delimiter, memory_limit, load=load)
     wish = _Wish(
         name=name,
         schema=_schema_of(columns, source),
@@ -194,6 +178,34 @@ def create(
             Page().line(f"{many} from {shown_text(source.file)}; {rest}")
         if as_json:
             write_json({**table_json(catalog.load_table(name), 0), "created": is_new})
+
+
+def _source_of(
+    file: str | None,
+    form: str | None,
+    delimiter: str | None,
+    memory_limit: int | None,
+    *,
+    load: bool,
+) -> ImportWish | None:
+    """Return the file that columns are taken from, if there is one; raises InvalidArgument."""
+    if file is None and (load or form is not None or delimiter is not None):
+        raise InvalidArgument(
+            "--load, --format and --delimiter belong to --from", hint="Name a file: --from FILE"
+        )
+    if file is None:
+        return None
+    if file == STANDARD_INPUT and load:
+        raise InvalidArgument(
+            "standard input can be read only once",
+            hint="Name a file, or write the rows with `neve import TABLE -`",
+        )
+    return ImportWish(
+        file=file,
+        form=form_of(file) if form is None else ImportForm(form),
+        delimiter=delimiter,
+        memory_limit=memory_limit,
+    )
 
 
 def _make(catalog: KVCatalog, wish: _Wish, *, exists_ok: bool) -> bool:

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,7 +20,8 @@ from neve.testing.faulty_disk import Failure, FaultyDisk
 from neve.testing.simulated_clock import SeededIds, SimulatedClock
 from neve.testing.simulated_disk import SimulatedDisk
 
-_SCHEMA = pa.schema({"id": pa.int64(), "name": pa.string()})
+_COLUMNS: dict[str, pa.DataType] = {"id": pa.int64(), "name": pa.string()}
+_SCHEMA = pa.schema(_COLUMNS)
 _OPTIONS = neve.TableOptions(background=False)
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
@@ -143,7 +145,7 @@ def _made(place: Path) -> neve.Catalog:
 def _fill(place: Path, *, leave_bytes: int = 0) -> None:
     """Write a file until there is no more room, then cut it by some bytes."""
     with (place / "fill").open("wb", buffering=0) as file:
-        with pytest.raises(OSError, match="No space left"):
+        with suppress(OSError):
             while file.write(bytes(4096)):
                 pass
         file.truncate(file.tell() - leave_bytes)

@@ -11,7 +11,8 @@ from neve.engine.job_base import JobBase
 from neve.engine.table_parts import TableParts
 from neve.model.schema import normalize_batch
 
-_SCHEMA = pa.schema({"id": pa.int64(), "name": pa.string()})
+_COLUMNS: dict[str, pa.DataType] = {"id": pa.int64(), "name": pa.string()}
+_SCHEMA = pa.schema(_COLUMNS)
 _OPTIONS = neve.TableOptions(background=False)
 _ROWS = pa.RecordBatch.from_pylist([{"id": at, "name": "job"} for at in range(20)], _SCHEMA)
 

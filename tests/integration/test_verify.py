@@ -12,7 +12,8 @@ from neve.errors import Corruption
 from neve.iceberg.plain_reader import PlainReader
 from neve.sstable.data_file_reader import DataFileReader
 
-_SCHEMA = pa.schema({"id": pa.int64(), "name": pa.string()})
+_COLUMNS: dict[str, pa.DataType] = {"id": pa.int64(), "name": pa.string()}
+_SCHEMA = pa.schema(_COLUMNS)
 _OPTIONS = neve.TableOptions(background=False)
 
 

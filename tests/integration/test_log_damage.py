@@ -14,10 +14,12 @@ import pytest
 import neve
 from neve.catalog.table import Table
 from neve.errors import Corruption
+from neve.wal.recovery_mode import RecoveryMode
 from tests.conftest import Record
 from tests.gates import Gate
 
-SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("table", pa.string())])
+COLUMNS: dict[str, pa.DataType] = {"id": pa.int64(), "table": pa.string()}
+SCHEMA = pa.schema(COLUMNS)
 OPTIONS = neve.TableOptions(
     background=False, iceberg_publish="demand", log_bytes=32 << 10, memtable_bytes=1 << 20
 )
@@ -119,7 +121,7 @@ def logs_of(lake: Path, table: int) -> list[Path]:
 
 
 def rows_of(
-    lake: Path, *, read_only: bool, recovery: str = "tolerate_torn_tail"
+    lake: Path, *, read_only: bool, recovery: RecoveryMode = RecoveryMode.TOLERATE_TORN_TAIL
 ) -> Sequence[Mapping[str, object]]:
     options = neve.TableOptions(background=False, recovery=recovery)
     with neve.open(lake, create=False) as opened:
@@ -163,10 +165,10 @@ def test_a_damaged_log_of_a_closed_table_is_reported_with_its_file_and_rows(
         assert f"rows 1 to {ROWS} are missing ({ROWS} in all)" in caught.value.message
 
 
-@pytest.mark.parametrize("recovery", ["point_in_time", "skip_corrupt"])
+@pytest.mark.parametrize("recovery", [RecoveryMode.POINT_IN_TIME, RecoveryMode.SKIP_CORRUPT])
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_whoever_accepts_the_loss_gets_the_rest_and_writes_on(
-    lake: Path, damage: Damage, recovery: str
+def test_a_recovery_that_accepts_the_loss_keeps_the_rest_and_writes_on(
+    lake: Path, damage: Damage, recovery: RecoveryMode
 ) -> None:
     (log,) = logs_of(lake, 2)
     damage(log, logs_of(lake, 1)[0], Random(1))
@@ -218,7 +220,7 @@ def test_a_mark_that_is_damaged_or_another_tables_is_reported(lake: Path) -> Non
             with pytest.raises(Corruption, match="mark"):
                 rows_of(lake, read_only=True)
 
-    assert len(rows_of(lake, read_only=False, recovery="skip_corrupt")) == ROWS
+    assert len(rows_of(lake, read_only=False, recovery=RecoveryMode.SKIP_CORRUPT)) == ROWS
     assert len(rows_of(lake, read_only=True)) == ROWS
 
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -81,7 +81,7 @@ def _work_on_a_table(folder: Path, columns: int) -> dict[str, int]:
         with work.of("scan with a filter on every column"):
             table.scan(" and ".join(f"{name} is not null" for name in names)).to_arrow()
         with work.of("scan with an Arrow filter"):
-            table.scan(pc.field("p7").is_valid()).to_arrow()
+            table.scan(cast("pc.Expression", pc.field("p7").is_valid())).to_arrow()
         with work.of("get"):
             table.get(3)
         with work.of("compact"):

@@ -220,9 +220,12 @@ def _parquet(
                 yield batch.select(kept)
 
     # A data file of an Iceberg table may have columns of row lineage, which are never a user's.
-    fields = list(file.schema_arrow)
-    kept = [place for place, field in enumerate(fields) if field.name not in LINEAGE_NAMES]
-    return pa.schema([fields[place] for place in kept], file.schema_arrow.metadata), batches()
+    schema, kept = file.schema_arrow, list(range(len(file.schema_arrow)))
+    for place in reversed(range(len(schema))):
+        if schema.field(place).name in LINEAGE_NAMES:
+            schema = schema.remove(place)
+            kept.remove(place)
+    return schema, batches()
 
 
 def _read_at(offset: int, length: int) -> bytes:

@@ -256,11 +256,10 @@ def test_a_stream_that_ends_with_an_error_of_its_file_is_a_typed_error() -> None
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False)])
 
     def failing(error: OSError) -> pa.RecordBatchReader:
-        def batches() -> Iterator[pa.RecordBatch]:
+        def fail(_: int) -> pa.RecordBatch:
             raise error
-            yield pa.record_batch([pa.array([1])], schema=schema)
 
-        return pa.RecordBatchReader.from_batches(schema, batches())
+        return pa.RecordBatchReader.from_batches(schema, map(fail, range(1)))
 
     with pytest.raises(InvalidArgument, match="Unexpected end of stream"):
         list(arrow_batches(failing(OSError("Unexpected end of stream"))) or ())

@@ -17,7 +17,8 @@ from neve.errors import Corruption
 from tests.conftest import Record
 from tests.gates import Gate
 
-SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("table", pa.string())])
+COLUMNS: dict[str, pa.DataType] = {"id": pa.int64(), "table": pa.string()}
+SCHEMA = pa.schema(COLUMNS)
 OPTIONS = neve.TableOptions(
     background=False, iceberg_publish="demand", log_bytes=32 << 10, memtable_bytes=1 << 20
 )

@@ -115,6 +115,7 @@ def test_every_kind_of_call_can_fail(kind: CallKind) -> None:
     attempt(CallKind.LINK, "/a", "/b")
     attempt(CallKind.RENAME, "/b", "/c")
     attempt(CallKind.REMOVE, "/c")
+    attempt(CallKind.REMOVE_DIRECTORY, "/d")
     attempt(CallKind.LIST_DIRECTORY, "/")
     attempt(CallKind.SYNC_DIRECTORY, "/")
     attempt(CallKind.STAT, "/a")

@@ -239,8 +239,8 @@ def test_a_stream_that_ends_with_an_error_of_its_file_is_a_typed_error() -> None
 
     def failing(error: OSError) -> pa.RecordBatchReader:
         def batches() -> Iterator[pa.RecordBatch]:
-            raise error
             yield pa.record_batch([pa.array([1])], schema=schema)
+            raise error
 
         return pa.RecordBatchReader.from_batches(schema, batches())
 

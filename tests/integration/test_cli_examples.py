@@ -76,6 +76,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ok("neve put shop.orders - < orders.jsonl")
         ok("neve flush shop.orders")
         ok("neve tag shop.orders monthly")
+        ok("neve set shop.orders owner=anna")
         ok("""neve put shop.orders '{"id": 1, "customer": "ada", "amount": "12"}'""")
         ok("neve flush shop.orders")
         ok("neve put shop.orders - < orders.jsonl")

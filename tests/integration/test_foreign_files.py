@@ -270,3 +270,12 @@ def test_a_decoder_that_needs_more_memory_than_it_may_have_says_so(tmp_path: Pat
 
     assert failed.value.kind is FailureKind.MEMORY
     assert failed.value.is_limit
+
+
+def test_a_row_group_without_its_columns_is_damage(tmp_path: Path) -> None:
+    content = dict(foreign_files.lying_parquet())["lie-group-without-columns"]
+
+    said = inspected(content, tmp_path)
+
+    assert said.exit_code == 5
+    assert "has 0 columns instead of 4" in said.stderr

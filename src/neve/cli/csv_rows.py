@@ -110,7 +110,7 @@ class CsvRows:
                 self._given_before += converted.num_rows
                 before += batch.num_rows
             self._refuse_cut_off()
-        except pa.ArrowInvalid as error:
+        except (pa.ArrowInvalid, UnicodeDecodeError) as error:
             raise self._unreadable(str(error)) from error
 
     def place_of(self, row: int) -> str:

@@ -263,6 +263,7 @@ def read_facts(
     """
     footer, content = _footer_of(opened, path)
     metadata = footer.metadata
+    starts, lengths = footer.chunks.starts, footer.chunks.lengths
     field_ids = _field_ids(metadata)
     columns = []
     for at in range(metadata.num_columns):
@@ -272,7 +273,6 @@ def read_facts(
         name.decode(errors="replace"): text.decode(errors="replace")
         for name, text in (metadata.metadata or {}).items()
     }
-    starts, lengths = footer.chunks.starts, footer.chunks.lengths
     begins_well = opened.read_at(0, len(MAGIC)) == MAGIC
     facts = DataFileFacts(
         name=opened.name,

@@ -153,13 +153,17 @@ class ChunkPlaces:
 
 
 def chunk_places(metadata: pq.FileMetaData) -> ChunkPlaces:
-    """Read where the chunks of a file are, unchecked."""
+    """Read where the chunks of a file are, unchecked; raises Corruption where some are missing."""
     shape = (metadata.num_row_groups, metadata.num_columns)
     starts = np.zeros(shape, np.int64)
     lengths = np.zeros(shape, np.int64)
     # As many turns as chunks; each is a few microseconds.
     for group in range(shape[0]):
         row_group = metadata.row_group(group)
+        if row_group.num_columns != shape[1]:
+            raise Corruption(
+                f"P4: row group {group} has {row_group.num_columns} columns instead of {shape[1]}"
+            )
         for at in range(shape[1]):
             chunk = row_group.column(at)
             start = chunk.data_page_offset

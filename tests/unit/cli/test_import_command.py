@@ -619,3 +619,12 @@ def test_a_terminal_sees_how_far_an_import_is(
 
     assert "importing" in shown.stderr
     assert silent.stderr == ""
+
+
+def test_csv_in_another_encoding_is_a_wrong_call(lake: RowsLake, tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_bytes("id,customer\n1,é\n".encode("utf-16"))
+
+    refused = lake.run("import", "shop.orders", str(tmp_path / "x.csv"))
+
+    assert refused.exit_code == 2
+    assert "cannot be read as CSV" in refused.stderr

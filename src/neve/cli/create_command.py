@@ -13,7 +13,6 @@ import click
 import pyarrow as pa
 
 from neve.catalog.kv_catalog import KVCatalog
-from neve.catalog.table_definition import TableDefinition
 from neve.catalog.table_name import similar_name_hint
 from neve.cli.column_words import column_of
 from neve.cli.completed_words import complete_file, complete_new_column
@@ -31,7 +30,6 @@ from neve.model.arrow_types import ArrowField
 from neve.model.shown_value import counted, shown
 
 # What may have changed since a table was made.
-_MAY_DIFFER = frozenset({"schema version", "retention"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,7 +208,8 @@ def _source_of(
 
 def _make(catalog: KVCatalog, wish: _Wish, *, exists_ok: bool) -> bool:
     """Make the table; returns whether it is new, raises AlreadyExists."""
-    try:
+
+    def make(*, exists_ok: bool) -> None:
         catalog.create_table(
             wish.name,
             wish.schema,
@@ -218,42 +217,25 @@ def _make(catalog: KVCatalog, wish: _Wish, *, exists_ok: bool) -> bool:
             partition_by=wish.partition_by,
             sort_by=wish.sort_by,
             properties=wish.properties,
+            exists_ok=exists_ok,
         ).close()
+
+    try:
+        make(exists_ok=False)
     except AlreadyExists as error:
         if not catalog.table_exists(wish.name):
             raise
-        if not exists_ok:
-            error.hint = (
-                f"`neve describe {wish.name}` shows it; --exists-ok accepts it if it has the same "
-                "definition"
-            )
-            raise
-        _check_same(catalog, wish)
-        return False
+        way_out = "--exists-ok accepts it if it has the same definition"
+        if exists_ok:
+            try:
+                make(exists_ok=True)
+            except AlreadyExists as other:
+                error, way_out = other, "`neve evolve` changes it"
+            else:
+                return False
+        error.hint = f"`neve describe {wish.name}` shows it; {way_out}"
+        raise error from None
     return True
-
-
-def _check_same(catalog: KVCatalog, wish: _Wish) -> None:
-    asked = TableDefinition.of(
-        wish.name,
-        wish.schema,
-        wish.primary_key,
-        partition_by=wish.partition_by,
-        sort_by=wish.sort_by,
-        properties=wish.properties,
-    )
-    meta = catalog.table_meta(wish.name)
-    different = [each for each in asked.differences(meta) if each not in _MAY_DIFFER]
-    different += [
-        f"property {shown(name)}"
-        for name, value in wish.properties.items()
-        if meta.properties.get(name) != value
-    ]
-    if different:
-        raise AlreadyExists(
-            f"the table {wish.name!a} exists with another definition: {', '.join(different)}",
-            hint=f"`neve describe {wish.name}` shows it; `neve evolve` and `neve set` change it",
-        )
 
 
 def _schema_of(columns: tuple[str, ...], source: ImportWish | None) -> pa.Schema:

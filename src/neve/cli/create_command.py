@@ -222,20 +222,21 @@ def _make(catalog: KVCatalog, wish: _Wish, *, exists_ok: bool) -> bool:
 
     try:
         make(exists_ok=False)
-    except AlreadyExists as error:
+    except AlreadyExists as taken:
         if not catalog.table_exists(wish.name):
             raise
-        way_out = "--exists-ok accepts it if it has the same definition"
-        if exists_ok:
-            try:
-                make(exists_ok=True)
-            except AlreadyExists as other:
-                error, way_out = other, "`neve evolve` changes it"
-            else:
-                return False
-        error.hint = f"`neve describe {wish.name}` shows it; {way_out}"
-        raise error from None
-    return True
+        refusal, way_out = taken, "--exists-ok accepts it if it has the same definition"
+    else:
+        return True
+    if exists_ok:
+        try:
+            make(exists_ok=True)
+        except AlreadyExists as other:
+            refusal, way_out = other, "`neve evolve` changes it"
+        else:
+            return False
+    refusal.hint = f"`neve describe {wish.name}` shows it; {way_out}"
+    raise refusal
 
 
 def _schema_of(columns: tuple[str, ...], source: ImportWish | None) -> pa.Schema:

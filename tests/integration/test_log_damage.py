@@ -108,6 +108,7 @@ def made(lake: Path | str, *, rows: int = ROWS) -> tuple[neve.Catalog, Table]:
     other = opened.create_table(OTHER, SCHEMA, ["id"], options=OPTIONS)
     for number in range(rows):
         other.put({"id": -number, "table": OTHER})
+    other.close()
     table = opened.create_table(ORDERS, SCHEMA, ["id"], options=OPTIONS)
     for number in range(rows):
         table.put({"id": number, "table": ORDERS})

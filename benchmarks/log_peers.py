@@ -34,6 +34,7 @@ class CountingDisk(PosixDisk):
     """The real disk, counting its syncs."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.sync_count = 0
 
     def sync(self, handle: int) -> None:

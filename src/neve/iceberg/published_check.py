@@ -20,6 +20,7 @@ from neve.engine.verification import Findings, VerifiedTable
 from neve.errors import Corruption, NeveError, NotFound
 from neve.iceberg.metadata_folder import MetadataFolder
 from neve.iceberg.plain_reader import PlainFile, PlainReader, PlainSnapshot, Record, field_id
+from neve.iceberg.table_metadata import version_of
 from neve.model.arrow_types import ArrowField, field_id_of
 from neve.model.version import Version
 from neve.read.file_set import FileSet
@@ -74,17 +75,16 @@ class _Published:
         self._unseen: list[str] = []
 
     def check(self, number: int | None) -> Findings:
-        """Check the document of a Version."""
+        """Check the document that the hint names."""
         if number is None:
             return self._without_hint()
-        current = self._table.version.number
-        if number < current:
-            self._unseen.append(f"published rows of version {current}: {number} is the newest")
         snapshots = 0
         compared: dict[str, int] = {}
         try:
             document = self._reader.document(self._folder.document_location(number))
-            self._note_location(document)
+            if document["location"] != self._folder.table_location:
+                return _moved(document)
+            self._note_version(document)
             for walked in self._walked(document):
                 snapshots += 1
                 self._compare_files(walked)
@@ -114,12 +114,11 @@ class _Published:
         )
         return Findings(problems=(problem,))
 
-    def _note_location(self, document: Record) -> None:
-        if document["location"] != self._folder.table_location:
-            raise Corruption(
-                f"the published metadata is of a table at {str(document['location'])[:200]!a}",
-                path=self._table.parts.paths.metadata,
-            )
+    def _note_version(self, document: Record) -> None:
+        current = self._table.version.number
+        published = version_of(document, path=self._table.parts.paths.metadata)
+        if published < current:
+            self._unseen.append(f"published rows of version {current}: {published} is the newest")
 
     def _walked(self, document: Record) -> Iterator[PlainSnapshot]:
         """Walk every snapshot, and go on after one that is damaged."""
@@ -297,6 +296,13 @@ def _with_defaults(document: Record) -> frozenset[int]:
     current = document["current-schema-id"]
     fields = next(each for each in document["schemas"] if each["schema-id"] == current)["fields"]
     return frozenset(each["id"] for each in fields if each.get("initial-default") is not None)
+
+
+def _moved(document: Record) -> Findings:
+    """Say that a table was moved or copied since it was published: that is not damage."""
+    place = f"{str(document['location'])[:200]!a}"
+    words = f"published metadata: it is of the table at {place}; the next commit publishes this one"
+    return Findings(unseen=(words,))
 
 
 def _marks(version: Version, path: str) -> int:

@@ -8,7 +8,7 @@ from neve.model.version import apply_edit
 from tests.unit.catalog.builders import a_file, an_append
 
 
-def test_each_pair_of_files_that_overlap_is_compared_once() -> None:
+def test_files_that_overlap_are_compared_in_one_group_and_others_not_at_all() -> None:
     rng = Random(7)
     for _ in range(50):
         files = []
@@ -17,19 +17,21 @@ def test_each_pair_of_files_that_overlap_is_compared_once() -> None:
             files.append(
                 replace(a_file(str(number)), key_min=bytes([first]), key_max=bytes([last]))
             )
-        expected = {
-            frozenset((left.path, right.path))
-            for place, left in enumerate(files)
-            for right in files[place + 1 :]
-            if left.key_min <= right.key_max and right.key_min <= left.key_max
-        }
         version = apply_edit(None, an_append(0, *files))
 
-        pairs = [
-            frozenset((check.file.path, other.path))
+        groups = [
+            {check.file.path, *(other.path for other in check.others)}
             for check in _overlaps(version)
-            for other in check.others
         ]
 
-        assert set(pairs) == expected
-        assert len(pairs) == len(expected)
+        grouped = [path for group in groups for path in group]
+        assert len(grouped) == len(set(grouped))
+        together = {path: number for number, group in enumerate(groups) for path in group}
+        for place, left in enumerate(files):
+            others = [
+                right
+                for right in files[:place] + files[place + 1 :]
+                if left.key_min <= right.key_max and right.key_min <= left.key_max
+            ]
+            assert {together[each.path] for each in others} <= {together.get(left.path)}
+            assert (left.path in together) == bool(others)

@@ -67,7 +67,7 @@ def test_a_sound_table_is_reported_with_everything_that_was_read(table: neve.Tab
     assert report.checked["published snapshots"] == 2
     assert report.checked["manifests"] == 3
     assert report.checked["leftover files"] == 0
-    assert report.checked["rows compared independently"] == report.row_count == 99
+    assert report.checked["independently read rows"] == report.row_count == 99
     assert report.unseen == ()
     assert "sound" in repr(report)
 

@@ -77,8 +77,10 @@ class VerifyReport:
 
     @property
     def checked_words(self) -> str:
-        """What was read beside the files of the current Version, in one line."""
-        return ", ".join(f"{what} {count:,}" for what, count in self.checked.items())
+        """What was found and read beside the files of the current Version, in one line."""
+        return ", ".join(
+            counted(count, what.removesuffix("s")) for what, count in self.checked.items() if count
+        )
 
     def joined(self, more: Findings) -> "VerifyReport":
         """Return the report with further findings."""
@@ -96,7 +98,7 @@ class VerifyReport:
             f"{counted(self.vector_count, 'vector')}; {counted(self.version_count, 'version')}"
         )
         lines = [words]
-        if self.checked:
+        if self.checked_words:
             lines.append(f"also read: {self.checked_words}")
         lines += [f"not seen: {what}" for what in self.unseen]
         return "\n".join([*lines, *(f"- {problem}" for problem in self.problems)])
@@ -237,7 +239,7 @@ def _check_retained(parts: TableParts, version: Version) -> tuple[int, Findings]
     if sizes:
         unseen = (f"rows of {counted(len(sizes), 'file')} of older versions: sizes compared only",)
     return retained, Findings(
-        checked={"files of older versions": len(sizes)}, unseen=unseen, problems=tuple(problems)
+        checked={"older files": len(sizes)}, unseen=unseen, problems=tuple(problems)
     )
 
 

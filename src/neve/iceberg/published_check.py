@@ -212,7 +212,7 @@ class _Published:
             rows += plain_rows.num_rows
             keys.append(self._compare_file(plain_rows, engine_rows, listed, key_ids, defaults))
         self._refuse_second_rows(keys)
-        return {"rows compared independently": rows}
+        return {"independently read rows": rows}
 
     def _compare_file(
         self,

@@ -48,7 +48,7 @@ from neve.read.partial_merge import Places
 from neve.read.read_context import ReadContext
 from neve.read.scan import Scan
 from neve.read.table_view import Row, TableView
-from neve.storage.own_process import forked, keep_to_process
+from neve.storage.own_process import forked, keep_to_process, note_forked_at_work
 from neve.wal.log_mark import LogOwner
 from neve.wal.recovery_mode import RecoveryMode, ReplayReport
 from neve.wal.write_ahead_log import WriteAheadLog
@@ -344,6 +344,8 @@ class TableEngine:
 
     def end_in_child(self) -> None:
         """Refuse everything: what this holds stayed with the process that was forked."""
+        if self._closed is None:
+            note_forked_at_work()
         self._is_forked = True
         self._closed = self._closed_error()
 

@@ -247,7 +247,11 @@ class SnapshotChain:
             ],
         )
         return self._snapshot(
-            version, change, Totals.of(version.files, self._deletes.counted_bytes), parent_id=None, target=target
+            version,
+            change,
+            Totals.of(version.files, self._deletes.counted_bytes),
+            parent_id=None,
+            target=target,
         )
 
     def _edit_of(self, session: ReadSession, number: int) -> VersionEdit | None:

@@ -46,10 +46,12 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no for
 
 def _said(place: Path, script: str) -> list[str]:
     """Run a script on a lake with a table of 3 rows; returns the lines it printed."""
-    with neve.open(place / "lake") as lake:
-        with lake.create_table("a.t", {"id": "long"}, "id") as table:
-            table.upsert([{"id": at} for at in range(3)])
-            table.flush()
+    with (
+        neve.open(place / "lake") as lake,
+        lake.create_table("a.t", {"id": "long"}, "id") as table,
+    ):
+        table.upsert([{"id": at} for at in range(3)])
+        table.flush()
     file = place / "script.py"
     lines = "".join(f"    {line}\n" for line in script.strip().splitlines())
     file.write_text(f'{_WORKER}\nif __name__ == "__main__":\n    place = sys.argv[1]\n{lines}')

@@ -8,8 +8,8 @@ command has shown before it failed. With `--json` it is one JSON document on a l
 
     {"error": {"kind": "NotFound", "message": "…", "hint": "…", "exit_code": 2}}
 
-and more members where the error has them: path, offset, column, version, details. An error of many rows has
-details: a line for each of the first ones.
+and more members where the error has them: path, offset, column, version, details. An error of many
+rows has details: a line for each of the first ones.
 """
 
 import json

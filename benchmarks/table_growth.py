@@ -1,4 +1,7 @@
-"""`table_growth`: neve alone, at several sizes: what grows with the table, and what must not."""
+"""`table_growth` and `table_columns`: neve alone, at several sizes and at several widths.
+
+They show what grows with the rows or the columns of a table, and what must not.
+"""
 
 import functools
 from pathlib import Path
@@ -7,7 +10,7 @@ from typing import Final, cast
 from benchmarks.harness import Candidate, Kind, Outcome, Stopwatch, Workload
 from benchmarks.peer_process import PeerProcess, measured_together
 from benchmarks.peers.table_calls import Reply
-from benchmarks.table_sample import grown_total
+from benchmarks.table_sample import WIDE_ROWS, grown_total, wide_total
 from benchmarks.table_session import BATCH_ROWS, TableSession, outcome
 
 _ANSWER_SECONDS: Final = 1_800.0
@@ -41,6 +44,39 @@ def build_growth(session: TableSession) -> Workload:
         ),
         rounds_max=1,
     )
+
+
+def build_columns(session: TableSession) -> Workload:
+    """The same few rows in tables of more and more columns."""
+    return Workload(
+        name="table_columns",
+        sentence="A few rows are written, committed, read, compacted and verified, at several "
+        "numbers of columns.",
+        unit="rows",
+        candidates=[
+            Candidate(
+                name=f"neve, {columns:,} columns",
+                kind=Kind.NEVE,
+                trial=functools.partial(_widen, columns=columns),
+                sync="each batch",
+            )
+            for columns in session.scale.growth_columns
+        ],
+        parameters={"rows": WIDE_ROWS},
+        notes=("Each step must grow as the columns do. `commit ms` includes publishing.",),
+        rounds_max=1,
+    )
+
+
+def _widen(directory: Path, stopwatch: Stopwatch, *, columns: int) -> Outcome:
+    process = PeerProcess("benchmarks.peers.table_growing", answer_seconds=_ANSWER_SECONDS)
+    try:
+        asked = process.ask("widen", directory=str(directory), columns=columns)
+    finally:
+        process.close()
+    reply = cast("Reply", asked)
+    stopwatch.take(measured_together([reply["timed"]]))
+    return outcome(reply, wide_total(columns))
 
 
 def _grow(directory: Path, stopwatch: Stopwatch, *, rows: int) -> Outcome:

@@ -35,6 +35,8 @@ from benchmarks.peers.table_rows import (
 KEY_COUNT: Final = 100_000
 SMALL_SHARE: Final = 10
 """Slow stores hold one row in this many."""
+WIDE_ROWS: Final = 10
+"""Rows of tables with many columns."""
 ROW_BYTES: Final = 8 + 20 + 8 + 4 + 100
 _DIGITS: Final = np.frombuffer(b"0123456789abcdef", np.uint8)
 _PAYLOAD_BYTES: Final = 100
@@ -163,6 +165,12 @@ def grown_total(rows: int, *, batch_rows: int) -> str:
         made = grown_rows(start, min(start + batch_rows, rows), rows=rows)
         visits += int(pc.sum(made.column("visits")).as_py())
     return shown_total(rows, rows * (rows - 1), visits)
+
+
+def wide_total(columns: int) -> str:
+    """Return what a scan of a wide table must add up to."""
+    total = sum(range(WIDE_ROWS))
+    return shown_total(WIDE_ROWS, total, (columns - 1) * total)
 
 
 def shown_total(rows: int, ids: int, visits: int) -> str:

@@ -105,6 +105,8 @@ class TableScale:
     """How long short reads are repeated."""
     growth_rows: Sequence[int]
     """Sizes of the tables whose growth is looked at."""
+    growth_columns: Sequence[int]
+    """Numbers of columns of the tables whose growth is looked at, the key among them."""
 
 
 def _environment(name: str) -> PeerEnvironment:

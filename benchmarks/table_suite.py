@@ -11,7 +11,7 @@ from benchmarks.harness import Workload
 from benchmarks.table_buckets import build_buckets
 from benchmarks.table_changes import build_changes
 from benchmarks.table_days import build_days
-from benchmarks.table_growth import build_growth
+from benchmarks.table_growth import build_columns, build_growth
 from benchmarks.table_reads import (
     build_get,
     build_get_first,
@@ -53,6 +53,7 @@ TABLE_WORKLOADS: Final[Mapping[str, Callable[[TableSession], Workload]]] = {
     "table_reopen": build_reopen,
     "table_disk": build_disk,
     "table_growth": build_growth,
+    "table_columns": build_columns,
 }
 
 HISTORY_WORKLOADS: Final[Mapping[str, Callable[[TableSession], Workload]]] = {
@@ -73,4 +74,5 @@ def table_scale(rows: int, *, quick: bool, growth: bool) -> TableScale:
         synced_seconds=0.1 if quick else 0.2,
         read_seconds=0.1 if quick else 0.3,
         growth_rows=tuple(dict.fromkeys(sizes)),
+        growth_columns=(100, 1_000) if quick else (250, 1_000, 4_000),
     )

@@ -6,26 +6,33 @@
 4. rows by key
 5. scan batch by batch: rows/s and memory
 6. `compact(full=True)`: rows/s and memory
+
+A wide table has few rows, and milliseconds of each step are taken: they are those of its columns.
 """
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
+import neve
 from benchmarks.harness import SEED
 from benchmarks.memory_peak import MemoryPeak
 from benchmarks.peers.json_lines import PartTimer, serve
 from benchmarks.peers.table_calls import Reply
 from benchmarks.peers.table_neve import NeveStore
-from benchmarks.table_sample import grown_rows, shown_total
+from benchmarks.table_sample import WIDE_ROWS, grown_rows, shown_total
 
 _AGAIN_ROWS: Final = 50_000
 _COMMITS: Final = 7
 _GETS: Final = 5_000
+
+Answer = TypeVar("Answer")
 
 
 def grow(directory: str, rows: int, batch_rows: int) -> Reply:
@@ -113,5 +120,43 @@ def _scan(store: NeveStore, facts: dict[str, float]) -> str:
     return shown_total(count, ids, visits)
 
 
+def widen(directory: str, columns: int) -> Reply:
+    """Make a table of so many columns, and do everything to it once."""
+    facts: dict[str, float] = {}
+    names = [f"c{at}" for at in range(columns - 1)]
+    fields: list[pa.Field[Any]] = [pa.field(name, pa.int64()) for name in names]
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), *fields])
+    values = pa.array(range(WIDE_ROWS), pa.int64())
+    rows = pa.table([values] * columns, schema=schema)
+
+    def timed(name: str, step: Callable[[], Answer]) -> Answer:
+        began_at = time.perf_counter()
+        answer = step()
+        facts[f"{name}_ms"] = (time.perf_counter() - began_at) * 1e3
+        return answer
+
+    with PartTimer() as timer, neve.open(directory) as lake:
+        options = neve.TableOptions(background=False)
+        table = timed("create", lambda: lake.create_table("a.t", schema, "id", options=options))
+        table.put(dict.fromkeys(["id", *names], 0))
+        timed("put", lambda: table.put(dict.fromkeys(["id", *names], 0)))
+        timed("upsert", lambda: table.upsert(rows))
+        timed("commit", table.flush)
+        timed("get", lambda: table.get(1))
+        scanned = timed("scan", lambda: table.scan().to_arrow())
+        timed("compact", lambda: table.compact(full=True))
+        timed("verify", table.verify)
+    total = sum(pc.sum(scanned.column(name)).as_py() for name in names)
+    return Reply(
+        timed=timer.part,
+        rows=WIDE_ROWS,
+        calls=1,
+        latencies_ns=[],
+        answer=shown_total(scanned.num_rows, pc.sum(scanned.column("id")).as_py(), total),
+        facts=facts,
+        shares=[],
+    )
+
+
 if __name__ == "__main__":
-    serve("neve", {"grow": grow})
+    serve("neve", {"grow": grow, "widen": widen})

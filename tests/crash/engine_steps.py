@@ -152,6 +152,23 @@ def compact_full(world: World, _rng: Random) -> None:
     world.table.compact(full=True)
 
 
+def repartition(world: World, rng: Random) -> None:
+    """Divide the table in another way, and move all of its files to the new partitions."""
+    with world.table.evolve() as evolution:
+        draft = Draft(evolution, world.table.spec, rng, [])
+        draft.divide()
+        world.announce_evolution(draft)
+    world.settle_evolution()
+    world.check_definition()
+    put(world, rng)
+    world.table.compact(full=True)
+    version, spec = world.table.engine.current.view.files.version, world.table.spec
+    left = [file.path for file in version.files.values() if file.spec_id != spec.spec_id]
+    if left:
+        raise Violation(f"a full compaction left {left} in partitions of another spec")
+    expect(world.plain_rows(version), world.model.rows, "repartition")
+
+
 def tag(world: World, rng: Random) -> None:
     world.check_versions()
     number = rng.choice(sorted(world.model.versions))
@@ -179,6 +196,11 @@ def expire(world: World, rng: Random) -> None:
 def collect_garbage(world: World, _rng: Random) -> None:
     world.table.collect_garbage(dry_run=False)
     world.forget_files()
+
+
+def give_back_space(world: World, _rng: Random) -> None:
+    """Do what makes room on a full disk."""
+    world.table.engine.writer.give_back_space()
 
 
 class _Racing:
@@ -285,10 +307,12 @@ WORK: Final[Mapping[Step, int]] = {
     compact_full: 1,
     compact_while_flushing: 2,
     evolve: 4,
+    repartition: 1,
     rollback: 1,
     tag: 1,
     expire: 1,
     collect_garbage: 2,
+    give_back_space: 1,
     reopen: 1,
 }
 MORTAL: Final[Mapping[Step, int]] = {**WRITES, **WORK}

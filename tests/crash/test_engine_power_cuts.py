@@ -33,9 +33,11 @@ from tests.crash.engine_steps import (
     expire,
     flush,
     flush_once,
+    give_back_space,
     put,
     put_if_absent,
     reopen,
+    repartition,
     roll,
     rollback,
     tag,
@@ -58,9 +60,14 @@ PUBLISHED_EVERY = 6
 EVERYTHING: tuple[Step, ...] = (
     *(upsert, put, flush, delete_many, put, roll, upsert, flush_once, flush),
     *(compact_while_flushing, tag, rollback, compact_full, expire, collect_garbage),
-    *(put, reopen, upsert, flush),
+    *(put, give_back_space, put, give_back_space, reopen, upsert, flush),
     *(upsert_columns, evolve, put_if_absent, roll, upsert_columns, compare_and_put, evolve),
     *(put, flush_once, evolve, upsert, compact_full, reopen),
+    *(upsert, repartition, upsert, flush, delete_many, repartition, reopen),
+)
+MOVED: tuple[Step, ...] = (
+    *(upsert, flush, upsert, put, flush, repartition),
+    *(delete_many, upsert, flush, repartition, expire, collect_garbage),
 )
 
 
@@ -99,6 +106,18 @@ def test_each_kind_of_step_survives_power_cuts(shape: int, scoreboard: Record) -
 
     scoreboard(f"R5 table power cuts, all steps, {SHAPES[shape].name} keys: 0 of {cuts.cases:,}")
     assert cuts.cases >= CHOICES_PER_CUT * 5
+
+
+def test_a_power_cut_while_files_move_to_the_current_partitions_loses_nothing(
+    scoreboard: Record,
+) -> None:
+    gate = Gate("R5 power cuts while files move: violations", aim=2_000, full=50_000)
+
+    for seed in gate.seeds():
+        every = 1 if TORTURE else STRIDE - seed % 5
+        gate.cases += cut_life(seed, every=every, first=MOVED, steps=0).cases
+
+    scoreboard(gate.line())
 
 
 def test_a_power_cut_while_recovering_loses_nothing_either(scoreboard: Record) -> None:

@@ -15,7 +15,7 @@ import neve
 from neve.catalog.kv_catalog import KVCatalog
 from neve.errors import StorageFull, StorageReadOnly, Unavailable
 from neve.storage.local_store import LocalStore
-from neve.testing.disk_calls import CallKind
+from neve.testing.disk_calls import CallKind, DiskCall, HookedDisk
 from neve.testing.faulty_disk import Failure, FaultyDisk
 from neve.testing.simulated_clock import SeededIds, SimulatedClock
 from neve.testing.simulated_disk import SimulatedDisk
@@ -131,6 +131,41 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["/bin/umount", "-l", str(place)], check=True)
 
 
+class FullFolder(HookedDisk):
+    """A disk that takes no new files in folders of some name while it is full."""
+
+    folder = "/metadata/"
+    is_full = False
+
+    def before(self, call: DiskCall) -> None:
+        if self.is_full and call.kind is CallKind.CREATE_FILE and self.folder in call.target:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), call.target)
+
+
+def test_expire_reports_that_publishing_waits_and_garbage_stays_until_it_is_done() -> None:
+    clock, ids = SimulatedClock(), SeededIds(0)
+    disk = FullFolder(SimulatedDisk(clock=clock))
+    store = LocalStore("/lake", disk=disk, clock=clock, ids=ids)
+    with KVCatalog(store, clock=clock, ids=ids) as lake:
+        table = lake.create_table("a.t", _SCHEMA, ["id"], options=_OPTIONS)
+        for mark in "ab":
+            table.upsert(_rows(mark))
+            table.flush()
+        table.compact(full=True)
+        disk.is_full = True
+
+        report = table.expire(keep_last=1)
+        assert report.expired_versions
+        assert report.is_publishing_due
+        with pytest.raises(StorageFull, match="No space left"):
+            table.collect_garbage(dry_run=False)
+
+        disk.is_full = False
+        assert table.collect_garbage(dry_run=False).file_count
+        assert not table.expire(keep_last=1).is_publishing_due
+        assert table.verify(independent=True).is_sound
+
+
 def _made(place: Path) -> neve.Catalog:
     lake = neve.open(place / "lake")
     lake.create_table("a.t", schema=_SCHEMA, primary_key=["id"])
@@ -157,9 +192,12 @@ def test_a_live_writer_on_a_full_disk_reads_expires_and_frees_space(small_disk: 
         assert os.statvfs(small_disk).f_bavail == 0
         assert table.scan().to_arrow().num_rows == 500
         assert table.verify().is_sound
-        assert table.expire(keep_last=1).expired_versions
+        report = table.expire(keep_last=1)
+        assert report.expired_versions
+        assert not report.is_publishing_due
         assert table.collect_garbage(dry_run=False).file_count
         assert os.statvfs(small_disk).f_bavail > 0
+        assert table.verify(independent=True).is_sound
         table.put({"id": 1, "name": "after"})
         assert table.get(1) == {"id": 1, "name": "after"}
 
@@ -179,8 +217,10 @@ def test_a_full_disk_is_read_by_a_handle_for_reading(small_disk: Path) -> None:
     with neve.open(small_disk / "lake") as lake:
         with lake.table("a.t", read_only=True) as table:
             assert table.scan().to_arrow().num_rows == 500
-        with pytest.raises(StorageFull, match="No space left"):
-            lake.table("a.t", options=_OPTIONS)
+        with pytest.raises(StorageFull, match="No space left") as caught:
+            lake.table("a.t", options=_OPTIONS).put({"id": 1, "name": "a"})
+        assert "256 KiB" in str(caught.value)
+        assert "read_only=True" in str(caught.value)
 
 
 def test_a_read_only_file_system_is_read_and_refuses_writers_by_name(small_disk: Path) -> None:

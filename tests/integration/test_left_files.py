@@ -61,7 +61,7 @@ def test_50_bulk_jobs_leave_nothing_once_their_files_are_collected(tmp_path: Pat
     with neve.open(tmp_path) as lake, lake.table("a.t", options=_OPTIONS) as table:
         for _ in range(50):
             _run_job(table.engine.parts)
-        table.refresh().compact(full=True)
+        table.compact(full=True)
         table.expire(keep_last=1)
         table.collect_garbage(dry_run=False)
         assert [each.name for each in tmp_path.glob("tables/*/data/*") if each.is_dir()] == []
@@ -79,3 +79,24 @@ def test_the_directory_of_a_job_that_is_announced_stays(tmp_path: Path) -> None:
         directory.mkdir(parents=True)
         table.collect_garbage(dry_run=False)
         assert directory.is_dir()
+
+
+def test_maintenance_sees_what_bulk_jobs_committed_without_a_refresh(tmp_path: Path) -> None:
+    _made(tmp_path)
+    with neve.open(tmp_path) as lake, lake.table("a.t", options=_OPTIONS) as table:
+        table.put({"id": 100, "name": "own"})
+        table.flush()
+        for _ in range(3):
+            _run_job(table.engine.parts)
+        assert table.flush() == 5
+        assert table.scan().to_arrow().num_rows == 21
+
+        _run_job(table.engine.parts)
+        table.compact(full=True)
+        assert table.files().num_rows == 1
+
+        _run_job(table.engine.parts)
+        table.expire(keep_last=1)
+        assert table.collect_garbage(dry_run=False).file_count
+        assert table.version == 8
+        assert table.scan().to_arrow().num_rows == 21

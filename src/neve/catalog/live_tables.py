@@ -94,9 +94,9 @@ class LiveTables:
                 self._close(key, dropped=True)
 
     def close(self) -> None:
-        """Close every engine."""
+        """Close every engine; one that another thread is closing is waited for."""
         with self._lock:
-            keys = list(self._engines)
+            keys = list(self._gates)
         for key in keys:
             with self._gate(key):
                 self._close(key)

@@ -11,6 +11,7 @@ engine that the handle holds. Handles of one table from one catalog share an eng
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from threading import Event, Lock
 from types import TracebackType
 from typing import Self
@@ -352,7 +353,7 @@ class Table(CatalogTable):
         It is published on return, as the option `iceberg_publish` says. When only that fails this
         raises NotPublished: the rows are committed, and the next commit publishes them.
         """
-        number = self.engine.writer.flush()
+        number = self._maintenance.flush()
         self._see_committed()
         return number
 
@@ -376,13 +377,16 @@ class Table(CatalogTable):
     ) -> ExpireReport:
         """Let old Versions go, as retention or the arguments say; tagged ones stay.
 
-        Raises InvalidArgument for a time that is still to come.
+        On a full disk it works with the space that the log has reserved; when that is not enough
+        to publish what is left, the report says so. Raises InvalidArgument for a time that is
+        still to come.
         """
         clock = self._warehouse.clock
         older_than_ms = None if older_than is None else past_moment_ms(older_than, clock)
-        report = self._maintenance.expire(keep_last=keep_last, older_than_ms=older_than_ms)
-        self._see_committed()
-        return report
+        maintenance = self._maintenance
+        report = maintenance.expire(keep_last=keep_last, older_than_ms=older_than_ms)
+        self._see()
+        return replace(report, is_publishing_due=not maintenance.publish_expired(self.version))
 
     def collect_garbage(self, *, dry_run: bool = True) -> GarbageReport:
         """Delete files that no retained Version reaches; a dry run, the default, only says which.

@@ -12,7 +12,7 @@ from neve.observability.events import Listener, unheard
 from neve.observability.metrics import NoRecorder, Recorder
 from neve.storage.clock import Clock, IdSource
 from neve.storage.object_store import ObjectStore
-from neve.storage.own_process import forked, keep_to_process
+from neve.storage.own_process import check_forked_idle, forked, keep_to_process
 
 # Each keeps what it read of its version store, so that reading again costs one conditional read.
 _TABLES_KEPT: Final = 64
@@ -30,6 +30,8 @@ class Warehouse:
         recorder: Recorder | None = None,
         listener: Listener | None = None,
     ) -> None:
+        """Begin; raises InvalidArgument in a child that was forked while a table was open."""
+        check_forked_idle(path=objects.location)
         # Fixed at construction.
         self.objects = objects
         self.clock = clock

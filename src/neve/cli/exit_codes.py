@@ -8,8 +8,8 @@ command has shown before it failed. With `--json` it is one JSON document on a l
 
     {"error": {"kind": "NotFound", "message": "…", "hint": "…", "exit_code": 2}}
 
-and more members where the error has them: path, offset, column, details. An error of many rows has
-details: a line for each of the first ones.
+and more members where the error has them: path, offset, column, version, details. An error of many
+rows has details: a line for each of the first ones.
 """
 
 import json
@@ -35,8 +35,8 @@ EXIT_CODE_WORDS: Final = {
     BUG: "a bug in neve",
     EXIT_CODES[NextMove.FIX_THE_CALL]: "fix the call: wrong usage, a name that is not there or is "
     "taken, rows that do not fit",
-    EXIT_CODES[NextMove.TRY_AGAIN]: "try again: somebody else was first, or storage or the output "
-    "did not take it",
+    EXIT_CODES[NextMove.TRY_AGAIN]: "try again: somebody else was first, storage or the output did "
+    "not take it, or it is committed and not published yet",
     EXIT_CODES[NextMove.REOPEN]: "reopen: another process has the table open for writing",
     EXIT_CODES[NextMove.LOOK_AT_THE_DATA]: "look at the data: something is damaged",
     EXIT_CODES[NextMove.RAISE_A_LIMIT]: "raise a limit",
@@ -46,7 +46,7 @@ EXIT_CODE_WORDS: Final = {
 }
 """All codes that a command ends with, and what each of them means."""
 
-_FACTS: Final = ("path", "offset", "column", "details")
+_FACTS: Final = ("path", "offset", "column", "version", "details")
 
 
 class Interrupted(Exception):

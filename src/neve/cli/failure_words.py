@@ -79,6 +79,12 @@ _WORDS: Final = (
     (r"leave `columns` out", "leave --columns out"),
     (r"Pass a whole number; since=0", "Give a whole number; --since 0"),
     (r"\b(since|until)=(\d+)", r"--\1 \2"),
+    (
+        r"need not be written again; the next commit publishes them",
+        "need not be written again; `neve iceberg` publishes them, and so does the next commit",
+    ),
+    (r"With read_only=True it can be read as it is", "Reading works as it is"),
+    (r"expire and collect_garbage free", "`neve expire` and `neve gc --run` free"),
     (r"^`recover` ", "`neve recover` "),
     (r"\bRun verify\b", "Run `neve verify`"),
     (r"`verify` names", "`neve verify` names"),

@@ -122,6 +122,7 @@ def expire(
                 "oldest_version": report.oldest_version,
                 "unreachable_files": report.unreachable_files,
                 "leases": [lease_json(lease) for lease in report.leases],
+                "is_publishing_due": report.is_publishing_due,
             }
         )
         return
@@ -136,6 +137,8 @@ def expire(
     page.lines(lease_lines(report.leases))
     if report.unreachable_files:
         page.line(f"`neve gc` can delete {counted(report.unreachable_files, 'file')}")
+    if report.is_publishing_due:
+        page.line("the disk is full: other engines are shown what expired until `neve gc --run`")
 
 
 @click.command(cls=DocumentedCommand, examples=["neve gc shop.orders", "neve gc shop.orders --run"])

@@ -1,7 +1,9 @@
 """Maintenance of a live table, as its owner asks for it: compact, expire, clean up, verify, undo.
 
 Each call works in the thread that makes it, beside background work, and leaves the table readable
-and writable meanwhile.
+and writable meanwhile. It works on the newest state: what others committed is seen first.
+
+On a full disk, work that frees space gets the space that the log has reserved, and is tried again.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +23,7 @@ from neve.engine.verification import (
     refuse_problems,
     verify_table,
 )
-from neve.errors import Conflict, InvalidArgument, StorageFull
+from neve.errors import Conflict, InvalidArgument, NeveError, NotPublished, StorageFull
 from neve.manifest.table_head import HeadChange
 from neve.model.version import Version
 
@@ -38,6 +40,13 @@ class Maintenance:
     def __init__(self, engine: TableEngine) -> None:
         self._engine = engine
         self.upkeep = engine.upkeep
+
+    def flush(self) -> int:
+        """Commit everything written so far; returns the current Version's number."""
+        writer = self._engine.writer
+        writer.flush()
+        writer.refresh()
+        return self._engine.current.view.version
 
     def compact(
         self,
@@ -58,7 +67,7 @@ class Maintenance:
             )
         _check_progress(progress)
         remote = None if isinstance(executor, str) else executor
-        writer.flush()
+        self.flush()
         done = 0
         counting = Lock()
 
@@ -83,36 +92,56 @@ class Maintenance:
         Without arguments as the table's retention says. With one of them the other keeps nothing;
         with both, what either of them keeps stays.
         """
-        _ = self._engine.writer
-        self._engine.leases.let_go_of_unread(before=self._engine.current.view.version)
         asked = retained(keep_last=keep_last, older_than_ms=older_than_ms)
+        self._let_go()
         return self._with_room(lambda: self.upkeep.expire(**asked))
+
+    def publish_expired(self, version: int) -> bool:
+        """Publish what is left after `expire`; False when that has to wait for space on the disk.
+
+        Raises NotPublished when it fails for another reason.
+        """
+        try:
+            self._with_room(lambda: self._engine.publish_committed(version))
+        except NotPublished as error:
+            if not _wants_space(error):
+                raise
+            return False
+        return True
 
     def collect_garbage(self, *, dry_run: bool = True) -> GarbageReport:
         """Delete files that nobody reaches; a dry run says which."""
         writer = self._engine.writer
         if dry_run:
             return self.upkeep.preview()
-        self._engine.leases.let_go_of_unread(before=self._engine.current.view.version)
-        collected = self._with_room(self.upkeep.collect)
+        # First what can be deleted without writing anything: the rest may need its space.
         writer.drop_spare_logs()
         remove_old_epochs(self._engine.parts, below=writer.epoch)
+        self._let_go()
+        collected = self._with_room(self.upkeep.collect)
         self._engine.parts.versions.store.collect_once()
         with writer.alone():
-            swept = self.upkeep.sweep(dry_run=False)
+            swept = self._with_room(lambda: self.upkeep.sweep(dry_run=False))
         return GarbageReport(
             paths=(*collected.paths, *swept.paths),
             byte_count=collected.byte_count + swept.byte_count,
             is_dry_run=False,
         )
 
+    def _let_go(self) -> None:
+        """Show the newest Version, and hold no older one that nobody reads."""
+        self._with_room(self._engine.writer.refresh)
+        self._engine.leases.let_go_of_unread(before=self._engine.current.view.version)
+
     def _with_room(self, work: Callable[[], Done]) -> Done:
         """Do work that frees space; on a full disk the log's reserve makes room for it."""
         try:
             return work()
-        except StorageFull:
-            self._engine.writer.give_back_space()
-            return work()
+        except (StorageFull, NotPublished) as error:
+            if not _wants_space(error):
+                raise
+        self._engine.writer.give_back_space()
+        return work()
 
     def verify(
         self, *, progress: Progress | None = None, further: Sequence[FurtherCheck] = ()
@@ -152,6 +181,11 @@ class Maintenance:
         """Return a Version whose files come back with the data sequence numbers they had."""
         files = self._engine.parts.sequenced(tuple(version.files.values()))
         return replace(version, files={file.path: file for file in files})
+
+
+def _wants_space(error: NeveError) -> bool:
+    """Return whether an error, or what it was raised from, says that the disk is full."""
+    return isinstance(error, StorageFull) or isinstance(error.__cause__, StorageFull)
 
 
 def _check_progress(progress: object) -> None:

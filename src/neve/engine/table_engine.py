@@ -36,7 +36,7 @@ from neve.engine.table_options import TableOptions
 from neve.engine.table_parts import Definitions, TableParts, append_files_of
 from neve.engine.upkeep import Upkeep
 from neve.engine.write_path import PreparedWrite
-from neve.errors import Closed, InvalidArgument, NeveError, NotFound
+from neve.errors import Closed, InvalidArgument, NeveError, NotFound, StorageFull
 from neve.manifest.leases import HeldLease
 from neve.manifest.version_reader import TableSnapshot
 from neve.model.key_column import KeyArray
@@ -48,7 +48,7 @@ from neve.read.partial_merge import Places
 from neve.read.read_context import ReadContext
 from neve.read.scan import Scan
 from neve.read.table_view import Row, TableView
-from neve.storage.own_process import forked, keep_to_process
+from neve.storage.own_process import forked, keep_to_process, note_forked_at_work
 from neve.wal.log_mark import LogOwner
 from neve.wal.recovery_mode import RecoveryMode, ReplayReport
 from neve.wal.write_ahead_log import WriteAheadLog
@@ -58,6 +58,10 @@ logger = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 
 _REOPEN_TRIES: Final = 5
+_NO_ROOM: Final = (
+    "A writer needs 256 KiB to begin: free as much outside of the table, then expire and "
+    "collect_garbage free what the table does not need. With read_only=True it can be read as it is"
+)
 
 
 class TableEngine:
@@ -110,7 +114,10 @@ class TableEngine:
             view, sequence, self.recovery = self._read_state()
             self.current = CurrentView(view, sequence)
         else:
-            self._writer = self._open_writer()
+            try:
+                self._writer = self._open_writer()
+            except StorageFull as error:
+                raise StorageFull(error.message, path=error.path, hint=_NO_ROOM) from error
             if self.options.background:
                 self._flush_replayed(self._writer)
                 self._writer.start_background(
@@ -344,6 +351,8 @@ class TableEngine:
 
     def end_in_child(self) -> None:
         """Refuse everything: what this holds stayed with the process that was forked."""
+        if self._closed is None:
+            note_forked_at_work()
         self._is_forked = True
         self._closed = self._closed_error()
 

@@ -60,6 +60,10 @@ class ExpireReport:
     """Files that wait for `collect_garbage` because of this."""
     leases: tuple[Lease, ...] = ()
     """Leases of readers without which more Versions would have gone."""
+    is_publishing_due: bool = False
+    """Whether other engines are still shown what expired, because the disk is full.
+
+    `collect_garbage` publishes before it deletes a file, and so does the next commit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

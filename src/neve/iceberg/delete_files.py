@@ -33,6 +33,7 @@ from neve.errors import Corruption, NotFound
 from neve.iceberg.iceberg_file import PATH_FIELD_ID, POSITION_FIELD_ID, Locate
 from neve.model.arrow_types import ArrowField, field_metadata
 from neve.model.data_file import DataFile, VectorRef
+from neve.model.version_summary import vector_bytes
 from neve.sstable.deletion_vector import positions_in, read_vector
 from neve.sstable.puffin import PuffinFooter, encode_footer, read_puffin_footer
 from neve.storage.object_store import ObjectStore
@@ -66,6 +67,10 @@ class DeleteFiles(Protocol):
         """Size of that file."""
         ...
 
+    def counted_bytes(self, file: DataFile) -> int:
+        """Bytes that a snapshot's summary counts for a data file's deletes."""
+        ...
+
     def learn(self, file: DataFile, file_bytes: int) -> None:
         """Take note of a size that a manifest tells."""
         ...
@@ -96,6 +101,10 @@ class VectorFiles:
             size = self._found_or_moved(file, join_path(self._paths.root, path))
             _note(self._sizes, path, size)
         return size
+
+    def counted_bytes(self, file: DataFile) -> int:
+        """Bytes of the vector alone: many share one Puffin file."""
+        return vector_bytes(file)
 
     def learn(self, file: DataFile, file_bytes: int) -> None:
         """Take note of a size that a manifest tells."""
@@ -155,6 +164,10 @@ class PositionFiles:
             size = self._found_or_written(file, path)
             _note(self._sizes, path, size)
         return size
+
+    def counted_bytes(self, file: DataFile) -> int:
+        """Bytes of the whole file, which has the deletes of one data file."""
+        return self.file_bytes(file)
 
     def learn(self, file: DataFile, file_bytes: int) -> None:
         """Take note of a size that a manifest tells."""

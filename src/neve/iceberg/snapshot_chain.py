@@ -101,7 +101,7 @@ class SnapshotChain:
             raise Corruption("position deletes are missing or damaged", path=self._path)
         self._set = found
         self._version = version
-        self._totals = Totals.of(version.files)
+        self._totals = Totals.of(version.files, self._deletes.counted_bytes)
         # Old snapshots whose lists somebody deleted cannot be read any more.
         *older, last = snapshots or [{}]
         self.snapshots = [each for each in older if self._is_present(each, sizes)]
@@ -141,7 +141,7 @@ class SnapshotChain:
         if whole is not None:
             self.snapshots.append(whole)
         self._version = base
-        self._totals = Totals.of(base.files)
+        self._totals = Totals.of(base.files, self._deletes.counted_bytes)
         self.advance_to(session, table, target)
 
     def is_whole(self, sizes: Mapping[str, int]) -> bool:
@@ -247,7 +247,11 @@ class SnapshotChain:
             ],
         )
         return self._snapshot(
-            version, change, Totals.of(version.files), parent_id=None, target=target
+            version,
+            change,
+            Totals.of(version.files, self._deletes.counted_bytes),
+            parent_id=None,
+            target=target,
         )
 
     def _edit_of(self, session: ReadSession, number: int) -> VersionEdit | None:
@@ -266,7 +270,7 @@ class SnapshotChain:
         if not is_change and version.facts.operation not in OPERATIONS:
             return
         manifests.advance(change, lambda payload: self._folder.write_manifest(target, payload))
-        self._totals = self._totals.after(change)
+        self._totals = self._totals.after(change, self._deletes.counted_bytes)
         parent_id = snapshot_number(self.snapshots[-1]) if self.snapshots else None
         self.snapshots.append(
             self._snapshot(version, change, self._totals, parent_id=parent_id, target=target)
@@ -300,7 +304,12 @@ class SnapshotChain:
             parent_id=parent_id,
             manifest_list=location,
             summary=change_summary(
-                version, change, totals, identity=self._identity, has_vectors=has_vectors
+                version,
+                change,
+                totals,
+                identity=self._identity,
+                has_vectors=has_vectors,
+                delete_bytes=self._deletes.counted_bytes,
             ),
             has_row_ids=has_vectors,
         )

@@ -18,7 +18,7 @@ from neve.errors import Corruption
 from neve.model.partition_identity import PartitionIdentity
 from neve.model.schema_json import JsonObject
 from neve.model.version import Operation, Version
-from neve.model.version_summary import Totals, VersionChange, shown_counters
+from neve.model.version_summary import DeleteBytes, Totals, VersionChange, shown_counters
 
 OPERATIONS: Final[Mapping[Operation, str]] = {
     Operation.APPEND: "append",
@@ -38,6 +38,7 @@ def change_summary(
     *,
     identity: PartitionIdentity,
     has_vectors: bool,
+    delete_bytes: DeleteBytes,
 ) -> dict[str, str]:
     """Say what a Version changed, in the words of Iceberg."""
     partitions = {
@@ -45,7 +46,7 @@ def change_summary(
         for group in (change.added, change.removed, change.marked, change.unmarked)
         for file in group
     }
-    counters = change.counters(has_vectors=has_vectors)
+    counters = change.counters(delete_bytes)
     kind = "dvs" if has_vectors else "position-delete-files"
     counters[f"added-{kind}"] = len(change.marked)
     counters[f"removed-{kind}"] = len(change.unmarked)
@@ -55,7 +56,7 @@ def change_summary(
         "operation": OPERATIONS.get(version.facts.operation, "replace"),
         **shown_counters(counters),
         "changed-partition-count": str(len(partitions)),
-        **totals.summary(has_vectors=has_vectors),
+        **totals.summary(),
         **own,
     }
 

@@ -8,14 +8,23 @@
 
 Records are those of files, as Iceberg counts them: rows that a vector marks stay counted until
 their file goes, and are counted as position deletes beside it. Sizes are those of data files and of
-the vectors that mark them.
+their deletes: a vector counts with its own bytes, a file of positions with the whole file.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from neve.model.data_file import DataFile
 from neve.model.version import Version, VersionEdit
+
+DeleteBytes: TypeAlias = Callable[[DataFile], int]
+"""Returns how many bytes the deletes of a data file take, which has some."""
+
+
+def vector_bytes(file: DataFile) -> int:
+    """Return how many bytes the vector of a data file takes."""
+    return 0 if file.vector is None else file.vector.length
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,18 +39,15 @@ class VersionChange:
     unmarked: Sequence[DataFile] = ()
     """Data files with the vectors they had before."""
 
-    def counters(self, *, has_vectors: bool = True) -> dict[str, int]:
-        """Count what came and went.
-
-        Without vectors, deletes are files that are made when they are published, and of no size.
-        """
+    def counters(self, delete_bytes: DeleteBytes = vector_bytes) -> dict[str, int]:
+        """Count what came and went."""
         return {
             "added-data-files": len(self.added),
             "added-records": _rows(self.added),
-            "added-files-size": _bytes(self.added) + _vector_bytes(self.marked) * has_vectors,
+            "added-files-size": _bytes(self.added) + sum(map(delete_bytes, self.marked)),
             "deleted-data-files": len(self.removed),
             "deleted-records": _rows(self.removed),
-            "removed-files-size": _bytes(self.removed) + _vector_bytes(self.unmarked) * has_vectors,
+            "removed-files-size": _bytes(self.removed) + sum(map(delete_bytes, self.unmarked)),
             "added-delete-files": len(self.marked),
             "added-position-deletes": _marks(self.marked),
             "removed-delete-files": len(self.unmarked),
@@ -56,17 +62,20 @@ class Totals:
     data_files: int = 0
     records: int = 0
     file_bytes: int = 0
-    vector_bytes: int = 0
+    delete_bytes: int = 0
     delete_files: int = 0
     position_deletes: int = 0
 
     @classmethod
-    def of(cls, files: Mapping[str, DataFile]) -> "Totals":
+    def of(
+        cls, files: Mapping[str, DataFile], delete_bytes: DeleteBytes = vector_bytes
+    ) -> "Totals":
         """Add up whole files."""
         every = list(files.values())
-        return cls().after(VersionChange(number=0, added=every, marked=_with_vectors(every)))
+        whole = VersionChange(number=0, added=every, marked=_with_vectors(every))
+        return cls().after(whole, delete_bytes)
 
-    def after(self, change: VersionChange) -> "Totals":
+    def after(self, change: VersionChange, delete_bytes: DeleteBytes = vector_bytes) -> "Totals":
         """Return the totals after a change."""
         added, removed = change.added, change.removed
         marked, unmarked = change.marked, change.unmarked
@@ -75,17 +84,19 @@ class Totals:
             data_files=self.data_files + len(added) - len(removed),
             records=self.records + _rows(added) - _rows(removed),
             file_bytes=self.file_bytes + _bytes(added) - _bytes(removed),
-            vector_bytes=self.vector_bytes + _vector_bytes(marked) - _vector_bytes(unmarked),
+            delete_bytes=self.delete_bytes
+            + sum(map(delete_bytes, marked))
+            - sum(map(delete_bytes, unmarked)),
             delete_files=self.delete_files + len(marked) - len(unmarked),
             position_deletes=self.position_deletes + _marks(marked) - _marks(unmarked),
         )
 
-    def summary(self, *, has_vectors: bool = True) -> dict[str, str]:
-        """Members of a snapshot's summary; without vectors, deletes are of no size."""
+    def summary(self) -> dict[str, str]:
+        """Members of a snapshot's summary."""
         return {
             "total-data-files": str(self.data_files),
             "total-records": str(self.records),
-            "total-files-size": str(self.file_bytes + self.vector_bytes * has_vectors),
+            "total-files-size": str(self.file_bytes + self.delete_bytes),
             "total-delete-files": str(self.delete_files),
             "total-position-deletes": str(self.position_deletes),
             "total-equality-deletes": "0",
@@ -161,10 +172,6 @@ def _rows(files: Sequence[DataFile]) -> int:
 
 def _bytes(files: Sequence[DataFile]) -> int:
     return sum(file.file_bytes for file in files)
-
-
-def _vector_bytes(files: Sequence[DataFile]) -> int:
-    return sum(file.vector.length for file in files if file.vector is not None)
 
 
 def _marks(files: Sequence[DataFile]) -> int:

@@ -2,6 +2,10 @@
 
 The threads of the parent are gone there, its locks may be held for ever, and its lock on a table
 stayed with it. Being told costs nothing; asking the kernel at each call who we are would.
+
+The same goes for locks inside of Arrow: a child that was forked while a table was open, and so
+while a thread may have been reading or writing rows, can hang in its first call of Arrow. It is
+refused before that. A child that was forked earlier, or after everything was closed, is not.
 """
 
 import os
@@ -31,6 +35,8 @@ class KeptInProcess:
 
 
 _owned: Final[WeakSet[OwnedByProcess]] = WeakSet()
+# Set in a forked child, before it runs any code of its own.
+_forked_at_work = False
 
 
 def keep_to_process(owned: OwnedByProcess) -> None:
@@ -43,8 +49,26 @@ def forked(*, path: str | None = None) -> Closed:
     return Closed(
         "this handle belongs to the process that opened it",
         path=path,
-        hint="open it again in the forked child, with neve.open",
+        hint="a forked child opens the lake itself, with neve.open: start workers with spawn, or "
+        "fork before the first table is opened",
     )
+
+
+def note_forked_at_work() -> None:
+    """Note, in a forked child, that its parent had a table open."""
+    global _forked_at_work  # noqa: PLW0603 - a fact about this process, of which there is one
+    _forked_at_work = True
+
+
+def check_forked_idle(*, path: str) -> None:
+    """Raise InvalidArgument in a child that was forked while a table was open."""
+    if _forked_at_work:
+        raise InvalidArgument(
+            "this process was forked while a table was open, and could hang inside of Arrow",
+            path=path,
+            hint='Start workers with multiprocessing.get_context("spawn"), or open the lake only '
+            "after the fork, or close it before",
+        )
 
 
 def _end_in_child() -> None:

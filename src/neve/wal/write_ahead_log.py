@@ -149,7 +149,7 @@ class WriteAheadLog:
         self._unusable: Closed | None = None
         self._nonce: int | None = None
         self._first_sequence = next_sequence
-        self._is_mark_due = False
+        self._is_mark_due = self._is_reserved = False
         self._synced_at = self._clock.monotonic()
         self._adopt(older_logs)
         self._active = self._begin_first_log(next_log_number)
@@ -309,12 +309,16 @@ class WriteAheadLog:
         return dropped
 
     def give_back_space(self) -> None:
-        """Free what is reserved for later: spare logs, and the rest of the active one."""
+        """Free what is reserved for later: spare logs, and the rest of the active one.
+
+        That one is closed (W6), and the next one begun without reserving any space.
+        """
 
         def give_back() -> None:
             self._check_usable()
             self._drop_spares()
-            self._active.file.truncate_to_position()
+            if self._is_reserved:
+                self._rotate(is_reserving=False)
 
         self._queue.run_alone(give_back)
 
@@ -335,7 +339,7 @@ class WriteAheadLog:
 
         def close() -> None:
             if self._unusable is None:
-                self._guard(lambda: self._end_active(is_last=True), self._active.file.path)
+                self._guard(lambda: self._end_active(gives_back=True), self._active.file.path)
                 self._unusable = Closed("the log was closed", path=self._active.file.path)
                 try:
                     self._drop_spares()
@@ -458,17 +462,23 @@ class WriteAheadLog:
         if self._is_mark_due:
             self._try_to_mark()
 
-    def _rotate(self) -> None:
-        """Begin the next log; the full one stays as it is when no new file can be made."""
+    def _rotate(self, *, is_reserving: bool = True) -> None:
+        """Begin the next log; the full one stays as it is when no new file can be made.
+
+        Without reserving space for it, the space of the full one is given back as well.
+        """
         full = self._active
         try:
-            file = self._make_file(full.log_number + 1)
+            if is_reserving:
+                file = self._make_file(full.log_number + 1)
+            else:
+                file = self._files.create(self._log_path(full.log_number + 1))
         except OutcomeUnknown as error:
             # The name may be taken by a file that is not certain to stay.
             self._poison(error, self._log_path(full.log_number + 1))
             raise
         try:
-            self._guard(self._end_active, full.file.path)
+            self._guard(lambda: self._end_active(gives_back=not is_reserving), full.file.path)
         except BaseException:
             file.close()
             raise
@@ -480,20 +490,20 @@ class WriteAheadLog:
                 first_sequence=self._first_sequence,
             )
         )
-        self._active = self._open_segment(file, full.log_number + 1)
+        self._active = self._open_segment(file, full.log_number + 1, is_reserved=is_reserving)
         self._recorder.add(WAL_ROTATIONS, 1)
         logger.info("rotated log=%s next=%d", full.file.path, self._active.log_number)
 
-    def _end_active(self, *, is_last: bool = False) -> None:
+    def _end_active(self, *, gives_back: bool = False) -> None:
         # LogEnd says that all rows are durable, so they must be. By itself it needs no sync:
         # without it the log merely ends like one whose writer died between two records.
         if self._durable_through < self._next_sequence - 1:
             self._sync_active()
         if self._stamped:
             self._active.append([self._framed(encode_log_end())])
-        if is_last or self.options.recycle_count == 0:
+        if gives_back or self.options.recycle_count == 0:
             # Nobody will write over it: the space that it reserved is given back (W6).
-            reserved_bytes = self._segment_bytes if self.options.preallocate else 0
+            reserved_bytes = self._segment_bytes if self._is_reserved else 0
             if self._stamped and self._active.position < reserved_bytes:
                 self._active.sync()
             self._active.file.truncate_to_position()
@@ -581,16 +591,16 @@ class WriteAheadLog:
             file, log_number=number, dialect=self.options.dialect, recyclable=self._stamped
         )
         self._first_sequence = self._next_sequence
+        self._is_reserved = is_reserved and self.options.preallocate
         if self._stamped:
             self._nonce = self._ids.uuid().int & _U64_MAX
-            start = self._framed(encode_log_start(self._log_start(number, is_reserved)))
+            start = self._framed(encode_log_start(self._log_start(number)))
             self._guard(lambda: segment.append([start]), file.path)
             self._is_mark_due = self._owner is not None
         return segment
 
-    def _log_start(self, number: int, is_reserved: bool) -> LogStart:
-        is_reserved = is_reserved and self.options.preallocate
-        reserved_bytes = self.options.segment_bytes if is_reserved else 0
+    def _log_start(self, number: int) -> LogStart:
+        reserved_bytes = self.options.segment_bytes if self._is_reserved else 0
         if self._owner is None:
             return LogStart(number, reserved_bytes=reserved_bytes)
         return LogStart(number, self._owner.table, self._owner.epoch, reserved_bytes)

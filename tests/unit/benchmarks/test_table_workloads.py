@@ -33,6 +33,7 @@ TINY = TableScale(
     synced_seconds=0.02,
     read_seconds=0.01,
     growth_rows=(10_000,),
+    growth_columns=(10, 20),
 )
 
 

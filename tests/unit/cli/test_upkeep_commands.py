@@ -1,5 +1,6 @@
 """Commands that keep tables in order: flush, compact, expire, gc, verify, recover."""
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -8,6 +9,8 @@ import pytest
 
 import neve
 from neve.engine.table_options import TableOptions
+from neve.errors import StorageFull, Unavailable
+from neve.iceberg.metadata_folder import MetadataFolder
 from tests.unit.cli.rows_lake import RowsLake
 
 
@@ -35,6 +38,48 @@ def test_a_flush_makes_a_version_of_what_is_in_the_log() -> None:
         "version": 2,
         "is_new": False,
     }
+
+
+def _take_no_metadata(monkeypatch: pytest.MonkeyPatch, *, kind: type[Unavailable]) -> None:
+    def refuse(_folder: MetadataFolder, number: int, _payload: bytes) -> bool:
+        raise kind("could not create the document: No space left on device", path=f"v{number}")
+
+    monkeypatch.setattr(MetadataFolder, "create_document", refuse)
+
+
+@pytest.mark.parametrize("command", ["flush", "compact", "import"])
+def test_a_commit_that_is_not_published_ends_with_3_and_says_that_the_rows_are_safe(
+    command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    lake = RowsLake().orders((1, "ada", None))
+    file = tmp_path / "rows.csv"
+    file.write_text("id,customer\n2,bob\n")
+    arguments = [command, "shop.orders", *([str(file)] if command == "import" else [])]
+    _take_no_metadata(monkeypatch, kind=StorageFull)
+
+    failed = lake.run(*arguments, "--json")
+
+    assert failed.exit_code == 3
+    error = json.loads(failed.stderr)["error"]
+    assert (error["kind"], error["version"]) == ("NotPublished", 2)
+    assert "version 2 is committed" in error["message"]
+    assert "No space left on device" in error["message"]
+    assert "`neve iceberg` publishes them" in error["hint"]
+    monkeypatch.undo()
+    assert len(lake.rows()) == 1 + (command == "import")
+    assert lake.ok("iceberg", "shop.orders")
+
+
+def test_expiring_on_a_full_disk_says_that_publishing_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lake = with_versions(RowsLake(), 3)
+    _take_no_metadata(monkeypatch, kind=StorageFull)
+
+    assert "the disk is full" in lake.ok("expire", "shop.orders", "--keep-last", "2")
+    assert lake.json("expire", "shop.orders", "--keep-last", "1")["is_publishing_due"] is True
+    monkeypatch.undo()
+    assert lake.json("expire", "shop.orders", "--keep-last", "1")["is_publishing_due"] is False
 
 
 @pytest.mark.parametrize("command", ["flush", "compact", "expire", "gc", "rollback"])

@@ -303,6 +303,30 @@ def test_a_table_that_rises_to_format_3_has_vectors_instead_of_position_deletes(
     lake.close()
 
 
+def test_summaries_of_format_2_count_the_files_of_position_deletes(tmp_path: Path) -> None:
+    lake = PublishedLake(tmp_path, format_version="2")
+    lake.commit(1, 2, 3)
+    lake.commit(1)
+    lake.commit(2)
+    lake.table.compact(full=True)
+
+    metadata = read_metadata(lake.newest.as_uri())
+    before = delete_files = 0
+    for snapshot in metadata["snapshots"]:
+        summary, walked = snapshot["summary"], walk(metadata, snapshot["snapshot-id"])
+        files = [*walked.data.values(), *walked.deletes]
+        total = sum(each.entry["data_file"]["file_size_in_bytes"] for each in files)
+        added, removed = (
+            int(summary.get(f"{word}-files-size", 0)) for word in ("added", "removed")
+        )
+        assert int(summary["total-files-size"]) == total
+        assert added - removed == total - before
+        before = total
+        delete_files += len(walked.deletes)
+    assert delete_files
+    lake.close()
+
+
 def test_position_deletes_go_with_the_vectors_they_follow_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -209,6 +209,22 @@ def test_a_log_kept_to_be_written_over_is_deleted_when_its_space_is_wanted() -> 
     assert counters.total(WAL_RECYCLED) == 0
 
 
+def test_a_log_whose_space_was_given_back_is_read_after_a_crash() -> None:
+    store = MemoryStore()
+    log = open_log(store, options=LogOptions(segment_bytes=64 << 10))
+    log.append(put("a"))
+
+    log.give_back_space()
+
+    assert sum(store.size(each.path) for each in logs_in(store)) < 1_000
+    log.append(put("b"))
+    batches, _ = replay(store)
+    assert [batch.sequence for batch in batches if len(batch.batch.changes)] == [1, 2]
+    log.give_back_space()  # nothing is reserved any more
+    assert log.active_log_number == 2
+    log.close()
+
+
 def test_closing_leaves_no_log_behind_that_was_kept_to_be_written_over() -> None:
     store = MemoryStore()
     log, counters = counted_log(store, LogOptions(sync=SyncPolicy.ALWAYS, recycle_count=1))

@@ -134,11 +134,11 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def _made(place: Path) -> neve.Catalog:
     lake = neve.open(place / "lake")
     lake.create_table("a.t", schema=_SCHEMA, primary_key=["id"])
-    table = lake.table("a.t", options=_OPTIONS)
-    for mark in "abcdef":
-        table.upsert(_rows(mark))
-        table.flush()
-    table.compact(full=True)
+    with lake.table("a.t", options=_OPTIONS) as table:
+        for mark in "abcdef":
+            table.upsert(_rows(mark))
+            table.flush()
+        table.compact(full=True)
     return lake
 
 
@@ -162,6 +162,8 @@ def test_a_live_writer_on_a_full_disk_reads_expires_and_frees_space(small_disk: 
         assert os.statvfs(small_disk).f_bavail > 0
         table.put({"id": 1, "name": "after"})
         assert table.get(1) == {"id": 1, "name": "after"}
+        with lake.table("a.t", read_only=True) as reader:
+            assert reader.get(1) == {"id": 1, "name": "after"}
 
 
 def test_a_table_is_opened_and_cleaned_up_with_256_kib_left(small_disk: Path) -> None:

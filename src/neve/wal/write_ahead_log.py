@@ -309,12 +309,16 @@ class WriteAheadLog:
         return dropped
 
     def give_back_space(self) -> None:
-        """Free what is reserved for later: spare logs, and the rest of the active one."""
+        """Free what is reserved for later: spare logs, and the rest of the active one.
+
+        The active log is closed, as only that may make it shorter (W6); nothing is reserved for
+        the next one.
+        """
 
         def give_back() -> None:
             self._check_usable()
             self._drop_spares()
-            self._active.file.truncate_to_position()
+            self._rotate(is_reserved=False)
 
         self._queue.run_alone(give_back)
 
@@ -335,7 +339,7 @@ class WriteAheadLog:
 
         def close() -> None:
             if self._unusable is None:
-                self._guard(lambda: self._end_active(is_last=True), self._active.file.path)
+                self._guard(lambda: self._end_active(is_kept=False), self._active.file.path)
                 self._unusable = Closed("the log was closed", path=self._active.file.path)
                 try:
                     self._drop_spares()
@@ -458,17 +462,17 @@ class WriteAheadLog:
         if self._is_mark_due:
             self._try_to_mark()
 
-    def _rotate(self) -> None:
+    def _rotate(self, *, is_reserved: bool = True) -> None:
         """Begin the next log; the full one stays as it is when no new file can be made."""
         full = self._active
         try:
-            file = self._make_file(full.log_number + 1)
+            file = self._make_file(full.log_number + 1, is_reserved=is_reserved)
         except OutcomeUnknown as error:
             # The name may be taken by a file that is not certain to stay.
             self._poison(error, self._log_path(full.log_number + 1))
             raise
         try:
-            self._guard(self._end_active, full.file.path)
+            self._guard(lambda: self._end_active(is_kept=is_reserved), full.file.path)
         except BaseException:
             file.close()
             raise
@@ -480,20 +484,21 @@ class WriteAheadLog:
                 first_sequence=self._first_sequence,
             )
         )
-        self._active = self._open_segment(file, full.log_number + 1)
+        self._active = self._open_segment(file, full.log_number + 1, is_reserved=is_reserved)
         self._recorder.add(WAL_ROTATIONS, 1)
         logger.info("rotated log=%s next=%d", full.file.path, self._active.log_number)
 
-    def _end_active(self, *, is_last: bool = False) -> None:
+    def _end_active(self, *, is_kept: bool) -> None:
+        """End the log; one that is kept has its space until it is written over."""
         # LogEnd says that all rows are durable, so they must be. By itself it needs no sync:
         # without it the log merely ends like one whose writer died between two records.
         if self._durable_through < self._next_sequence - 1:
             self._sync_active()
         if self._stamped:
             self._active.append([self._framed(encode_log_end())])
-        if is_last or self.options.recycle_count == 0:
+        if not is_kept or self.options.recycle_count == 0:
             # Nobody will write over it: the space that it reserved is given back (W6).
-            reserved_bytes = self._segment_bytes if self.options.preallocate else 0
+            reserved_bytes = self._reserved_bytes(is_reserved=True)
             if self._stamped and self._active.position < reserved_bytes:
                 self._active.sync()
             self._active.file.truncate_to_position()
@@ -551,14 +556,17 @@ class WriteAheadLog:
         A table on a full disk can be opened that way, to expire Versions and delete their files.
         """
         try:
-            return self._open_segment(self._make_file(number), number)
+            file, is_reserved = self._make_file(number, is_reserved=True), True
         except StorageFull:
-            file = self._files.create(self._log_path(number))
-            return self._open_segment(file, number, is_reserved=False)
+            file, is_reserved = self._make_file(number, is_reserved=False), False
+        return self._open_segment(file, number, is_reserved=is_reserved)
 
-    def _make_file(self, number: int) -> AppendFile:
+    def _reserved_bytes(self, *, is_reserved: bool) -> int:
+        return self.options.segment_bytes if is_reserved and self.options.preallocate else 0
+
+    def _make_file(self, number: int, *, is_reserved: bool) -> AppendFile:
         path = self._log_path(number)
-        preallocate_bytes = self.options.segment_bytes if self.options.preallocate else 0
+        preallocate_bytes = self._reserved_bytes(is_reserved=is_reserved)
         while self._spare_paths:
             spare = self._spare_paths.pop()
             try:
@@ -574,9 +582,7 @@ class WriteAheadLog:
             return file
         return self._files.create(path, preallocate_bytes=preallocate_bytes)
 
-    def _open_segment(
-        self, file: AppendFile, number: int, *, is_reserved: bool = True
-    ) -> SegmentWriter:
+    def _open_segment(self, file: AppendFile, number: int, *, is_reserved: bool) -> SegmentWriter:
         segment = SegmentWriter(
             file, log_number=number, dialect=self.options.dialect, recyclable=self._stamped
         )
@@ -589,8 +595,7 @@ class WriteAheadLog:
         return segment
 
     def _log_start(self, number: int, is_reserved: bool) -> LogStart:
-        is_reserved = is_reserved and self.options.preallocate
-        reserved_bytes = self.options.segment_bytes if is_reserved else 0
+        reserved_bytes = self._reserved_bytes(is_reserved=is_reserved)
         if self._owner is None:
             return LogStart(number, reserved_bytes=reserved_bytes)
         return LogStart(number, self._owner.table, self._owner.epoch, reserved_bytes)

@@ -227,7 +227,10 @@ def _step(log: WriteAheadLog, history: History, rng: Random, clock: SimulatedClo
         log.append(encode_changes(batch))
         history.required_through = max(history.required_through, log.durable_through)
     elif choice < 0.8:
-        log.rotate()
+        if rng.random() < 0.8:
+            log.rotate()
+        else:
+            log.give_back_space()
         history.required_through = log.next_sequence - 1
     elif choice < 0.9:
         log.sync_once()

@@ -77,7 +77,9 @@ def test_a_reader_without_a_written_lease_keeps_its_files_from_collectors_of_its
     faulty.disk.plan()
     faulty.table.upsert(_rows("b"))
     faulty.table.compact(full=True)
-    faulty.table.expire(keep_last=1)
+    assert [lease.holder for lease in faulty.table.expire(keep_last=1).leases] == [
+        "process 1 on a simulated machine"
+    ]
     faulty.table.collect_garbage(dry_run=False)
     assert snapshot.scan().to_arrow().column("name").to_pylist() == [
         row["name"] for row in _rows("a")
@@ -169,11 +171,11 @@ def test_expire_reports_that_publishing_waits_and_garbage_stays_until_it_is_done
 def _made(place: Path) -> neve.Catalog:
     lake = neve.open(place / "lake")
     lake.create_table("a.t", schema=_SCHEMA, primary_key=["id"])
-    table = lake.table("a.t", options=_OPTIONS)
-    for mark in "abcdef":
-        table.upsert(_rows(mark))
-        table.flush()
-    table.compact(full=True)
+    with lake.table("a.t", options=_OPTIONS) as table:
+        for mark in "abcdef":
+            table.upsert(_rows(mark))
+            table.flush()
+        table.compact(full=True)
     return lake
 
 
@@ -200,6 +202,8 @@ def test_a_live_writer_on_a_full_disk_reads_expires_and_frees_space(small_disk: 
         assert table.verify(independent=True).is_sound
         table.put({"id": 1, "name": "after"})
         assert table.get(1) == {"id": 1, "name": "after"}
+        with lake.table("a.t", read_only=True) as reader:
+            assert reader.get(1) == {"id": 1, "name": "after"}
 
 
 def test_a_table_is_opened_and_cleaned_up_with_256_kib_left(small_disk: Path) -> None:

@@ -73,7 +73,7 @@ class HeldLease:
         self.version, self.last_version = versions
         self._leases = leases
         self._seconds = seconds
-        self._taken_ms = leases.clock.now_ms()
+        self.taken_ms = leases.clock.now_ms()
         self._path = leases.paths.lease(lease_id)
         self._lock = Lock()
         # guarded by _lock; it is never held while the store is asked
@@ -129,7 +129,7 @@ class HeldLease:
             expires_ms=started_ms + int(self._seconds * 1_000),
             last_version=self.last_version,
             holder=self._leases.holder,
-            taken_ms=self._taken_ms,
+            taken_ms=self.taken_ms,
         )
         with self._lock:
             tag, self._tag = self._tag, None
@@ -236,6 +236,8 @@ class Leases:
                 version=held.version,
                 expires_ms=now_ms + 1,
                 last_version=held.last_version,
+                holder=self.holder,
+                taken_ms=held.taken_ms,
             )
         for path in self._paths():
             try:

@@ -31,6 +31,7 @@ R4  A reader beside a live writer is never told of damage because the writer was
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 from uuid import UUID
 
 from neve.errors import Corruption, LimitExceeded, NeveError, Unavailable
@@ -89,6 +90,10 @@ class _Evidence:
     """Last row that was certainly durable; None when only LogEnd can show that nothing is lost."""
 
 
+_LiveLog: TypeAlias = tuple[LogFile, _Start | None, int | None]
+"""A log, how it begins, and the sequence that the log after it begins at, if there is one."""
+
+
 class Replay:
     """Iterates over the batches of a table's logs, once; `report` is complete afterwards."""
 
@@ -128,10 +133,8 @@ class Replay:
         """Give every batch in sequence order; raises Corruption as the mode says."""
         self.report.log_count = len(self._logs)
         logs = self._live_logs()
-        for index, (log, found) in enumerate(logs):
+        for log, found, limit in logs:
             start = found
-            begun_later = [later for _, later in logs[index + 1 :] if later is not None]
-            limit = begun_later[0].sequence if begun_later else None
             if log.number in self._refused:
                 self._refuse(self._refused[log.number], self._rows_before(limit))
             elif start is None and limit is None and not self._skips:
@@ -146,21 +149,19 @@ class Replay:
                 return
         self._compare_with_mark(logs)
 
-    def _live_logs(self) -> list[tuple[LogFile, _Start | None]]:
-        """Find where each log begins, and leave out those that a later one replaced.
+    def _live_logs(self) -> list[_LiveLog]:
+        """Find where each log begins and the next one does; leave out those a later one replaced.
 
         A recovery that gave up logs goes on with a new one, which begins where it stopped: what
         begins there or behind, in a log of a lower number, was dropped then.
         """
-        live: list[tuple[LogFile, _Start | None]] = []
+        live: list[_LiveLog] = []
         lowest: int | None = None
         for log in reversed(self._logs):
             start = self._read_start(log)
-            if start is not None:
-                if lowest is not None and start.sequence >= lowest:
-                    continue
-                lowest = start.sequence
-            live.append((log, start))
+            if start is None or lowest is None or start.sequence < lowest:
+                live.append((log, start, lowest))
+                lowest = lowest if start is None else start.sequence
         return live[::-1]
 
     def _joins(self, start: _Start) -> bool:
@@ -335,12 +336,12 @@ class Replay:
             self._refuse(problem, evidence.lost)
         return start
 
-    def _compare_with_mark(self, logs: Sequence[tuple[LogFile, _Start | None]]) -> None:
+    def _compare_with_mark(self, logs: Sequence[_LiveLog]) -> None:
         """Hold what was read against what is known outside of the logs."""
         if self._marked is None:
             return
         mark = self._marked.mark
-        found = [start for log, start in logs if log.number == mark.log_number]
+        found = [start for log, start, _ in logs if log.number == mark.log_number]
         is_there = any(log.number == mark.log_number for log in self._logs)
         begun = [start for start in found if start is not None]
         if any((each.nonce, each.sequence) != (mark.nonce, mark.first_sequence) for each in begun):

@@ -332,6 +332,21 @@ def test_no_power_cut_or_kill_makes_a_sound_log_look_cut(recycle_count: int) -> 
     assert rows(store) == 8
 
 
+def test_a_log_that_gave_its_space_back_does_not_look_cut() -> None:
+    store = MemoryStore()
+    log = owned_log(store)
+    log.append(put("a"))
+    log.give_back_space()
+    assert rows(store) == 1
+    assert sum(info.size for info in store.list("wal/")) < RESERVED.segment_bytes
+
+    log.append(put("b"))
+    assert rows(store) == 2
+    log.rotate()
+    log.append(put("c"))
+    assert rows(store) == 3
+
+
 def test_logs_of_the_first_release_are_read_and_written_on() -> None:
     """They name no table, and there is no mark; the logs after them are guarded."""
     store = MemoryStore()

@@ -1,5 +1,6 @@
 """`verify` sees everything that a table consists of, or says what it did not see."""
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -165,6 +166,33 @@ def test_nan_values_are_the_same_for_the_independent_reader(tmp_path: Path) -> N
         table.put({"id": 3})
         table.flush()
         assert table.verify(independent=True).checked["rows compared independently"] == 3
+
+
+def test_the_metadata_of_a_copied_lake_is_unseen_until_it_is_published_there(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    copy = tmp_path_factory.mktemp("backup") / "lake"
+    shutil.copytree(folder, copy)
+    with neve.open(copy) as lake, lake.table("shop.orders", options=_OPTIONS) as table:
+        (before,) = (each for each in table.verify().unseen if "published metadata" in each)
+        table.iceberg_metadata()
+        after = table.verify(independent=True)
+    assert str(folder) in before
+    assert after.checked["published snapshots"] == 2
+
+
+def test_the_metadata_of_another_table_is_reported(folder: Path) -> None:
+    with neve.open(folder) as lake:
+        other = lake.create_table("shop.other", schema=_SCHEMA, primary_key=["id"])
+        other.iceberg_metadata()
+        mine = _one(folder, "metadata/v3.metadata.json").parent
+        shutil.rmtree(mine)
+        shutil.copytree(folder / "tables" / other.table_id / "metadata", mine)
+        with (
+            lake.table("shop.orders", read_only=True) as table,
+            pytest.raises(Corruption, match="is of a table at"),
+        ):
+            table.verify()
 
 
 def test_a_document_of_an_expired_version_is_unseen_and_not_damaged(tmp_path: Path) -> None:

@@ -82,7 +82,10 @@ class _Published:
         compared: dict[str, int] = {}
         try:
             document = self._reader.document(self._folder.document_location(number))
-            self._note_location(document)
+            if self._is_moved(document):
+                place = str(document["location"])[:200]
+                words = f"the table was at {place!a} when it was published; publish it again here"
+                return Findings(unseen=(f"published metadata: {words}",))
             self._note_version(document)
             for walked in self._walked(document):
                 snapshots += 1
@@ -113,12 +116,18 @@ class _Published:
         )
         return Findings(problems=(problem,))
 
-    def _note_location(self, document: Record) -> None:
-        if document["location"] != self._folder.table_location:
+    def _is_moved(self, document: Record) -> bool:
+        """Return whether the lake was copied or moved since; raises Corruption for another table.
+
+        The last part of a location is the id of the table.
+        """
+        location, here = str(document["location"]), self._folder.table_location
+        if location.rpartition("/")[2] != here.rpartition("/")[2]:
             raise Corruption(
-                f"the published metadata is of a table at {str(document['location'])[:200]!a}",
+                f"the published metadata is of a table at {location[:200]!a}",
                 path=self._table.parts.paths.metadata,
             )
+        return location != here
 
     def _note_version(self, document: Record) -> None:
         current = self._table.version.number

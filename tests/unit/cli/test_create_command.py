@@ -180,9 +180,10 @@ def test_a_table_whose_properties_were_changed_is_still_the_same() -> None:
     [
         (["--key", "id"], "the table has no columns"),
         (["id:long", "--key", "id", "--load"], "belong to --from"),
+        (["id:long", "--key", "id", "--memory-limit", "1GiB"], "belong to --from"),
         (["--from", "-", "--format", "csv", "--key", "id", "--load"], "can be read only once"),
     ],
-    ids=["nothing", "load", "twice"],
+    ids=["nothing", "load", "memory", "twice"],
 )
 def test_words_that_do_not_go_together_are_refused(words: list[str], said: str) -> None:
     refused = RowsLake().run("create", "shop.new", *words, stdin="id\n1\n")

@@ -397,7 +397,7 @@ def test_numbered_rules_and_inner_lists_become_markdown_lists() -> None:
 
 
 def shown_text(page: str) -> str:
-    """Give what a built page shows, without blocks of code."""
+    """Return what a built page shows, without blocks of code."""
     article = re.search(r"<article.*?</article>", page, re.DOTALL)
     without_blocks = re.sub(r"<pre.*?</pre>", "", article[0] if article else "", flags=re.DOTALL)
     return unescape(re.sub(r"<[^>]+>", "", without_blocks))

@@ -1,4 +1,4 @@
-"""DecoderProcess: decodes a foreign file in a child process, and gives what it found.
+"""DecoderProcess: decodes a foreign file in a child process, and returns what it found.
 
 1. Start `neve.cli.decoder_child` with the open file as its standard input.
 2. Take frames as they come. A child that works on one for too long ends itself.

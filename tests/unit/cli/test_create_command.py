@@ -32,7 +32,7 @@ TABLE = pa.table({"id": [1, 2], "name": ["ada", None], "ts": pa.array([1, 2], pa
 
 
 def types(lake: RowsLake, name: str = "shop.new") -> dict[str, str]:
-    """Give the types of columns, of nested ones only what they are."""
+    """Return the types of columns, of nested ones only what they are."""
     found = {column["name"]: column["type"] for column in lake.json("describe", name)["columns"]}
     return {each: kind if isinstance(kind, str) else kind["type"] for each, kind in found.items()}
 

@@ -26,7 +26,7 @@ help: ## this list
 
 setup: same-python $(READY) ## make .venv with every extra and the test tools, from the hashed lock
 
-# Only when somebody names a Python: without one, the environment that is there is the right one.
+# Only when a Python is named: without one, the environment that is there is the right one.
 same-python:
 ifneq ($(origin PYTHON),file)
 	@if test -x $(BIN)/python; then \

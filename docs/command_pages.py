@@ -200,7 +200,7 @@ def _escaped(markup: re.Match[str]) -> str:
 
 
 def _cell(text: str) -> str:
-    """Give a text as a cell of a table; between backticks, a stroke ends no cell."""
+    """Return a text as a cell of a table; between backticks, a stroke ends no cell."""
     pieces = text.replace("\n", " ").split("`")
     pieces[::2] = [piece.replace("|", "\\|") for piece in pieces[::2]]
     return "`".join(pieces)

@@ -70,6 +70,7 @@ def manifest() -> mrub_pb2.Manifest:
             change.set_partition_by(["bucket(2, id)"])
         table.upsert([{"id": 20, "v": 0.5, "w": 1}])
         table.flush()
+        table.put({"id": 21, "v": 0.5, "w": 1})
         table.delete(3)
         number = table.flush()
         store = table.stored.versions.store

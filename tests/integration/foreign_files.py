@@ -137,7 +137,7 @@ def parquet(table: pa.Table = ROWS, **options: Any) -> bytes:  # noqa: ANN401 - 
 
 
 def whole_parquet() -> Iterator[tuple[str, bytes]]:
-    """Give files that are right, though rare."""
+    """Return files that are right, though rare."""
     for codec in ("none", "snappy", "gzip", "brotli", "zstd", "lz4"):
         yield f"codec-{codec}", parquet(compression=codec)
     encodings = {
@@ -241,7 +241,7 @@ class _Kms(pe.KmsClient):
 
 
 def encrypted_parquet() -> Iterator[tuple[str, bytes]]:
-    """Give files whose keys nobody has."""
+    """Return files whose keys nobody has."""
     factory = pe.CryptoFactory(lambda _: _Kms())
     for name, plain_footer in (("footer", False), ("columns", True)):
         settings = pe.EncryptionConfiguration(
@@ -252,7 +252,7 @@ def encrypted_parquet() -> Iterator[tuple[str, bytes]]:
 
 
 def lying_parquet() -> Iterator[tuple[str, bytes]]:
-    """Give files whose footers or headers say what is not so."""
+    """Return files whose footers or headers say what is not so."""
     whole = parquet(compression="zstd")
 
     def said(
@@ -320,7 +320,7 @@ def _deep_schema(whole: bytes, depth: int) -> bytes:
 
 
 def _broken_parquet(whole: bytes) -> Iterator[tuple[str, bytes]]:
-    """Give files that are cut off, or whose bytes are others."""
+    """Return files that are cut off, or whose bytes are others."""
     for kept in (0, 3, 4, 8, 12, len(whole) // 2, len(whole) - 4, len(whole) - 1):
         yield f"cut-{kept}", whole[:kept]
     yield "magic-first", b"PAR2" + whole[4:]
@@ -350,7 +350,7 @@ def _with_page_size(whole: bytes, size: int) -> bytes:
 
 
 def arrow_files() -> Iterator[tuple[str, bytes]]:
-    """Give Arrow files and streams, whole and broken."""
+    """Return Arrow files and streams, whole and broken."""
     whole = _ipc(ROWS)
     yield "whole.arrow", whole
     yield "compressed.arrow", _ipc(ROWS, pa.ipc.IpcWriteOptions(compression="zstd"))
@@ -377,7 +377,7 @@ def _ipc(table: pa.Table, options: pa.ipc.IpcWriteOptions | None = None) -> byte
 
 
 def text_files() -> Iterator[tuple[str, bytes]]:
-    """Give CSV and JSON files that are odd."""
+    """Return CSV and JSON files that are odd."""
     yield "empty.csv", b""
     yield "head.csv", b"id,name\n"
     yield "nul.csv", b"id,name\n1,\0\n"
@@ -412,7 +412,7 @@ def flipped(content: bytes, rng: Random) -> bytes:
 
 
 def corpus() -> Iterator[tuple[str, bytes]]:
-    """Give all files, by names that say what is odd about them."""
+    """Return all files, by names that say what is odd about them."""
     for files in (whole_parquet(), encrypted_parquet(), lying_parquet()):
         for name, content in files:
             yield f"{name}.parquet", content

@@ -103,7 +103,7 @@ DAMAGES: tuple[Damage, ...] = (
 
 
 def made(lake: Path | str, *, rows: int = ROWS) -> tuple[neve.Catalog, Table]:
-    """Give a lake of two tables with rows that only the log has; the first is still open."""
+    """Return a lake of two tables with rows that only the log has; the first is still open."""
     opened = neve.open(lake)
     other = opened.create_table(OTHER, SCHEMA, ["id"], options=OPTIONS)
     for number in range(rows):
@@ -116,7 +116,7 @@ def made(lake: Path | str, *, rows: int = ROWS) -> tuple[neve.Catalog, Table]:
 
 
 def logs_of(lake: Path, table: int) -> list[Path]:
-    """Give the logs of a table, by the order in which the tables were made."""
+    """Return the logs of a table, by the order in which the tables were made."""
     (place,) = lake.glob(f"tables/t{table:06}-*")
     return sorted(place.glob("wal/*/*.wal"), key=lambda log: log.name)
 
@@ -132,7 +132,7 @@ def rows_of(
 
 @pytest.fixture(scope="module")
 def closed_lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give a lake that was closed in good order; tests damage a copy."""
+    """Return a lake that was closed in good order; tests damage a copy."""
     lake = tmp_path_factory.mktemp("closed") / "lake"
     opened, _ = made(lake)
     opened.close()

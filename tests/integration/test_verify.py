@@ -1,5 +1,6 @@
 """`verify` sees everything that a table consists of, or says what it did not see."""
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -152,6 +153,84 @@ def test_a_table_that_was_never_published_is_said_to_be_unseen(tmp_path: Path) -
         table.put({"id": 1, "name": "a"})
         table.flush()
         assert any("not been published" in each for each in table.verify().unseen)
+
+
+def test_nan_values_are_the_same_for_the_independent_reader(tmp_path: Path) -> None:
+    nan = float("nan")
+    columns = {"id": int, "f": float, "f4": pa.float32(), "l": list[float], "m": dict[str, float]}
+    with neve.open(tmp_path) as lake:
+        table = lake.create_table("a.t", columns, primary_key="id", options=_OPTIONS)
+        table.upsert(
+            [{"id": at, "f": nan, "f4": nan, "l": [nan], "m": {"a": nan}} for at in (1, 2)]
+        )
+        table.put({"id": 3})
+        table.flush()
+        assert table.verify(independent=True).checked["rows compared independently"] == 3
+
+
+def test_the_metadata_of_a_copied_lake_is_unseen_until_it_is_published_there(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    copy = tmp_path_factory.mktemp("backup") / "lake"
+    shutil.copytree(folder, copy)
+    with neve.open(copy) as lake, lake.table("shop.orders", options=_OPTIONS) as table:
+        (before,) = (each for each in table.verify().unseen if "published metadata" in each)
+        table.iceberg_metadata()
+        after = table.verify(independent=True)
+    assert str(folder) in before
+    assert after.checked["published snapshots"] == 2
+
+
+def test_the_metadata_of_another_table_is_reported(folder: Path) -> None:
+    with neve.open(folder) as lake:
+        other = lake.create_table("shop.other", schema=_SCHEMA, primary_key=["id"])
+        other.iceberg_metadata()
+        mine = _one(folder, "metadata/v3.metadata.json").parent
+        shutil.rmtree(mine)
+        shutil.copytree(folder / "tables" / other.table_id / "metadata", mine)
+        with (
+            lake.table("shop.orders", read_only=True) as table,
+            pytest.raises(Corruption, match="is of a table at"),
+        ):
+            table.verify()
+
+
+def test_a_document_of_an_expired_version_is_unseen_and_not_damaged(tmp_path: Path) -> None:
+    options = neve.TableOptions(background=False, iceberg_publish="demand")
+    with neve.open(tmp_path) as lake:
+        table = lake.create_table("a.t", {"id": int}, primary_key="id", options=options)
+        table.iceberg_metadata()
+        for at in range(3):
+            table.put({"id": at})
+            table.flush()
+        table.iceberg_metadata()
+        table.put({"id": 4})
+        current = table.flush()
+        table.expire(keep_last=1)
+        unseen = table.verify(independent=True).unseen
+    assert f"published rows of version {current}: the newest document is of version 4" in unseen
+    assert "rows, independently: the published version 4 has expired since" in unseen
+
+
+def test_a_document_that_a_tag_put_ahead_of_its_version_is_the_current_one(tmp_path: Path) -> None:
+    options = neve.TableOptions(background=False, iceberg_publish="demand")
+    with neve.open(tmp_path) as lake:
+        table = lake.create_table("a.t", {"id": int}, primary_key="id", options=options)
+        for tag in ("a", "b", "c"):
+            table.tag(tag)
+            table.iceberg_metadata()
+        table.put({"id": 1})
+        current = table.flush()
+        unseen = table.verify().unseen
+    assert f"published rows of version {current}: the newest document is of version 1" in unseen
+
+
+def test_a_problem_comes_with_its_own_hint(folder: Path, table: neve.Table) -> None:
+    _cut_in_half(_one(folder, "metadata/snap-*.avro"))
+    with pytest.raises(Corruption) as caught:
+        table.verify()
+    assert caught.value.hint is not None
+    assert caught.value.hint.startswith("Rows are not affected. Publish the table again")
 
 
 def test_the_independent_reader_notices_other_rows(

@@ -128,7 +128,7 @@ def arrow_value(name: str, value: Value) -> Expression:
 
 
 def about(name: str, ask: Callable[[object], bool]) -> Callable[[dict[str, object]], bool | None]:
-    """Give the answer for a row: unknown where the value is NULL."""
+    """Return the answer for a row: unknown where the value is NULL."""
     return lambda row: None if row[name] is None else ask(row[name])
 
 

@@ -1,4 +1,4 @@
-"""Row lineage over random histories, told by a reader that shares no code with the engine.
+"""Row lineage over random histories, checked by a reader that shares no code with the engine.
 
 After each step the published table is walked: what a rewrite, an expiry or a rebuild of metadata
 changes in the map from key to (row id, last sequence number) must be nothing; what a flush changes

@@ -134,7 +134,7 @@ class CatalogState:
 
     def with_table(self, name: TableName, table_uuid: UUID) -> "CatalogState":
         """Add a table under the next id, and its namespace when missing; raises AlreadyExists."""
-        self._refuse_taken(name)
+        self._refuse_taken(name, way_out="pass exists_ok=True, drop it")
         table_id = make_table_id(self.next_ordinal, table_uuid)
         return replace(
             self._with_namespaces_of(name.namespace),
@@ -158,12 +158,11 @@ class CatalogState:
         needed = {name: dict[str, str]() for name in with_ancestors(namespace)}
         return replace(self, namespaces={**needed, **self.namespaces})
 
-    def _refuse_taken(self, name: TableName) -> None:
+    def _refuse_taken(self, name: TableName, *, way_out: str = "drop it") -> None:
         if str(name) in self.tables:
             raise AlreadyExists(
                 f"there is a table {str(name)!a} already",
-                hint=f"Open it with lake.table({str(name)!a}), pass exists_ok=True, drop it, or "
-                "choose another name",
+                hint=f"Open it with lake.table({str(name)!a}), {way_out}, or choose another name",
             )
 
     def _check_namespace_is_there(self, namespace: str) -> None:

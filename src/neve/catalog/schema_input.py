@@ -3,7 +3,7 @@
     pyarrow.Schema, TableSchema      as they say
     pyarrow.Table, RecordBatch       as their schema says
     pandas, Polars, …                the types of its columns; all may be NULL
-    {"id": "long", "name": str}      all may be NULL, but for a type with `!` behind it: "long!"
+    {"id": "long", "name": str}      all may be NULL, but for a type with `!` after it: "long!"
     a dataclass or TypedDict         a field may be NULL where it says `| None` or NotRequired
 
 Columns of the primary key are never NULL, whatever they are given as. A type in a dict is Arrow's,
@@ -58,7 +58,7 @@ _PYTHON_TYPES: Final[dict[object, TypeKind]] = {
 
 
 def arrow_schema_of(given: object) -> pa.Schema:
-    """Give the columns as an Arrow schema; raises InvalidArgument naming the column."""
+    """Return the columns as an Arrow schema; raises InvalidArgument naming the column."""
     if isinstance(given, pa.Schema):
         return given
     if isinstance(given, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
@@ -139,7 +139,7 @@ def _inner_field(name: str, asked: object, *, where: str, depth: int) -> ArrowFi
 
 
 def _record_fields(record: type, *, where: str, depth: int) -> list[ArrowField]:
-    """Give the fields of a dataclass or TypedDict, as annotated."""
+    """Return the fields of a dataclass or TypedDict, as annotated."""
     try:
         hints: dict[str, object] = get_type_hints(record)
     except (NameError, TypeError) as error:

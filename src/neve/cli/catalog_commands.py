@@ -198,8 +198,8 @@ def set_properties(
     """Set properties of a table and remove others, all or none; the rest stays.
 
     neve reads write.parquet.compression-codec, neve.retention.versions, neve.retention.milliseconds
-    and format-version; any other name that does not begin with neve. is kept for you.
-    `neve describe` shows the properties.
+    and format-version, and takes no write.format.default but parquet. Any other name that does not
+    begin with neve. is kept for you. `neve describe` shows the properties.
     """
     if not properties and not removed:
         raise InvalidArgument(

@@ -1,6 +1,6 @@
 """`neve create`: makes a table out of columns that are written down, or of those that a file has.
 
-Columns are written as `name:type`, with Iceberg's names of types, and `!` behind one that is never
+Columns are written as `name:type`, with Iceberg's names of types, and `!` after one that is never
 NULL:
 
     neve create shop.orders id:long customer:string 'amount:decimal(9,2)!' --key id --lake ./lake
@@ -28,8 +28,6 @@ from neve.cli.table_words import table_json
 from neve.errors import AlreadyExists, InvalidArgument
 from neve.model.arrow_types import ArrowField
 from neve.model.shown_value import counted, shown
-
-# What may have changed since a table was made.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,12 +140,12 @@ def create(
 
     A column is name:type, with Iceberg's names of types: boolean, int, long, float, double,
     decimal(p,s), date, time, timestamp, timestamptz, string, uuid, binary, fixed(n), list<type>,
-    map<type, type>, struct<name: type, ...>. With ! behind the type it is never NULL; columns of
+    map<type, type>, struct<name: type, ...>. With ! after the type it is never NULL; columns of
     the key never are.
 
     With --from, the columns are those of a file. Parquet and Arrow files say the types; for CSV and
-    JSON they are inferred from the first rows. A COLUMN:TYPE that is given besides replaces the
-    type of that column.
+    JSON they are inferred from the first rows. A COLUMN:TYPE that is also written replaces
+    the type of that column.
     """
     source = _source_of(file, form, delimiter, memory_limit, load=load)
     wish = _Wish(
@@ -187,11 +185,12 @@ def _source_of(
     load: bool,
 ) -> ImportWish | None:
     """Return the file that columns are taken from, if there is one; raises InvalidArgument."""
-    if file is None and (load or form is not None or delimiter is not None):
-        raise InvalidArgument(
-            "--load, --format and --delimiter belong to --from", hint="Name a file: --from FILE"
-        )
     if file is None:
+        if load or (form, delimiter, memory_limit) != (None, None, None):
+            raise InvalidArgument(
+                "--load, --format, --delimiter and --memory-limit belong to --from",
+                hint="Name a file: --from FILE",
+            )
         return None
     if file == STANDARD_INPUT and load:
         raise InvalidArgument(

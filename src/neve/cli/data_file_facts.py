@@ -118,7 +118,7 @@ class DataFileFacts:
     """Whether it has checksums of its chunks."""
     other_problems: tuple[str, ...] = ()
     other_skipped: tuple[str, ...] = ()
-    """Why the pages of groups were not decoded, of which nothing else is known."""
+    """Why the pages of the other groups were not decoded."""
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -179,7 +179,7 @@ class PagesToCheck:
         self._footer = footer
 
     def findings(self, *, memory_bytes: int, tell: Callable[[], None]) -> Iterator[PageFinding]:
-        """Give what is wrong with the pages, group by group; groups that are whole are left out.
+        """Return what is wrong with the pages, group by group; groups that are whole are left out.
 
         Checksums are compared where neve wrote them, otherwise all pages are decoded.
         """

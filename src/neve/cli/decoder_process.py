@@ -1,4 +1,4 @@
-"""DecoderProcess: decodes a foreign file in a child process, and gives what it found.
+"""DecoderProcess: decodes a foreign file in a child process, and returns what it found.
 
 1. Start `neve.cli.decoder_child` with the open file as its standard input.
 2. Take frames as they come. A child that works on one for too long ends itself.
@@ -110,7 +110,13 @@ class DecoderProcess:
         self._words = tempfile.TemporaryFile()
         try:
             self._child = subprocess.Popen(  # noqa: S603 - this Python, and a module of ours
-                [sys.executable, "-P", "-m", "neve.cli.decoder_child", json.dumps(self._asked())],
+                [
+                    sys.executable,
+                    "-P",
+                    "-m",
+                    "neve.cli.decoder_child",
+                    json.dumps(asdict(self._task)),
+                ],
                 stdin=self._file,
                 stdout=subprocess.PIPE,
                 stderr=self._words,
@@ -140,7 +146,7 @@ class DecoderProcess:
         self._words.close()
 
     def frames(self) -> Iterator[Frame]:
-        """Give what the child says until it is done; raises its errors, or DecoderFailed."""
+        """Yield what the child says until it is done; raises its errors, or DecoderFailed."""
         while True:
             head = self._read(FRAME_HEAD.size)
             kind, position, length = FRAME_HEAD.unpack(head)
@@ -153,9 +159,6 @@ class DecoderProcess:
                 raise _error_of(cast("dict[str, object]", frame.json()))
             if kind != ALIVE:
                 yield frame
-
-    def _asked(self) -> dict[str, object]:
-        return asdict(self._task)
 
     def _read(self, length: int) -> bytes:
         """Read so many bytes from the child."""
@@ -200,12 +203,12 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _error_of(told: dict[str, object]) -> Exception:
-    kind, message = told.pop("kind"), str(told.pop("message"))
+def _error_of(said: dict[str, object]) -> Exception:
+    kind, message = said.pop("kind"), str(said.pop("message"))
     if kind in {each.value for each in FailureKind}:
         return DecoderFailed(FailureKind(str(kind)), message.partition("\n")[0])
     found = getattr(errors, str(kind), None)
     if isinstance(found, type) and issubclass(found, _TYPED):
-        facts = {name: fact for name, fact in told.items() if fact is not None}
+        facts = {name: fact for name, fact in said.items() if fact is not None}
         return cast("type[NeveError]", found)(message, **facts)  # type: ignore[arg-type]
     return RuntimeError(f"the decoder failed:\n{message}")

@@ -2,8 +2,8 @@
 
 The library speaks to programs: it names Python's values and its own calls. What a command can run
 into is said here in the words that can be typed instead. The number of a rule (U1, S4) stands
-before the message of whoever knows the rules; here it stands behind, or not at all where the
-message tells what to do.
+before the message for readers who know the rules; here it comes last, or not at all where the
+message says what to do.
 """
 
 import re
@@ -33,7 +33,7 @@ _DECIMAL: Final = re.compile(r"decimal128\((\d+), (\d+)\)")
 # Patterns are compiled when something fails, which is rare.
 _WORDS: Final = (
     (
-        r"Open it with lake\.table\('(.+?)'\), pass exists_ok=True, drop",
+        r"Open it with lake\.table\('(.+?)'\), (?:pass exists_ok=True, )?drop",
         r"`neve describe \1` shows it; drop",
     ),
     (r"Open it with `table` and take its definition", "`neve describe` shows its definition"),
@@ -99,6 +99,15 @@ _WORDS: Final = (
     (r"a key of (\d+) columns: pass", r"a key of \1 columns: give"),
     (r"A key column always has a value: pass one", "A key column always has a value: give one"),
     (r"NaN has none: pass a number", "NaN has none: give a number"),
+    (r"then call iceberg_metadata\(\)", "then run `neve iceberg`"),
+    (r"Compact the table, or run rebuild_indexes", "`neve compact --full` writes them again"),
+    (r"; expire and collect_garbage free", "; `neve expire` and `neve gc --run` free"),
+    (
+        r"the kernel log, or open with read_only=True",
+        "the kernel log; commands that read still work",
+    ),
+    (r"[Oo]r open with recovery mode", "or open it from Python with recovery mode"),
+    (r"The rows are safe; publish again", "The rows are safe; `neve iceberg` publishes them"),
     (r"Use at most decimal128\((\d+), s\)", r"Use at most decimal(\1,s)"),
 )
 
@@ -108,24 +117,25 @@ _HINTS: Final = (("there is no tag ", "`neve history` shows the tags"),)
 
 
 def failure_message(error: NeveError) -> str:
-    """Give what was wrong and where, as whoever typed a command reads it."""
+    """Return what was wrong and where, for the reader of a terminal."""
     text = error.what_and_where
     rule = _RULE.match(text)
     if rule is not None:
         text = rule[1] + text[rule.end() :]
         if error.next_move is not NextMove.FIX_THE_CALL:
             text += f" (rule {rule[2]})"
-    return _exchanged(_ARROW_TYPE.sub(_type_word, text))
+    return command_words(_ARROW_TYPE.sub(_type_word, text))
 
 
 def failure_hint(error: NeveError) -> str | None:
-    """Give what to type next."""
+    """Return what to type next."""
     if error.hint is None:
         return next((hint for known, hint in _HINTS if error.message.startswith(known)), None)
-    return _exchanged(error.hint)
+    return command_words(error.hint)
 
 
-def _exchanged(text: str) -> str:
+def command_words(text: str) -> str:
+    """Return what the library says in words that can be typed."""
     for known, instead in _WORDS:
         text = re.sub(known, instead, text)
     return text

@@ -289,7 +289,7 @@ class DecodedFile:
             return next(process.frames()).reader().schema
 
     def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """Give the rows of the file; raises typed errors."""
+        """Return the rows of the file; raises typed errors."""
         with self._typed_failures(), self._process("batches", batch_rows) as process:
             for frame in process.frames():
                 self._position = frame.position

@@ -133,12 +133,12 @@ def _json_type(name: str, values: Sequence[object]) -> pa.DataType:
         raise SchemaMismatch(
             f"the values of column {shown(name)} have no type in common",
             column=name,
-            hint=f"Give its type: {name}:string",
+            hint=f"Write its type: {name}:string",
         ) from None
 
 
 def _plain(value: object) -> object:
-    """Give numbers with fractions as those that columns have by default."""
+    """Return numbers with fractions as those that columns have by default."""
     match value:
         case Decimal():
             return float(value)

@@ -72,7 +72,7 @@ def sst(
 ) -> None:
     """Show a data file: what its footer says, its columns, row groups and checksums.
 
-    Reads any Parquet file, whoever wrote it. A damaged file is shown as far as it can be read.
+    Reads any Parquet file, your own or not. A damaged file is shown as far as it can be read.
     Pages that take more memory than the limit are reported and not decoded.
     """
     with open_log_file(path) as opened:

@@ -43,7 +43,7 @@ class JsonFileRows(JsonRows):
         return f"{self._source}, row {line:,}" if self._is_array else super()._named(line)
 
     def texts(self, stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
-        """Give the texts of rows as they stand, with their lines or numbers."""
+        """Return the texts of rows as they stand, with their lines or numbers."""
         return self._lines(stream)
 
     def _lines(self, stream: BinaryIO) -> Iterator[tuple[int, bytes]]:

@@ -107,7 +107,7 @@ def parquet_batches(
     tell: Callable[[], None],
     columns: Sequence[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Give the rows of a row group (B3); `tell` is called before each batch.
+    """Return the rows of a row group (B3); `tell` is called before each batch.
 
     Raises ArrowMemoryError where not even a row fits into memory.
     """
@@ -129,7 +129,7 @@ def parquet_batches(
 def _rest(
     file: pq.ParquetFile, group: int, columns: Sequence[str] | None, *, rows: int, given: int
 ) -> Iterator[pa.RecordBatch]:
-    """Give the rows of a group but for the first ones."""
+    """Return the rows of a group but for the first ones."""
     passed = 0
     batches = file.iter_batches(
         batch_size=rows,

@@ -63,15 +63,15 @@ def check_not_encrypted(read_at: ReadAt, file_bytes: int, path: str) -> None:
         return
     names = encrypted_columns(read_at(file_bytes - _TRAILER_BYTES - length, length))
     if names:
-        told = ", ".join(map(shown, names[:_NAMED_MAX]))
+        listed = ", ".join(map(shown, names[:_NAMED_MAX]))
         more = f" and {len(names) - _NAMED_MAX:,} more" if names[_NAMED_MAX:] else ""
-        raise InvalidArgument(f"columns of {path} are encrypted: {told}{more}", hint=_NO_KEYS)
+        raise InvalidArgument(f"columns of {path} are encrypted: {listed}{more}", hint=_NO_KEYS)
 
 
 def encrypted_columns(footer: bytes) -> list[str]:
     """Return the columns that are encrypted in a file whose footer is not.
 
-    A footer that cannot be read has none: whoever reads it whole says what is wrong.
+    A footer that cannot be read has none; reading it whole says what is wrong.
     """
     thrift = _Compact(footer)
     try:
@@ -153,7 +153,7 @@ class _Compact:
         """Where the next value begins."""
 
     def fields(self) -> Iterator[tuple[int, int]]:
-        """Give id and kind of each field of a struct; the caller reads its value."""
+        """Return id and kind of each field of a struct; the caller reads its value."""
         field = 0
         while head := self._byte():
             delta, kind = divmod(head, 16)

@@ -1,7 +1,7 @@
 """Batches as large as they look: what stands for many values without holding them is written out.
 
 Arrow has types whose arrays name one value many times: dictionaries, runs, views. A few bytes of
-such an array become gigabytes in whoever reads its values. So they are written out here, in the
+such an array become gigabytes when its values are read. So they are written out here, in the
 process that has a limit, and cut into pieces before they go on.
 
 L1  A batch has at most the rows asked for, and at most BATCH_BYTES unless one row has more.
@@ -33,9 +33,9 @@ class PlainBatches:
         self._empty_rows = 0
 
     def cut(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Give the rows of batches in plain ones; raises ArrowException, LimitExceeded."""
+        """Return the rows of batches in plain ones; raises ArrowException, LimitExceeded."""
         for batch in batches:
-            # Arrow believes what files say of their own bytes; whoever comes next must be able to.
+            # Arrow believes what files say of their own bytes; what comes next must be able to.
             batch.validate(full=True)
             self._count(batch)
             plain = pa.schema([_plain_field(field) for field in batch.schema])

@@ -109,12 +109,12 @@ def _show_found(
 
 
 def _not_found(name: str, missing: Sequence[str]) -> NotFound:
-    told = ", ".join(map(ascii, missing[:_NAMED_MAX]))
+    keys = ", ".join(map(ascii, missing[:_NAMED_MAX]))
     if len(missing) == 1:
-        words = f"the table {name!a} has no row with the key {told}"
+        words = f"the table {name!a} has no row with the key {keys}"
     else:
         more = f" and {len(missing) - _NAMED_MAX:,} more" if missing[_NAMED_MAX:] else ""
-        words = f"the table {name!a} has no rows with the keys {told}{more}"
+        words = f"the table {name!a} has no rows with the keys {keys}{more}"
     return NotFound(words, hint="`neve scan` lists rows")
 
 

@@ -98,7 +98,7 @@ def table_lines(table: CatalogTable, unflushed: int | None) -> Iterator[Text]:
 
 
 def lease_json(lease: Lease) -> dict[str, Json]:
-    """Give a lease: what it is on, who holds it, since when and for how long."""
+    """Return a lease: what it is on, who holds it, since when and for how long."""
     return {
         "id": lease.lease_id,
         "holder": lease.holder or None,

@@ -15,6 +15,7 @@ from neve.catalog.kv_catalog import KVCatalog
 from neve.catalog.settlement import RecoveryReport, Settled
 from neve.catalog.table import Table
 from neve.cli.documented_command import DocumentedCommand
+from neve.cli.failure_words import command_words
 from neve.cli.lake_options import on_a_lake, open_lake
 from neve.cli.number_type import WholeNumber
 from neve.cli.output import JsonDocument, Page, write_json
@@ -256,9 +257,9 @@ def _garbage_lines(report: GarbageReport) -> Iterator[Text]:
 
 
 def _problems(error: Corruption) -> list[str]:
-    """Give what a verification found, one text each: its report is attached as a note."""
+    """Return what a verification found, one text each: its report is attached as a note."""
     lines = [line for note in getattr(error, "__notes__", []) for line in note.splitlines()]
-    found = [line.removeprefix("- ") for line in lines if line.startswith("- ")]
+    found = [command_words(line[2:]) for line in lines if line.startswith("- ")]
     return found or [error.message]
 
 

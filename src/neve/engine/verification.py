@@ -293,7 +293,7 @@ def refuse_problems(report: VerifyReport) -> VerifyReport:
         f"{counted(len(report.problems), 'thing')} wrong with the table; first: {worst.message}",
         path=worst.path,
         offset=worst.offset,
-        hint="Restore the file from a copy, or roll back to a version without it",
+        hint=worst.hint or "Restore the file from a copy, or roll back to a version without it",
     )
     error.add_note(str(report))
     raise error from worst

@@ -108,7 +108,7 @@ class EntryEncoder:
         snapshot_id: int | None,
         sequences: tuple[int | None, int | None],
     ) -> bytes:
-        """Give the bytes of an entry; `sequences` are the numbers of its data and of its file."""
+        """Return the bytes of an entry; `sequences` are the numbers of its data and of its file."""
         return self._form(spec_id).codec.entry(
             ManifestEntry(
                 status=status,

@@ -13,7 +13,7 @@ document or a lower one, and is not reached from that document, is not reached f
 and never will be: also when this process sleeps between looking and deleting. Files of a publisher
 that is at work have a number above the hint. One whose number was passed by cannot publish.
 
-Looking for what is not reached also shows what is reached and missing: somebody deleted it.
+Looking for what is not reached also shows what is reached and missing.
 """
 
 from collections.abc import Iterable, Mapping

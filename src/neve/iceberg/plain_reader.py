@@ -7,7 +7,7 @@ made for checking, not for speed.
     document (JSON) ──► manifest list (Avro) ──► manifests (Avro) ──► data files and deletes
                                                                       └► rows without deleted ones
 
-What is damaged or disagrees is Corruption; what is missing is the NotFound of whoever fetches.
+What is damaged or disagrees is Corruption; what is missing is the NotFound of the fetch.
 
 A vector as it lies in a Puffin file; length and checksum are big-endian, the rest little-endian:
 

@@ -21,7 +21,7 @@ from neve.errors import Corruption, NeveError, NotFound
 from neve.iceberg.metadata_folder import MetadataFolder
 from neve.iceberg.plain_reader import PlainFile, PlainReader, PlainSnapshot, Record, field_id
 from neve.iceberg.table_metadata import version_of
-from neve.model.arrow_types import ArrowField, field_id_of
+from neve.model.arrow_types import ArrowField, child_fields, field_id_of, with_child_fields
 from neve.model.version import Version
 from neve.read.file_set import FileSet
 from neve.read.read_context import ReadContext
@@ -82,8 +82,10 @@ class _Published:
         compared: dict[str, int] = {}
         try:
             document = self._reader.document(self._folder.document_location(number))
-            if document["location"] != self._folder.table_location:
-                return _moved(document)
+            if self._is_moved(document):
+                place = str(document["location"])[:200]
+                words = f"the table was at {place!a} when it was published; publish it again here"
+                return Findings(unseen=(f"published metadata: {words}",))
             self._note_version(document)
             for walked in self._walked(document):
                 snapshots += 1
@@ -114,6 +116,19 @@ class _Published:
         )
         return Findings(problems=(problem,))
 
+    def _is_moved(self, document: Record) -> bool:
+        """Return whether the lake was copied or moved since; raises Corruption for another table.
+
+        The last part of a location is the id of the table.
+        """
+        location, here = str(document["location"]), self._folder.table_location
+        if location.rpartition("/")[2] != here.rpartition("/")[2]:
+            raise Corruption(
+                f"the published metadata is of a table at {location[:200]!a}",
+                path=self._table.parts.paths.metadata,
+            )
+        return location != here
+
     def _note_version(self, document: Record) -> None:
         current = self._table.version.number
         published = version_of(document, path=self._table.parts.paths.metadata)
@@ -129,13 +144,11 @@ class _Published:
                 self._note(problem)
 
     def _note(self, problem: NeveError) -> None:
-        if str(problem) not in {str(each) for each in self._problems}:
-            path = (problem.path or "").removeprefix(self._root)
-            kind = NotFound if isinstance(problem, NotFound) else Corruption
-            message = f"published metadata: {problem.message}"
-            noted = kind(message, path=path, hint=_REPUBLISH_HINT)
-            if str(noted) not in {str(each) for each in self._problems}:
-                self._problems.append(noted)
+        path = (problem.path or "").removeprefix(self._root)
+        kind = NotFound if isinstance(problem, NotFound) else Corruption
+        noted = kind(f"published metadata: {problem.message}", path=path, hint=_REPUBLISH_HINT)
+        if str(noted) not in {str(each) for each in self._problems}:
+            self._problems.append(noted)
 
     def _compare_files(self, walked: PlainSnapshot) -> None:
         """See that a snapshot has the files of its Version, and that they are there."""
@@ -192,7 +205,12 @@ class _Published:
             self._unseen.append("rows, independently: no snapshot is published")
             return {}
         walked = self._reader.snapshot(document, snapshot_id)
-        version = self._table.parts.versions.version(walked.snapshot_id)
+        try:
+            version = self._table.parts.versions.version(walked.snapshot_id)
+        except NotFound:
+            words = f"the published version {walked.snapshot_id} has expired since"
+            self._unseen.append(f"rows, independently: {words}")
+            return {}
         definitions = self._table.definitions
         schema = definitions.schema(document["current-schema-id"])
         context = ReadContext(schema, schema_of=definitions.schema, spec_of=definitions.spec)
@@ -256,7 +274,7 @@ class _Published:
         except pa.ArrowException:
             self._note_unseen(column, "fields inside of it have changed since")
             return
-        if _storage_column(fitted) != _storage_column(engine):
+        if _comparable(fitted) != _comparable(engine):
             raise Corruption(
                 f"an independent reader finds other values in column {column.name!a}",
                 path=file.path,
@@ -298,13 +316,6 @@ def _with_defaults(document: Record) -> frozenset[int]:
     return frozenset(each["id"] for each in fields if each.get("initial-default") is not None)
 
 
-def _moved(document: Record) -> Findings:
-    """Say that a table was moved or copied since it was published: that is not damage."""
-    place = f"{str(document['location'])[:200]!a}"
-    words = f"published metadata: it is of the table at {place}; the next commit publishes this one"
-    return Findings(unseen=(words,))
-
-
 def _marks(version: Version, path: str) -> int:
     vector = version.files[path].vector
     return 0 if vector is None else vector.cardinality
@@ -315,3 +326,21 @@ def _storage_column(column: ArrowColumn) -> ArrowColumn:
     if not isinstance(column.type, pa.BaseExtensionType):
         return column
     return column.cast(column.type.storage_type)
+
+
+def _comparable(column: ArrowColumn) -> ArrowColumn:
+    """Return a column in which equal values are equal: NaN is not, its bits are."""
+    stored = _storage_column(column)
+    bits = _bits_of(stored.type)
+    if bits == stored.type:
+        return stored
+    return pa.chunked_array([chunk.view(bits) for chunk in stored.chunks], type=bits)
+
+
+def _bits_of(type_: pa.DataType) -> pa.DataType:
+    if pa.types.is_floating(type_):
+        return pa.int32() if pa.types.is_float32(type_) else pa.int64()
+    fields = child_fields(type_)
+    if not fields:
+        return type_
+    return with_child_fields(type_, tuple(each.with_type(_bits_of(each.type)) for each in fields))

@@ -380,7 +380,7 @@ class IcebergPublisher:
     def _listed(
         self, table: TableDescription, history: PublishedHistory
     ) -> PublishedHistory | None:
-        """Return what a document would list now, when that can be told without manifests."""
+        """Return what a document would list now, when that is known without manifests."""
         numbers = {snapshot_number(each) for each in history.snapshots}
         if not set(table.tags.values()) <= numbers:
             return None

@@ -218,7 +218,7 @@ def _refs(tags: Mapping[str, int], snapshots: Sequence[JsonObject]) -> JsonObjec
 def _sort_orders(
     table: TableDescription, known: Sequence[JsonObject]
 ) -> tuple[list[JsonObject], int]:
-    """Give all sort orders but the empty one, and the id of the one that writers are asked for.
+    """Return all sort orders but the empty one, and the id of the one that writers are asked for.
 
     All files are in the order of the key, so no other one is asked for: see
     `neve.catalog.sort_order`, O3.

@@ -215,7 +215,7 @@ class _GroupScan:
             raise Unavailable(
                 "Spark could not open the table's files in the bucket: " + _first_line(error),
                 path=paths[0],
-                hint="Give the session Hadoop's s3a file system and its credentials "
+                hint="Configure the session with Hadoop's s3a file system and its credentials "
                 "(spark.jars.packages, spark.hadoop.fs.s3a.…), or read through Python: "
                 'session.read.format("neve").option("table", …).load(…), with storage options',
             ) from error

@@ -13,17 +13,12 @@ not have is left out. Fields inside of nested columns stay as the file has them.
 What it finds wrong it raises as NotClean: a key with two live rows, rows out of order, a file of
 another length, a vector that is not what the list of files says of it.
 
-A vector as it lies in a Puffin file; lengths and checksum are big-endian, the rest little-endian:
-
-    ┌────────────┬─────────────┬───────────┬──────────────────────────┬───────────┐
-    │ length u32 │ D1 D3 39 64 │ count u64 │ count × (high u32, low)  │ crc32 u32 │
-    └────────────┴─────────────┴───────────┴──────────────────────────┴───────────┘
+Vectors are read by `neve.iceberg.plain_reader`, which shares no code with the engine either.
 """
 
 import json
 import struct
-import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -32,6 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from neve.errors import NotFound
+from neve.iceberg import plain_reader
 from neve.model.data_file import DataFile
 from neve.model.schema import TableSchema
 from neve.model.version import Version
@@ -40,12 +36,6 @@ from neve.testing.model_table import Key, Row, Rows
 
 _PUFFIN_MAGIC: Final = b"PFA1"
 _PUFFIN_TAIL: Final = struct.Struct("<i4s4s")
-_VECTOR_MAGIC: Final = bytes.fromhex("d1d33964")
-_PLAIN_COOKIE: Final = 12346
-_RUNS_COOKIE: Final = 12347
-_OFFSETS_FROM: Final = 4
-_ARRAY_MAX: Final = 4096
-_BITMAP_BYTES: Final = 8192
 # Columns that Iceberg reserves for row lineage: no reader shows them.
 _LINEAGE_IDS: Final = frozenset({b"2147483540", b"2147483539"})
 
@@ -157,62 +147,12 @@ class CleanReader:
             raise NotClean(f"{path} is gone") from error
 
 
-def vector_positions(blob: bytes) -> Iterator[int]:
-    """Give the positions that a deletion vector marks; raises NotClean."""
-    (length,) = struct.unpack_from(">I", blob)
-    (crc,) = struct.unpack_from(">I", blob, len(blob) - 4)
-    if length != len(blob) - 8 or blob[4:8] != _VECTOR_MAGIC or zlib.crc32(blob[4:-4]) != crc:
-        raise NotClean("a vector's length, magic or checksum is wrong")
-    (count,) = struct.unpack_from("<Q", blob, 8)
-    offset = 16
-    for _ in range(count):
-        (high,) = struct.unpack_from("<I", blob, offset)
-        lows, offset = _roaring(blob, offset + 4)
-        for low in lows:
-            yield high << 32 | low
-    if offset != len(blob) - 4:
-        raise NotClean("a vector has bytes behind its end")
-
-
-def _roaring(blob: bytes, start: int) -> tuple[list[int], int]:
-    """Read a 32-bit Roaring bitmap in its portable form; gives its values and where it ends."""
-    (cookie,) = struct.unpack_from("<I", blob, start)
-    offset = start + 4
-    if cookie & 0xFFFF == _RUNS_COOKIE:
-        size = (cookie >> 16) + 1
-        flags = int.from_bytes(blob[offset : offset + (size + 7) // 8], "little")
-        offset += (size + 7) // 8
-        has_offsets = size >= _OFFSETS_FROM
-    elif cookie == _PLAIN_COOKIE:
-        (size,) = struct.unpack_from("<I", blob, offset)
-        flags, has_offsets = 0, True
-        offset += 4
-    else:
-        raise NotClean(f"a bitmap begins with {cookie}")
-    heads = list(struct.iter_unpack("<HH", blob[offset : offset + 4 * size]))
-    offset += 4 * size + (4 * size if has_offsets else 0)
-    values: list[int] = []
-    for number, (high, less_one) in enumerate(heads):
-        if flags >> number & 1:
-            lows, used = _run_container(blob, offset)
-        elif less_one < _ARRAY_MAX:
-            used = 2 * (less_one + 1)
-            lows = [low for (low,) in struct.iter_unpack("<H", blob[offset : offset + used])]
-        else:
-            used = _BITMAP_BYTES
-            bits = int.from_bytes(blob[offset : offset + used], "little")
-            lows = [low for low in range(1 << 16) if bits >> low & 1]
-        if len(lows) != less_one + 1:
-            raise NotClean("a bitmap's container has not as many values as it says")
-        values.extend(high << 16 | low for low in lows)
-        offset += used
-    return values, offset
-
-
-def _run_container(blob: bytes, offset: int) -> tuple[list[int], int]:
-    (runs,) = struct.unpack_from("<H", blob, offset)
-    pairs = struct.iter_unpack("<HH", blob[offset + 2 : offset + 2 + 4 * runs])
-    return [low for first, more in pairs for low in range(first, first + more + 1)], 2 + 4 * runs
+def vector_positions(blob: bytes) -> list[int]:
+    """Return the positions that a deletion vector marks, ascending; raises NotClean."""
+    try:
+        return plain_reader.vector_positions(blob).tolist()
+    except (ValueError, struct.error) as error:
+        raise NotClean(str(error)) from error
 
 
 def _puffin_blobs(payload: bytes) -> list[_Blob]:

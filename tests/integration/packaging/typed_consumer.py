@@ -18,7 +18,7 @@ def amount_of(lake: str, key: int) -> float:
 
 
 def expensive(least: float) -> neve.Filter:
-    """Give a filter, as a function of a program may."""
+    """Return a filter, as a function of a program may."""
     return neve.col("amount") >= least
 
 

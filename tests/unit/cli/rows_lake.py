@@ -31,7 +31,7 @@ _STYLES = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def plain_lines(text: str) -> list[str]:
-    """Give what a terminal shows, without colours."""
+    """Return what a terminal shows, without colours."""
     return _STYLES.sub("", text).splitlines()
 
 

@@ -32,7 +32,7 @@ TABLE = pa.table({"id": [1, 2], "name": ["ada", None], "ts": pa.array([1, 2], pa
 
 
 def types(lake: RowsLake, name: str = "shop.new") -> dict[str, str]:
-    """Give the types of columns, of nested ones only what they are."""
+    """Return the types of columns, of nested ones only what they are."""
     found = {column["name"]: column["type"] for column in lake.json("describe", name)["columns"]}
     return {each: kind if isinstance(kind, str) else kind["type"] for each, kind in found.items()}
 
@@ -180,9 +180,10 @@ def test_a_table_whose_properties_were_changed_is_still_the_same() -> None:
     [
         (["--key", "id"], "the table has no columns"),
         (["id:long", "--key", "id", "--load"], "belong to --from"),
+        (["id:long", "--key", "id", "--memory-limit", "1GiB"], "belong to --from"),
         (["--from", "-", "--format", "csv", "--key", "id", "--load"], "can be read only once"),
     ],
-    ids=["nothing", "load", "twice"],
+    ids=["nothing", "load", "memory", "twice"],
 )
 def test_words_that_do_not_go_together_are_refused(words: list[str], said: str) -> None:
     refused = RowsLake().run("create", "shop.new", *words, stdin="id\n1\n")

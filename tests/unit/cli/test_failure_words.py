@@ -1,6 +1,8 @@
 """What fails on the command line is told in words that can be typed there."""
 
+import errno
 import re
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -8,6 +10,7 @@ import pytest
 import neve
 from neve.cli.failure_words import failure_hint, failure_message
 from neve.errors import Corruption, InvalidArgument, NeveError
+from neve.storage.disk import error_from_disk
 from tests.unit.cli.rows_lake import RowsLake
 from tests.unit.sstable.data_files import arrow_schema
 
@@ -105,10 +108,8 @@ def test_a_wrong_row_is_told_without_pythons_words(lake: RowsLake, row: str) -> 
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [
-        (
-            ["create", "a.b", "id:long", "--key", "id"],
-            "`neve describe a.b` shows it; --exists-ok accepts it",
-        ),
+        (["create", "a.b", "id:long", "--key", "id"], "--exists-ok accepts it"),
+        (["rename", "a.b", "a.b"], "`neve describe a.b` shows it; drop it"),
         (["scan", "a.bb"], "Did you mean 'a.b'?"),
         (["scan", "other.thing"], "`neve tables` lists them"),
         (["tables", "nope"], "`neve tables` lists the tables of all"),
@@ -130,6 +131,34 @@ def test_what_to_do_next_can_be_typed(lake: RowsLake, arguments: list[str], hint
     assert refused.exit_code == 2, refused.stdout
     assert not PYTHON.search(refused.stderr), refused.stderr
     assert hint in refused.stderr
+
+
+def test_a_damaged_publication_is_reported_with_a_command_that_writes_it_again(
+    tmp_path: Path,
+) -> None:
+    lake = RowsLake(str(tmp_path))
+    lake.create("a.b", COLUMNS, ["id"])
+    lake.ok("put", "a.b", '{"id": 1}')
+    lake.ok("flush", "a.b")
+    max(tmp_path.glob("tables/*/metadata/snap-*.avro")).write_bytes(b"")
+
+    damaged = lake.run("verify", "a.b")
+
+    assert damaged.exit_code == 5
+    assert not PYTHON.search(damaged.stderr + damaged.stdout), damaged.stderr
+    assert "`neve iceberg`" in damaged.stderr
+    assert "`neve iceberg`" in damaged.stdout
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS])
+def test_what_to_do_about_a_disk_that_takes_nothing_can_be_typed(code: int) -> None:
+    refused = error_from_disk(OSError(code, "x"), doing="write", path="a.wal")
+
+    hint = failure_hint(refused)
+
+    assert hint is not None
+    assert not PYTHON.search(hint)
+    assert "collect_garbage" not in hint
 
 
 def test_a_table_that_another_writer_holds_is_told_in_one_line(lake: RowsLake) -> None:

@@ -308,6 +308,20 @@ def test_system_tables_are_scanned_like_others_with_their_json_as_text(lake: Row
     assert newest.splitlines()[1].startswith("shop.orders,2,1,")
 
 
+def test_a_system_table_is_cut_in_no_pipe_and_folds_on_a_terminal(
+    lake: RowsLake, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "50")
+    piped = lake.ok("scan", "__snapshots").splitlines()
+    terminal(50)
+    folded = plain_lines(lake.ok("scan", "__snapshots"))
+    wide = plain_lines(lake.ok("scan", "__snapshots", "--wide"))
+
+    assert len(piped) == len(wide) == 5  # heading, rule, two versions, count
+    assert '"added-records":"2"' in piped[3]
+    assert len(folded) > len(wide)
+
+
 def test_a_system_table_goes_to_a_file(lake: RowsLake, tmp_path: Path) -> None:
     target = tmp_path / "files.parquet"
 

@@ -44,7 +44,7 @@ class Executing:
 
 @pytest.fixture
 def table() -> Iterator[neve.Table]:
-    """Give a table of overlapping files under its first spec, some rows superseded."""
+    """Return a table of overlapping files under its first spec, some rows superseded."""
     with a_catalog(MemoryStore()) as lake:
         table = a_table(lake, options=OPTIONS, partition_by=["v"])
         for start in range(0, 600, 150):

@@ -208,7 +208,7 @@ DAMAGES: list[Damage] = [cut, empty, delete, swap, swap_with_an_old_one]
 
 
 def filled(*, rotations: int = 0, close: bool = True) -> MemoryStore:
-    """Give logs of three rows each."""
+    """Return logs of three rows each."""
     store = MemoryStore()
     log = owned_log(store)
     for turn in range(rotations + 1):

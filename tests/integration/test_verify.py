@@ -1,5 +1,7 @@
 """`verify` sees everything that a table consists of, or says what it did not see."""
 
+import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -70,6 +72,30 @@ def test_a_sound_table_is_reported_with_everything_that_was_read(table: neve.Tab
     assert report.checked["rows compared independently"] == report.row_count == 99
     assert report.unseen == ()
     assert "sound" in repr(report)
+
+
+def test_a_copied_lake_is_sound_and_what_was_published_elsewhere_is_said_to_be_unseen(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    copy = tmp_path_factory.mktemp("copies") / "lake"
+    shutil.copytree(folder, copy)
+    with neve.open(copy) as lake:
+        with lake.table("shop.orders", read_only=True) as table:
+            (words,) = table.verify(independent=True).unseen
+        assert "moved or copied" in words
+        assert str(folder) in words
+        lake.load_table("shop.orders").iceberg_metadata()
+        with lake.table("shop.orders", read_only=True) as table:
+            assert table.verify(independent=True).unseen == ()
+
+
+def test_published_metadata_of_another_table_is_reported(folder: Path, table: neve.Table) -> None:
+    document = _one(folder, "metadata/v*.metadata.json")
+    document.write_text(
+        json.dumps(json.loads(document.read_text()) | {"table-uuid": "0" * 32}), encoding="utf-8"
+    )
+    with pytest.raises(Corruption, match="of table '000"):
+        table.verify()
 
 
 @pytest.mark.parametrize("damage", [_cut_in_half, _turn_a_byte, Path.unlink])

@@ -6,6 +6,9 @@
 4. independent: every live row of the current snapshot, read without the engine's code, is the row
    that the engine reads, and no key is there twice
 
+Metadata names files by where they are. In a lake that was moved or copied it speaks of the old
+place until the table is published again: that is reported as unseen, not as damage.
+
 Publishers may be at work meanwhile: what looks wrong is looked at again when the hint has moved.
 """
 
@@ -84,7 +87,8 @@ class _Published:
         compared: dict[str, int] = {}
         try:
             document = self._reader.document(self._folder.document_location(number))
-            self._note_location(document)
+            if self._is_of_another_place(document):
+                return Findings(unseen=tuple(self._unseen))
             for walked in self._walked(document):
                 snapshots += 1
                 self._compare_files(walked)
@@ -114,12 +118,22 @@ class _Published:
         )
         return Findings(problems=(problem,))
 
-    def _note_location(self, document: Record) -> None:
-        if document["location"] != self._folder.table_location:
+    def _is_of_another_place(self, document: Record) -> bool:
+        """Whether the lake was moved or copied since: what was published names the old place."""
+        table = self._table.parts.versions.head().table_uuid
+        if document.get("table-uuid") != table:
             raise Corruption(
-                f"the published metadata is of a table at {str(document['location'])[:200]!a}",
+                f"it is of table {str(document.get('table-uuid'))[:64]!a}, not of {table}",
                 path=self._table.parts.paths.metadata,
             )
+        place = str(document.get("location"))
+        if place == self._folder.table_location:
+            return False
+        self._unseen = [
+            f"published metadata: it is of the table at {place[:200]!a}, from where the lake was "
+            "moved or copied; iceberg_metadata() publishes it here"
+        ]
+        return True
 
     def _walked(self, document: Record) -> Iterator[PlainSnapshot]:
         """Walk every snapshot, and go on after one that is damaged."""

@@ -6,6 +6,9 @@
 4. independent: every live row of the current snapshot, read without the engine's code, is the row
    that the engine reads, and no key is there twice
 
+Metadata names files by where they are. In a lake that was moved or copied it speaks of the old
+place until the table is published again: that is reported as unseen, not as damage.
+
 Publishers may be at work meanwhile: what looks wrong is looked at again when the hint has moved.
 """
 
@@ -117,23 +120,24 @@ class _Published:
         return Findings(problems=(problem,))
 
     def _is_moved(self, document: Record) -> bool:
-        """Return whether the lake was copied or moved since; raises Corruption for another table.
+        """Return whether the lake was copied or moved since.
 
-        The last part of a location is the id of the table.
+        Raises Corruption for another table.
         """
-        location, here = str(document["location"]), self._folder.table_location
-        if location.rpartition("/")[2] != here.rpartition("/")[2]:
+        table = self._table.parts.versions.head().table_uuid
+        if document.get("table-uuid") != table:
             raise Corruption(
-                f"the published metadata is of a table at {location[:200]!a}",
+                f"it is of table {str(document.get('table-uuid'))[:64]!a}, not of {table}",
                 path=self._table.parts.paths.metadata,
             )
-        return location != here
+        return bool(document["location"] != self._folder.table_location)
 
     def _note_version(self, document: Record) -> None:
         current = self._table.version.number
         published = version_of(document, path=self._table.parts.paths.metadata)
         if published < current:
-            self._unseen.append(f"published rows of version {current}: {published} is the newest")
+            words = f"the newest document is of version {published}"
+            self._unseen.append(f"published rows of version {current}: {words}")
 
     def _walked(self, document: Record) -> Iterator[PlainSnapshot]:
         """Walk every snapshot, and go on after one that is damaged."""

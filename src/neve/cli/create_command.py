@@ -142,7 +142,7 @@ def create(
 
     A column is name:type, with Iceberg's names of types: boolean, int, long, float, double,
     decimal(p,s), date, time, timestamp, timestamptz, string, uuid, binary, fixed(n), list<type>,
-    map<type, type>, struct<name: type, ...>. With ! behind the type it is never NULL; columns of
+    map<type, type>, struct<name: type, ...>. With ! after the type it is never NULL; columns of
     the key never are.
 
     With --from, the columns are those of a file. Parquet and Arrow files say the types; for CSV and

@@ -189,7 +189,7 @@ def test_a_mistyped_option_is_told_with_the_one_that_is_meant(leaf: Leaf) -> Non
     assert first.startswith(f"neve: No such option '{option}x'. ")
     assert "Did you mean " in first
     assert f"'{option}'" in first
-    assert hint.endswith("--help` tells how to call it")
+    assert hint.endswith("--help` shows how to call it")
 
 
 @pytest.mark.parametrize("leaf", ALL_BUT_THE_DEMO, ids=lambda leaf: leaf[0])

@@ -2,9 +2,9 @@
 
 from typing import NamedTuple
 
-from neve.model.arrow_types import NESTED_KINDS, kind_of, type_name
 from neve.model.schema import Column, TableSchema
 from neve.model.schema_json import default_to_json
+from neve.model.type_words import type_text
 
 
 class ColumnFacts(NamedTuple):
@@ -21,7 +21,9 @@ def column_facts(schema: TableSchema) -> list[ColumnFacts]:
     """Give the columns of a schema in order."""
     key = {field_id: place for place, field_id in enumerate(schema.primary_key, start=1)}
     return [
-        ColumnFacts(column.field_id, column.name, _type_text(column), tuple(_notes(column, key)))
+        ColumnFacts(
+            column.field_id, column.name, type_text(column.type), tuple(_notes(column, key))
+        )
         for column in schema.columns
     ]
 
@@ -35,8 +37,3 @@ def _notes(column: Column, key: dict[int, int]) -> list[str]:
     if column.doc:
         notes.append(column.doc)
     return notes
-
-
-def _type_text(column: Column) -> str:
-    is_nested = kind_of(column.type) in NESTED_KINDS
-    return str(column.type) if is_nested else type_name(column.type)

@@ -395,7 +395,7 @@ class KVCatalog(KeptInProcess):
         for _ in range(_DROPPED_MEANWHILE_MAX):
             try:
                 return self._create(definition)
-            except AlreadyExists as taken:
+            except AlreadyExists:
                 if name not in self._entries.state().tables:
                     raise  # by a namespace
                 try:
@@ -411,7 +411,7 @@ class KVCatalog(KeptInProcess):
                     differences=differences,
                     path=self.location,
                     hint="Open it with `table`, change it with `evolve`, or choose another name",
-                ) from taken
+                ) from None  # its hint, exists_ok, was followed already
         raise Conflict(
             f"the table {name!a} was made and dropped by others again and again",
             path=self.location,

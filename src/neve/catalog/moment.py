@@ -63,7 +63,7 @@ def _text_ms(text: str, clock: Clock) -> int:
     try:
         return _since_epoch(datetime.fromisoformat(text))
     except ValueError as error:
-        raise InvalidArgument(f"{shown(text)} is no time", hint=_HINT) from error
+        raise InvalidArgument(f"{shown(text)} is not a time", hint=_HINT) from error
 
 
 def _since_epoch(moment: datetime) -> int:

@@ -127,7 +127,7 @@ def _python_type(asked: object, *, where: str, depth: int) -> pa.DataType:
             value = _inner_field("value", inside[1], where=where, depth=depth)
             return cast("pa.DataType", pa.map_(key.with_nullable(False), value))
     raise InvalidArgument(
-        f"column {shown(where)} has the type {_named(asked)}, which stands for no column type",
+        f"column {shown(where)} has the type {_named(asked)}, which is not a column type",
         hint=_type_hint(asked),
     )
 

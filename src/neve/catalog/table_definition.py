@@ -104,7 +104,7 @@ class TableDefinition:
             found.append(f"the primary key is {listed(meta.primary_key)}, not {listed(key)}")
         for column in here.columns:
             if column.name not in there:
-                found.append(f"there is no column {column.name!a}")
+                found.append(f"it has no column {column.name!a}")
                 continue
             other = there.column(column.name)
             if other.type != column.type:
@@ -114,7 +114,7 @@ class TableDefinition:
                 words = "may be NULL" if other.nullable else "may not be NULL"
                 found.append(f"column {column.name!a} {words}")
         found += [
-            f"there is a column {column.name!a}"
+            f"it also has a column {column.name!a}"
             for column in there.columns
             if column.name not in here
         ]

@@ -37,7 +37,7 @@ from neve.read.changes import CHANGE_TYPE, COMMIT_TIMESTAMP
     default=0,
     show_default="0, from the beginning",
     metavar="N",
-    help="Begin behind this version.",
+    help="Start after this version.",
 )
 @click.option(
     "--until",

@@ -1,6 +1,6 @@
 """Columns as they are written on a command line.
 
-name:type   a new column, with `!` behind the type of one that is never NULL
+name:type   a new column, with `!` after the type of one that is never NULL
 name,name   columns of a table
 """
 

@@ -324,7 +324,7 @@ def _footer_of(opened: LogFileOnDisk, path: str) -> tuple[OpenFooter, bytes]:
         likeness = opened.likeness()
         looks = "" if likeness is None else f"; it looks like {likeness}"
         raise InvalidArgument(
-            f"{path} is no Parquet file: it neither begins nor ends with PAR1{looks}",
+            f"{path} is not a Parquet file: it neither begins nor ends with PAR1{looks}",
             hint="Name a data file, such as one in the directory data of a table",
         )
     length = TRAILER_BYTES + int.from_bytes(tail[:4], "little")

@@ -25,7 +25,6 @@ from neve.model.arrow_types import (
     child_fields,
     field_id_of,
     kind_of,
-    type_name,
 )
 from neve.model.field_ids import walk_fields
 from neve.model.partition_identity import PartitionId, PartitionIdentity
@@ -33,6 +32,7 @@ from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import Column, TableSchema
 from neve.model.schema_json import default_to_json, type_to_json
 from neve.model.shown_value import counted
+from neve.model.type_words import type_text
 
 # A table may have thousands of partitions; for people the largest ones are shown.
 _PARTITIONS_SHOWN: Final = 20
@@ -203,8 +203,7 @@ def _default_words(column: Column) -> str:
 
 
 def _type_words(field: ArrowField) -> str:
-    is_nested = kind_of(field.type) in NESTED_KINDS
-    return shown_text(str(field.type)) if is_nested else type_name(field.type)
+    return shown_text(type_text(field.type))
 
 
 def _texts(spec: PartitionSpec, schemas: Sequence[TableSchema]) -> list[str]:

@@ -71,7 +71,7 @@ def add(
 ) -> None:
     """Add a column behind the others, or a field to a struct.
 
-    With ! behind the type it is never NULL, and needs a default. Types are those of `neve create`,
+    With ! after the type it is never NULL, and needs a default. Types are those of `neve create`,
     and list<long>, map<string, long>, struct<street: string, zip: int>.
     """
     asked = column_of(column)

@@ -42,7 +42,7 @@ EXIT_CODE_WORDS: Final = {
     EXIT_CODES[NextMove.RAISE_A_LIMIT]: "raise a limit",
     DECLINED: "nothing was done: a question was answered with no",
     INTERRUPTED: "interrupted from the keyboard",
-    OUTPUT_CLOSED: "whoever read the output stopped reading",
+    OUTPUT_CLOSED: "the reader of the output stopped reading",
 }
 """All codes that a command ends with, and what each of them means."""
 
@@ -102,7 +102,7 @@ def _told(error: BaseException) -> tuple[int, str, str | None]:
             return error.exit_code, failure_message(error), failure_hint(error)
         case click.UsageError():
             asked = error.ctx.command_path if error.ctx is not None else "neve"
-            return error.exit_code, error.format_message(), f"`{asked} --help` tells how to call it"
+            return error.exit_code, error.format_message(), f"`{asked} --help` shows how to call it"
         case click.ClickException():
             return error.exit_code, error.format_message(), None
         case Declined():

@@ -103,9 +103,9 @@ def form_of(path: str) -> ImportForm:
         )
     if form is None:
         raise InvalidArgument(
-            "standard input does not say in which form it is"
+            "standard input does not say in which format it is"
             if path == STANDARD_INPUT
-            else f"the name {path} does not say in which form the file is",
+            else f"the name {path} does not say in which format the file is",
             hint=f"Say --format {', '.join(ImportForm)}",
         )
     return form

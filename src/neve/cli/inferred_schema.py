@@ -114,9 +114,9 @@ def _json_fields(stream: BinaryIO, source: str) -> list[ArrowField]:
         try:
             members = parse_json(text.decode())
         except ValueError as error:
-            raise InvalidArgument(f"{source}, row {number:,}: no JSON: {error}") from None
+            raise InvalidArgument(f"{source}, row {number:,}: not JSON: {error}") from None
         if not isinstance(members, Mapping):
-            raise InvalidArgument(f"{source}, row {number:,}: no JSON object")
+            raise InvalidArgument(f"{source}, row {number:,}: not a JSON object")
         for name, value in members.items():
             columns.setdefault(name, []).append(value)
     return [pa.field(name, _json_type(name, values)) for name, values in columns.items()]

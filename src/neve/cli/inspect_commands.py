@@ -65,7 +65,7 @@ class _Wish:
     type=WholeNumber(),
     default=0,
     metavar="OFFSET",
-    help="Start with the first record at or behind this byte: 11498, 11,498 or 0x2cea.",
+    help="Start with the first record at or after this byte: 11498, 11,498 or 0x2cea.",
 )
 @click.option(
     "--payload",
@@ -93,7 +93,7 @@ def wal(
 
     A damaged log is shown as far as it can be read. Where reading a log of neve ends, and why, is
     what recovery would say of it as the last log of its table. Of several files those that cannot
-    be shown are told and passed over; the exit code is that of the first of them.
+    be shown are reported and passed over; the exit code is that of the first of them.
     """
     wish = _Wish(
         as_json=as_json,

@@ -98,7 +98,7 @@ def _refuse_foreign(opened: LogFileOnDisk, path: str) -> None:
     likeness = opened.likeness()
     looks = "" if likeness is None else f"; it looks like {likeness}"
     raise InvalidArgument(
-        f"{path} is no Puffin file: it does not begin with {MAGIC.decode()}{looks}",
+        f"{path} is not a Puffin file: it does not begin with {MAGIC.decode()}{looks}",
         hint="Name a file of deletion vectors, such as one in the directory deletes of a table",
     )
 

@@ -157,7 +157,7 @@ def _refuse_warehouse(directory: Path, path: str) -> None:
         more = len(found) - _STORES_NAMED
         names = ", ".join(found[:_STORES_NAMED]) + (f" and {more:,} more" if more > 0 else "")
         raise InvalidArgument(
-            f"{path} is no manifest store, but there are some in it: {names}",
+            f"{path} is not a manifest store, but there are some in it: {names}",
             hint=f"Name one: {path.rstrip('/')}/{found[0]}",
         )
 

@@ -74,14 +74,14 @@ class JsonRows:
             members = parse_json(text)
         except ValueError as error:
             raise InvalidArgument(
-                f"{where}: no JSON: {_what_is_wrong(error, text)}",
+                f"{where}: not JSON: {_what_is_wrong(error, text)}",
                 hint=JSON_FORMS
                 if line is not None
                 else 'Write a row as an object: {"id": 1, "name": "ada"}',
             ) from None
         if not isinstance(members, dict):
             raise InvalidArgument(
-                f"{where}: no JSON object: {shown(text)}",
+                f"{where}: not a JSON object: {shown(text)}",
                 hint='Write a row as an object: {"id": 1, "name": "ada"}',
             )
         for name in self._needed:

@@ -81,7 +81,7 @@ def _from_list(text: str, columns: Sequence[Column]) -> tuple[object, ...]:
         values = parse_json(text)
     except ValueError as error:
         raise InvalidArgument(
-            f"the key {shown(text)} is no JSON list: {error}",
+            f"the key {shown(text)} is not a JSON list: {error}",
             hint='Write it like ["ada", 7], in quotes for the shell',
         ) from None
     assert isinstance(values, list), "it begins with ["

@@ -93,7 +93,7 @@ class RefusedRows:
         if self.count == 1:
             _, error, _ = self._told[0]
             column = error.column if isinstance(error, SchemaMismatch) else None
-            hint = "" if error.hint is None else f"{error.hint.removesuffix('.')}. "
+            hint = "" if error.hint is None else f"{_sentence(error.hint)} "
             return SchemaMismatch(
                 details[0], column=column, hint=f"{hint}Nothing was written; {ways_out}"
             )
@@ -153,4 +153,9 @@ def _with_count(hint: str | None, before: int, *, is_refused: bool) -> str | Non
     words = "Nothing was written"
     if before:
         words = f"{counted(before, 'row')} before it {'is' if before == 1 else 'are'} written"
-    return words if hint is None else f"{hint.removesuffix('.')}. {words}"
+    return words if hint is None else f"{_sentence(hint)} {words}"
+
+
+def _sentence(hint: str) -> str:
+    """End a hint with a full stop, unless it ends with a mark of its own."""
+    return hint if hint.endswith((".", "?")) else f"{hint}."

@@ -56,7 +56,7 @@ def form_of(path: str) -> RowForm:
     form = _SUFFIXES.get(Path(path).suffix.lower())
     if form is None:
         raise InvalidArgument(
-            f"the name {path} does not say in which form to write it",
+            f"the name {path} does not say in which format to write it",
             hint="Say --format json, jsonl, csv or parquet",
         )
     return form

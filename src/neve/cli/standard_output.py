@@ -2,7 +2,7 @@
 
     the kernel says              the stream raises
     ─────────────────────────────────────────────────────────────────────────────────
-    EPIPE                        OutputClosed: whoever read the output stopped reading
+    EPIPE                        OutputClosed: the reader of the output stopped reading
     ENOSPC, EIO, anything else   OutputFailed, with the kernel's words
 
 Raised where the bytes leave, so that a full disk under the output is never taken for one under the
@@ -16,7 +16,7 @@ from pathlib import Path
 
 
 class OutputClosed(Exception):
-    """Whoever read the output stopped reading."""
+    """The reader of the output stopped reading."""
 
 
 class OutputFailed(Exception):

@@ -31,7 +31,7 @@ from neve.model.shown_value import counted
 
 _OUTCOMES: Final = {
     Settled.NOTHING: "in order",
-    Settled.BEGUN: "begun: whoever made it was cut off",
+    Settled.BEGUN: "begun: its creation was cut off",
     Settled.UPDATED: "brought up to date in the catalog",
     Settled.REMOVED: "was dropped; its name is gone now",
     Settled.UNPURGED: "dropped; readers still hold its files",
@@ -82,7 +82,7 @@ def compact(
     else:
         Page().line(
             f"version {number:,}: {counted(after.file_count, 'file')}, "
-            f"{counted(after.file_bytes, 'byte')}; there were "
+            f"{counted(after.file_bytes, 'byte')}; before: "
             f"{counted(before.file_count, 'file')}, {counted(before.file_bytes, 'byte')}"
         )
 
@@ -110,7 +110,7 @@ def expire(
     """Let old versions go, as the table's retention or the options say; tagged ones stay.
 
     With both options, what either of them keeps stays. Versions that readers hold a lease on stay
-    too, and the leases are listed. Files of what went are deleted by `neve gc --run`.
+    too, and the leases are listed. Files of what went are deleted by `neve gc TABLE --run`.
     """
     with _written(lake, storage_options, name) as table:
         report = table.expire(keep_last=keep_last, older_than=older_than)
@@ -130,14 +130,15 @@ def expire(
     page = Page()
     page.line(
         f"{counted(len(report.expired_versions), 'version')} expired; "
-        f"the oldest is {report.oldest_version:,}"
+        f"versions from {report.oldest_version:,} on are kept"
     )
     if report.kept_versions:
         kept = ", ".join(map(str, report.kept_versions))
-        page.line(f"kept for tags or readers: {kept}")
+        page.line(f"also kept, for tags or readers: {kept}")
     page.lines(lease_lines(report.leases))
     if report.unreachable_files:
-        page.line(f"`neve gc` can delete {counted(report.unreachable_files, 'file')}")
+        files = counted(report.unreachable_files, "file")
+        page.line(f"`neve gc {shown_text(name)} --run` can delete {files}")
     if report.is_publishing_due:
         page.line("the disk is full: other engines are shown what expired until `neve gc --run`")
 
@@ -161,7 +162,7 @@ def gc(
         document.array("files", report.paths)
         document.end()
     else:
-        Page().lines(_garbage_lines(report))
+        Page().lines(_garbage_lines(name, report))
 
 
 @click.command(
@@ -244,14 +245,14 @@ def _written(lake: str, storage_options: tuple[str, ...], name: str) -> Iterator
         yield table
 
 
-def _garbage_lines(report: GarbageReport) -> Iterator[Text]:
+def _garbage_lines(name: str, report: GarbageReport) -> Iterator[Text]:
     for path in report.paths:
         yield Text(shown_text(path))
     files = f"{counted(report.file_count, 'file')}, {counted(report.byte_count, 'byte')}"
     if not report.file_count:
         yield Text("there is nothing to delete")
     elif report.is_dry_run:
-        yield Text(f"{files} can be deleted: neve gc --run")
+        yield Text(f"{files} can be deleted: `neve gc {shown_text(name)} --run`")
     else:
         yield Text(f"deleted {files}")
 

@@ -153,7 +153,7 @@ def text_of(value: Json) -> str:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f'{name} is no JSON; write "{name}" as text')
+    raise ValueError(f'{name} is not JSON; write "{name}" as text')
 
 
 def _distinct_members(pairs: list[tuple[str, object]]) -> dict[str, object]:

@@ -125,9 +125,9 @@ def decode_document(payload: bytes, *, path: str) -> JsonObject:
     try:
         document = json.loads(payload)
     except (ValueError, RecursionError) as error:
-        raise Corruption(f"Iceberg's metadata is no JSON: {error}", path=path) from error
+        raise Corruption(f"Iceberg's metadata is not JSON: {error}", path=path) from error
     if not isinstance(document, dict) or not isinstance(document.get("properties"), dict):
-        raise Corruption("Iceberg's metadata is no JSON object with properties", path=path)
+        raise Corruption("Iceberg's metadata is not a JSON object with properties", path=path)
     found = document["properties"].pop(CHECKSUM_PROPERTY, None)
     if found != _checksum(document):
         raise Corruption("Iceberg's metadata is damaged, or was not written by neve", path=path)

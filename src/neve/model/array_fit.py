@@ -203,11 +203,21 @@ def _null_refused() -> Unfit:
 def _decoded(array: ArrowArray) -> ArrowArray:
     while True:
         if pa.types.is_dictionary(array.type):
-            array = cast("pa.DictionaryArray[Any, Any]", array).dictionary_decode()
+            array = _without_views(cast("pa.DictionaryArray[Any, Any]", array)).dictionary_decode()
         elif pa.types.is_run_end_encoded(array.type):
             array = pc.call_function("run_end_decode", [array])
         else:
             return array
+
+
+def _without_views(array: "pa.DictionaryArray[Any, Any]") -> "pa.DictionaryArray[Any, Any]":
+    """Hold the values of a dictionary in a plain array: Arrow takes nothing out of views."""
+    values = array.dictionary
+    if pa.types.is_string_view(values.type):
+        return pa.DictionaryArray.from_arrays(array.indices, values.cast(pa.large_string()))
+    if pa.types.is_binary_view(values.type):
+        return pa.DictionaryArray.from_arrays(array.indices, values.cast(pa.large_binary()))
+    return array
 
 
 def _fit_primitive(array: ArrowArray, wanted: pa.DataType) -> ArrowArray:

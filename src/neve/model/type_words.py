@@ -3,7 +3,7 @@
     long   int64   string   timestamptz   decimal(9,2)   fixed(16)   fixed[16]
     list<long>   map<string, double>   struct<street: string, zip: int!>
 
-A `!` behind a type inside angle brackets says that the element, value or field is never NULL.
+A `!` after a type inside angle brackets says that the element, value or field is never NULL.
 """
 
 import difflib
@@ -13,7 +13,15 @@ from typing import Final, cast
 import pyarrow as pa
 
 from neve.errors import Corruption, InvalidArgument
-from neve.model.arrow_types import NESTED_KINDS, NESTING_MAX, ArrowField, TypeKind
+from neve.model.arrow_types import (
+    NESTED_KINDS,
+    NESTING_MAX,
+    ArrowField,
+    TypeKind,
+    child_fields,
+    kind_of,
+    type_name,
+)
 from neve.model.schema_json import type_from_json
 from neve.model.shown_value import shown
 
@@ -42,6 +50,23 @@ _CLOSING: Final = ">)]"
 def parse_type(text: str) -> pa.DataType:
     """Read a type; raises InvalidArgument with the most similar name."""
     return _parse(text, depth=1)
+
+
+def type_text(arrow_type: pa.DataType) -> str:
+    """Spell a type out, so that `parse_type` reads it."""
+    inside = [
+        (field.name, f"{type_text(field.type)}{'' if field.nullable else REQUIRED}")
+        for field in child_fields(arrow_type)
+    ]
+    match kind_of(arrow_type):
+        case TypeKind.STRUCT:
+            return f"struct<{', '.join(f'{name}: {text}' for name, text in inside)}>"
+        case TypeKind.MAP:  # a key is never NULL, and says nothing of it
+            return f"map<{inside[0][1].removesuffix(REQUIRED)}, {inside[1][1]}>"
+        case TypeKind.LIST:
+            return f"list<{inside[0][1]}>"
+        case _:
+            return type_name(arrow_type)
 
 
 def _parse(text: str, *, depth: int) -> pa.DataType:

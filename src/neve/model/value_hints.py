@@ -26,7 +26,7 @@ def value_hint(arrow_type: pa.DataType) -> str:
 
 
 def decimal_digits(arrow_type: pa.DataType) -> str:
-    """Say how many digits a decimal type has behind the point, with an example."""
+    """Say how many digits a decimal type has after the point, with an example."""
     scale = cast("pa.Decimal128Type[int, int]", arrow_type).scale
     example = Decimal((0, tuple(map(int, str(_EXAMPLE_DIGITS))), -scale))
-    return f"{scale} digit{'' if scale == 1 else 's'} behind the point, such as {example:f}"
+    return f"{scale} digit{'' if scale == 1 else 's'} after the point, such as {example:f}"

@@ -155,7 +155,7 @@ def encode_footer(footer: PuffinFooter) -> bytes:
 def read_puffin_footer(read_at: ReadAt, byte_count: int, *, path: str) -> PuffinFooter:
     """Read the footer of a Puffin file of `byte_count` bytes; raises Corruption."""
     if byte_count < _BYTES_MIN:
-        raise Corruption(f"a file of {byte_count:,} bytes is no Puffin file", path=path)
+        raise Corruption(f"a file of {byte_count:,} bytes is not a Puffin file", path=path)
     if read_at(0, len(MAGIC)) != MAGIC:
         raise Corruption("no Puffin file begins here", path=path, offset=0)
     tail_at = byte_count - _TAIL.size

@@ -370,7 +370,7 @@ class LocalStore:
             "another writer holds the lock",
             path=path,
             hint=f"Close that writer, or open read-only; fuser {self._tree.on_disk(path)} "
-            "tells which process it is",
+            "shows which process it is",
         )
 
     def _read(self, path: str, *, start: int, length: int | None) -> bytes:

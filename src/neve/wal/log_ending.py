@@ -274,7 +274,7 @@ class EndingJudge:
         except LimitExceeded as error:
             return error.message
         if lost is not None and self._expected is None and not self._from_start:
-            return "rows that were durable cannot be read; reading from the beginning tells which"
+            return "rows that were durable cannot be read; reading from the beginning shows which"
         if lost is not None:
             return lost.words
         if self._start is None or self._durable_through < self._start[0]:

@@ -110,7 +110,7 @@ def test_a_difference_is_named(other: TableDefinition, different: tuple[str, ...
                 partition_by=["day(ts)"],
                 schema=with_renamed(orders_schema(), "customer", "client"),
             ),
-            ("there is no column 'client'", "there is a column 'customer'"),
+            ("it has no column 'client'", "it also has a column 'customer'"),
         ),
         (defined(), ("it is partitioned by day of 'ts', not by nothing",)),
         (

@@ -128,11 +128,11 @@ def test_parquet_and_arrow_say_their_types(
         ("x.csv", b"id\xff\n1\n", "cannot be read as CSV"),
         ("x.csv", b"id,id\n1,2\n", "'id'"),
         ("x.jsonl", b"", "has no columns"),
-        ("x.jsonl", b"[1]", "no JSON object"),
+        ("x.jsonl", b"[1]", "not a JSON object"),
         ("x.jsonl", b'{"id": 1}\n{"id": "x"}\n', "have no type in common"),
         ("x.parquet", b"PAR1", "cannot be read"),
         ("x.arrow", b"ARROW1\0\0", "cannot be read"),
-        ("x.txt", b"", "does not say in which form"),
+        ("x.txt", b"", "does not say in which format"),
     ],
     ids=range(9),
 )

@@ -196,7 +196,7 @@ def test_a_foreign_file_is_refused_with_what_it_looks_like(
     refused = inspect(tmp_path / "file")
 
     assert refused.exit_code == 2
-    assert "is no Parquet file" in refused.stderr
+    assert "is not a Parquet file" in refused.stderr
     assert looks in refused.stderr
 
 

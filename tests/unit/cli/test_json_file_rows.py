@@ -58,15 +58,15 @@ def test_without_rows_there_is_nothing(text: str) -> None:
     ("text", "said"),
     [
         ('[{"id": 1}, {"id": "x"}]', "x.json, row 2: column 'id': expected a whole number"),
-        ('[{"id": 1},\n{"id" 2}]', "x.json, row 2: no JSON: Expecting ':' delimiter, at column 7"),
-        ('[{"id": 1}, 5]', "x.json, row 2: no JSON object: '5'"),
-        ('[{"id": 1},]', "x.json, row 2: no JSON: Expecting value"),
+        ('[{"id": 1},\n{"id" 2}]', "x.json, row 2: not JSON: Expecting ':' delimiter, at column 7"),
+        ('[{"id": 1}, 5]', "x.json, row 2: not a JSON object: '5'"),
+        ('[{"id": 1},]', "x.json, row 2: not JSON: Expecting value"),
         ('[{"id": 1}, {"id": 2}', "x.json, row 2: the array ends in the middle of it"),
         ('[{"id": 1}, {"customer": "', "x.json, row 2: the array ends in the middle of it"),
         ('[{"id": 1}]\n{"id": 2}\n', "x.json: not only blanks behind the end of the array"),
         ('{\n "rows": [{"id": 1}]\n', "x.json: not only blanks behind"),
         ('{\n "id": 1\n}\n', 'x.json: one JSON document, which has no array "rows"'),
-        ('{"id": 1}\n[\n', "x.json:2: no JSON: Expecting value"),
+        ('{"id": 1}\n[\n', "x.json:2: not JSON: Expecting value"),
     ],
 )
 def test_what_is_wrong_is_named_by_its_row_or_its_line(text: str, said: str) -> None:

@@ -142,7 +142,7 @@ def test_wrong_usage_is_exit_code_two_and_points_to_the_help(args: list[str], sa
 
     assert result.exit_code == 2
     assert result.stderr.startswith(said)
-    assert "--help` tells how to call it" in result.stderr
+    assert "--help` shows how to call it" in result.stderr
     assert result.stdout == ""
 
 

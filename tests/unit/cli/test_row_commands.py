@@ -47,17 +47,17 @@ def test_rows_on_standard_input_are_one_to_a_line() -> None:
     [
         (
             '{"id":',
-            "standard input:2: no JSON: Expecting value, at column 7\n",
+            "standard input:2: not JSON: Expecting value, at column 7\n",
             "one object to a line",
         ),
         (
             '  {"id" 2}',
-            "standard input:2: no JSON: Expecting ':' delimiter, at column 9\n",
+            "standard input:2: not JSON: Expecting ':' delimiter, at column 9\n",
             "one object to a line",
         ),
-        ("[1]", "standard input:2: no JSON object: '[1]'\n", "as an object"),
+        ("[1]", "standard input:2: not a JSON object: '[1]'\n", "as an object"),
         ('{"id": "2"}', "standard input:2: column 'id': expected a whole number", ""),
-        ('{"id": 2, "custmer": "x"}', "standard input:2: ", "'customer'"),
+        ('{"id": 2, "custmer": "x"}', "standard input:2: ", "'customer'? "),
         ('{"customer": "x"}', "standard input:2: ", ""),
         ('{"id": null}', "standard input:2: ", ""),
         (
@@ -97,7 +97,7 @@ def test_rows_of_the_batches_before_a_wrong_line_are_told() -> None:
 
     refused = lake.run("put", "shop.orders", "-", stdin=f"{good}oops\n")
 
-    assert "standard input:10001: no JSON" in refused.stderr
+    assert "standard input:10001: not JSON" in refused.stderr
     assert "10,000 rows before it are written" in refused.stderr
     assert lake.json("scan", "shop.orders", "--count")["count"] == 10_000
 
@@ -232,7 +232,7 @@ def test_no_row_can_be_expected() -> None:
         (['{"id": 1}', "--if-absent", "--expect", "null"], "--if-absent and --expect"),
         (["-", "--expect", "null"], "one row is expected for the rows of standard input"),
         (['{"id": 1}', "--expect", '{"id": 2}'], "has another key"),
-        (['{"id": 1}', "--expect", "["], "the expected row: no JSON"),
+        (['{"id": 1}', "--expect", "["], "the expected row: not JSON"),
     ],
     ids=range(5),
 )
@@ -288,7 +288,7 @@ def test_a_composite_key_is_several_values_or_a_json_list(key: list[str]) -> Non
         (['["ada", 5, 6]'], "3 values for a key of 2 columns"),
         (['["ada", "x"]'], "key column 'day' holds date"),
         (['["ada", null]'], "day"),
-        (['["ada"'], "is no JSON list"),
+        (['["ada"'], "is not a JSON list"),
     ],
     ids=range(8),
 )

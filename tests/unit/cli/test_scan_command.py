@@ -150,7 +150,7 @@ def test_parquet_is_named_behind_its_form(lake: RowsLake, tmp_path: Path) -> Non
     ("arguments", "said"),
     [
         (["--output", "parquet"], "Parquet is no text to print"),
-        (["x.doc"], "does not say in which form"),
+        (["x.doc"], "does not say in which format"),
         (["x.csv", "--output", "table"], "drawn for people"),
         (["--json", "--output", "csv"], "both --json and --format csv"),
         (["--count", "--explain"], "both --explain and --count"),
@@ -160,7 +160,7 @@ def test_parquet_is_named_behind_its_form(lake: RowsLake, tmp_path: Path) -> Non
         (["--key-range", "one", "5"], "key column 'id' holds long"),
         (["--version", "99"], "99"),
         (["--tag", "none"], "there is no tag 'none'"),
-        (["--timestamp", "yesterday"], "'yesterday' is no time"),
+        (["--timestamp", "yesterday"], "'yesterday' is not a time"),
         (["--limit", "-1"], "not a number of 0 or more"),
     ],
     ids=range(13),

@@ -114,7 +114,7 @@ def test_other_spellings_are_understood(arrow_type: pa.DataType, text: str, valu
         (pa.int32(), "true", "expected a whole number, got true or false"),
         (pa.float64(), "1e400", "outside the range"),
         (pa.float64(), '"nan"', "expected a number, got the text 'nan'"),
-        (pa.decimal128(9, 2), '"1.239"', "at most 2 digits behind the point, such as 14.20"),
+        (pa.decimal128(9, 2), '"1.239"', "at most 2 digits after the point, such as 14.20"),
         (pa.decimal128(9, 3), "1.2399", "such as 1.420, got the number 1.2399"),
         (pa.date32(), '"31.01.2024"', "expected a date such as 2024-01-31"),
         (pa.time64("us"), "5", "expected a time such as"),

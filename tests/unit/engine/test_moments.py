@@ -76,7 +76,7 @@ def test_a_rollback_to_nowhere_changes_nothing(table: neve.Table) -> None:
         table.rollback(tag="frist")
     with pytest.raises(NotFound, match="no version that is kept"):
         table.rollback(timestamp="5d ago")
-    with pytest.raises(InvalidArgument, match="is no time"):
+    with pytest.raises(InvalidArgument, match="is not a time"):
         table.rollback(timestamp="a while ago")
 
     assert table.version == 3
@@ -101,7 +101,7 @@ def test_what_is_older_than_a_time_to_come_does_not_expire(
 
 
 def test_a_time_written_as_digits_does_not_expire_history(table: neve.Table) -> None:
-    with pytest.raises(InvalidArgument, match="is no time"):
+    with pytest.raises(InvalidArgument, match="is not a time"):
         table.expire(older_than="20240131120000")
 
     assert table.history().column("version").to_pylist() == [1, 2, 3]

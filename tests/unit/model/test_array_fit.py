@@ -215,6 +215,18 @@ FITTING = [
     ),
     (pa.string(), pa.array(["a", None, "a"]).dictionary_encode(), ["a", None, "a"]),
     (pa.string(), pa.array(["a", None], pa.string_view()), ["a", None]),
+    (
+        pa.string(),  # a categorical column of Polars
+        pa.DictionaryArray.from_arrays(
+            pa.array([1, None, 0], pa.uint32()), pa.array(["a", "b"], pa.string_view())
+        ),
+        ["b", None, "a"],
+    ),
+    (
+        pa.binary(),
+        pa.DictionaryArray.from_arrays(pa.array([0]), pa.array([b"ab"], pa.binary_view())),
+        [b"ab"],
+    ),
     (pa.binary(), pa.array([b"ab"], pa.binary(2)), [b"ab"]),
     (pa.binary(2), pa.array([b"ab"]), [b"ab"]),
     (pa.uuid(), pa.array([bytes(15) + b"\1"], pa.binary(16)), [uuid.UUID(int=1)]),

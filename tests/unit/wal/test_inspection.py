@@ -172,7 +172,7 @@ def test_damage_that_reading_starts_with_does_not_guess_which_rows_are_lost() ->
     assert ending.reason is EndReason.DAMAGE
     assert ending.detail == (
         "checksum mismatch: rows that were durable cannot be read; reading from the beginning "
-        "tells which"
+        "shows which"
     )
 
 

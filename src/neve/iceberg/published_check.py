@@ -338,7 +338,9 @@ def _comparable(column: ArrowColumn) -> ArrowColumn:
     bits = _bits_of(stored.type)
     if bits == stored.type:
         return stored
-    return pa.chunked_array([chunk.view(bits) for chunk in stored.chunks], type=bits)
+    arrays: list[pa.Array[Any]] = [chunk.view(bits) for chunk in stored.chunks]
+    # Empty in front: without a chunk there is no type.
+    return pa.chunked_array([pa.nulls(0, bits), *arrays])
 
 
 def _bits_of(type_: pa.DataType) -> pa.DataType:

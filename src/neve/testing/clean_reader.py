@@ -150,7 +150,7 @@ class CleanReader:
 def vector_positions(blob: bytes) -> list[int]:
     """Return the positions that a deletion vector marks, ascending; raises NotClean."""
     try:
-        return plain_reader.vector_positions(blob).tolist()
+        return [int(each) for each in plain_reader.vector_positions(blob)]
     except (ValueError, struct.error) as error:
         raise NotClean(str(error)) from error
 

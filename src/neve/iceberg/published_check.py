@@ -24,6 +24,7 @@ from neve.errors import Corruption, NeveError, NotFound
 from neve.iceberg.metadata_folder import MetadataFolder
 from neve.iceberg.plain_reader import PlainFile, PlainReader, PlainSnapshot, Record, field_id
 from neve.iceberg.table_metadata import version_of
+from neve.model.array_fit import nulls
 from neve.model.arrow_types import ArrowField, child_fields, field_id_of, with_child_fields
 from neve.model.version import Version
 from neve.read.file_set import FileSet
@@ -340,7 +341,7 @@ def _comparable(column: ArrowColumn) -> ArrowColumn:
         return stored
     arrays: list[pa.Array[Any]] = [chunk.view(bits) for chunk in stored.chunks]
     # Empty in front: without a chunk there is no type.
-    return pa.chunked_array([pa.nulls(0, bits), *arrays])
+    return pa.chunked_array([nulls(0, bits), *arrays])
 
 
 def _bits_of(type_: pa.DataType) -> pa.DataType:

@@ -144,6 +144,7 @@ def widen(directory: str, columns: int) -> Reply:
         timed("commit", table.flush)
         timed("get", lambda: table.get(1))
         scanned = timed("scan", lambda: table.scan().to_arrow())
+        timed("filter", lambda: table.scan("c1 >= 0").to_arrow())
         timed("compact", lambda: table.compact(full=True))
         timed("verify", table.verify)
     total = sum(pc.sum(scanned.column(name)).as_py() for name in names)

@@ -44,9 +44,8 @@ class Maintenance:
     def flush(self) -> int:
         """Commit everything written so far; returns the current Version's number."""
         writer = self._engine.writer
-        writer.flush()
         writer.refresh()
-        return self._engine.current.view.version
+        return writer.flush()
 
     def compact(
         self,

@@ -178,10 +178,12 @@ class FileRows:
         mask = self._filter_mask(rows, kept)
         if not mask.any():
             return None
-        others = tuple(name for name in names if name not in asked)
+        held = dict(zip(rows.column_names, rows.columns, strict=True))
+        others = tuple(name for name in names if name not in held)
         if others:
             further = self._columns(others, piece, use_threads=use_threads)
-            columns = [(further if name in others else rows).column(name) for name in names]
+            held.update(zip(further.column_names, further.columns, strict=True))
+            columns = [held[name] for name in names]
             fields = [self._view.context.schema.arrow_schema.field(name) for name in names]
             rows = pa.table(columns, schema=pa.schema(fields))
         else:

@@ -3,12 +3,12 @@
 from dataclasses import replace
 from random import Random
 
-from neve.engine.verification import _overlaps
+from neve.engine.verification import _overlapping
 from neve.model.version import apply_edit
 from tests.unit.catalog.builders import a_file, an_append
 
 
-def test_each_pair_of_files_that_overlap_is_compared_once() -> None:
+def test_files_that_overlap_are_in_one_group_and_groups_are_apart() -> None:
     rng = Random(7)
     for _ in range(50):
         files = []
@@ -25,11 +25,13 @@ def test_each_pair_of_files_that_overlap_is_compared_once() -> None:
         }
         version = apply_edit(None, an_append(0, *files))
 
-        pairs = [
-            frozenset((check.file.path, other.path))
-            for check in _overlaps(version)
-            for other in check.others
-        ]
+        groups = [{file.path for file in group} for group in _overlapping(version)]
 
-        assert set(pairs) == expected
-        assert len(pairs) == len(expected)
+        assert sorted(path for group in groups for path in group) == sorted(version.files)
+        assert all(any(pair <= group for group in groups) for pair in expected)
+        for group in groups:
+            # Each file of it overlaps with one that is reached from the first.
+            reached = {min(group)} if group else set()
+            while more := {path for pair in expected if pair & reached for path in pair} - reached:
+                reached |= more
+            assert reached == group

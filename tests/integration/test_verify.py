@@ -1,6 +1,10 @@
 """`verify` sees everything that a table consists of, or says what it did not see."""
 
+<<<<<<< HEAD
 import shutil
+=======
+import re
+>>>>>>> w-review1
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -254,6 +258,20 @@ def test_the_independent_reader_notices_keys_that_are_there_twice(
     )
     with pytest.raises(Corruption, match="more than one live row"):
         table.verify(independent=True)
+
+
+@pytest.mark.parametrize("at_once", [16, 4_000_000])
+def test_keys_with_two_live_rows_are_found_however_few_are_compared_at_once(
+    table: neve.Table, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr("neve.engine.verification._KEYS_AT_ONCE", at_once)
+    assert table.verify().is_sound
+    monkeypatch.setattr("neve.engine.open_files.OpenFiles.keep_mask", lambda *_given: None)
+    with pytest.raises(Corruption) as caught:
+        table.verify()
+    found = [int(n) for n in re.findall(r"V10: (\d+) keys", "".join(caught.value.__notes__))]
+    assert sum(found) == 20
+    assert (len(found) > 1) == (at_once == 16)
 
 
 def test_keys_of_files_that_all_overlap_are_read_once(

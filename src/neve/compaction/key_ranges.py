@@ -41,7 +41,7 @@ def cut_plan(
     """Give the tasks of a plan, by key; only for more than one, keys are asked for."""
     parts: list[tuple[CompactionPlan, KeyRange]] = []
     for key_range in key_ranges(plan, keys_of, task_rows=task_rows):
-        inputs = tuple(file for file in plan.inputs if _touches(file, key_range))
+        inputs = tuple(file for file in plan.inputs if has_live_keys(file, key_range))
         if inputs:
             parts.append((replace(plan, inputs=inputs), key_range))
     sums = [plan.live_count * number // max(1, len(parts)) for number in range(len(parts) + 1)]
@@ -61,12 +61,16 @@ def key_ranges(
     plan: CompactionPlan, keys_of: KeysOf, *, task_rows: int = TASK_ROWS
 ) -> tuple[KeyRange, ...]:
     """Give ranges that ascend, are apart, and hold all keys; one of them for a small plan."""
-    count = _task_count(plan, task_rows)
-    if count == 1:
+    return even_ranges(plan.inputs, keys_of, count=_task_count(plan, task_rows))
+
+
+def even_ranges(files: Sequence[DataFile], keys_of: KeysOf, *, count: int) -> tuple[KeyRange, ...]:
+    """Return at most so many ranges that ascend, are apart, hold all keys, and even shares."""
+    if count <= 1:
         return (KeyRange(),)
-    share = max(1, plan.live_count // (count * _KEYS_PER_TASK))
+    share = max(1, sum(file.live_count for file in files) // (count * _KEYS_PER_TASK))
     weighed: list[tuple[bytes, int]] = []
-    for file in plan.inputs:
+    for file in files:
         if not file.live_count:
             continue
         wanted = -(-file.live_count // share)
@@ -78,10 +82,11 @@ def key_ranges(
     weighed.sort()
     sums = list(accumulate(weight for _, weight in weighed))
     cuts: list[bytes] = []
+    lowest = min(file.key_min for file in files)
     for number in range(1, count):
         place = bisect_left(sums, sums[-1] * number // count)
         cut = weighed[place][0]
-        if cut > (cuts[-1] if cuts else plan.key_min):
+        if cut > (cuts[-1] if cuts else lowest):
             cuts.append(cut)
     return tuple(KeyRange(start, end) for start, end in pairwise([None, *cuts, None]))
 
@@ -93,7 +98,7 @@ def _task_count(plan: CompactionPlan, task_rows: int) -> int:
     return max(1, min(by_rows, by_bytes))
 
 
-def _touches(file: DataFile, key_range: KeyRange) -> bool:
+def has_live_keys(file: DataFile, key_range: KeyRange) -> bool:
     """Whether a file has live rows and may have keys of a range."""
     if not file.live_count:
         return False

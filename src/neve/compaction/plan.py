@@ -35,7 +35,7 @@ class CompactionReason(StrEnum):
     FULL = "full"
     """Somebody asked for everything."""
     SPEC = "spec"
-    """Files lie in partitions of a former spec, and somebody asked for everything."""
+    """Files lie in partitions of a former spec, and a full compaction was asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

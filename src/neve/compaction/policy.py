@@ -105,7 +105,7 @@ def move_plan(
     identity: PartitionIdentity | None = None,
     wanted: AbstractSet[str] | None = None,
 ) -> list[CompactionPlan]:
-    """Give plans that move files of former partition specs to the current one, into level 0.
+    """Return plans that move files of former partition specs to the current one, into level 0.
 
     With `wanted`, only files of these paths. Each plan reads few runs and no more bytes than a job
     may, so that it holds few row groups in memory; what several plans put into one partition

@@ -5,7 +5,7 @@ data file never changes, so there is one reader per path, whatever vector the fi
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from threading import Lock
 from typing import Final
 
@@ -23,6 +23,7 @@ from neve.sstable.data_file_reader import DataFileReader
 from neve.sstable.deletion_vector import bitmap_of, positions_in
 from neve.sstable.group_cache import GroupCache
 from neve.sstable.index_rebuild import IndexFiles
+from neve.sstable.key_arrays import key_at
 from neve.sstable.search_words import SearchWords
 from neve.sstable.vector_cache import VectorCache
 from neve.storage.object_store import ObjectStore
@@ -89,6 +90,11 @@ class OpenFiles:
     def keep_mask(self, file: DataFile) -> npt.NDArray[np.bool_] | None:
         """One flag per row, false for those the vector marks; None when no row is marked."""
         return None if file.vector is None else self.vectors.mask(file)
+
+    def keys_of(self, file: DataFile, positions: Sequence[int]) -> list[bytes]:
+        """Return the keys at ascending positions of a file."""
+        keys = self.reader(file).keys_at(np.array(positions, np.int64))
+        return [key_at(keys, place) for place in range(len(keys))]
 
     def index_problem(self, file: DataFile) -> NeveError | None:
         """Read the index file of a data file whole; returns what makes it useless."""

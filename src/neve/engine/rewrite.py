@@ -14,7 +14,6 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import pyarrow as pa
 
 from neve.compaction.key_ranges import TASK_ROWS, cut_plan
@@ -45,7 +44,6 @@ from neve.observability.events import EventKind
 from neve.observability.metrics import COMPACTED_BYTES, COMPACTED_ROWS, COMPACTIONS
 from neve.read.read_context import ReadContext
 from neve.sstable.data_file_writer import DataFileWriter, WrittenFile
-from neve.sstable.key_arrays import key_at
 
 logger = logging.getLogger(__name__)
 
@@ -287,7 +285,7 @@ class Rewrite:
         for number, plan in enumerate(plans):
             tasks += cut_plan(
                 plan,
-                self._keys_of,
+                self._files.keys_of,
                 plan_number=number,
                 task_rows=self._task_rows,
                 keeps_lineage=keeps_lineage,
@@ -374,10 +372,6 @@ class Rewrite:
         for _, files in outputs:
             self._making.discard_files(files)
 
-    def _keys_of(self, file: DataFile, positions: Sequence[int]) -> list[bytes]:
-        keys = self._files.reader(file).keys_at(np.array(positions, np.int64))
-        return [key_at(keys, place) for place in range(len(keys))]
-
 
 def table_definition(
     parts: TableParts,
@@ -387,7 +381,7 @@ def table_definition(
     *,
     specs: Iterable[int] = (),
 ) -> TableDefinition:
-    """Give what must be known elsewhere of a table to read some files and write with a schema.
+    """Return what others must know of a table to read some files and write with a schema.
 
     `specs` are partition specs that rows are written under, besides those of the files.
     """

@@ -42,10 +42,10 @@ class ArrowStream(Protocol):
 
 
 class ArrowBatch(Protocol):
-    """What gives its rows as one Arrow batch."""
+    """What exports its rows as one Arrow batch."""
 
     def __arrow_c_array__(self, requested_schema: object = None) -> object:
-        """Give the batch, in Arrow's C form."""
+        """Return the batch, in Arrow's C form."""
         ...
 
 

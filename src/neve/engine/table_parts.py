@@ -60,7 +60,7 @@ class TableParts:
     publish: Callable[[], bool] | None = None
     """Tells other engines of the current Version; False when they know already."""
     lineage: PublishedLineage | None = None
-    """None in workers, which are told, and where nothing is known but the properties given."""
+    """None in workers, whose tasks say it, and where only the properties are known."""
 
     def tell(self, kind: EventKind, **facts: float | str) -> None:
         """Tell the listener what happened to the table."""

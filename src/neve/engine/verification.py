@@ -9,7 +9,7 @@
 
 Nothing is changed. The first three take as long as reading the table; they are checks of single
 files, which can be run anywhere. All of it grows with the number of files and rows: the keys of
-files that overlap are compared once, all together, not file with file.
+files that overlap are compared once, all together, not file with file, a few millions at a time.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from neve.compaction.key_ranges import even_ranges, has_live_keys
 from neve.engine.open_files import OpenFiles
 from neve.engine.recovery import read_needed_logs
 from neve.engine.table_parts import Definitions, TableParts, append_files_of
@@ -28,6 +29,7 @@ from neve.engine.upkeep import Upkeep
 from neve.errors import Corruption, NeveError, NotFound, Unavailable
 from neve.model.data_file import DataFile, VectorRef
 from neve.model.key_column import KeyArray
+from neve.model.key_range import KeyRange
 from neve.model.shown_value import counted, shown_bytes
 from neve.model.version import Version
 from neve.sstable.deletion_vector import read_vector
@@ -35,6 +37,7 @@ from neve.sstable.key_arrays import concat_keys
 from neve.sstable.puffin import read_puffin_footer
 from neve.storage.table_paths import join_path
 
+_KEYS_AT_ONCE: Final = 4_000_000
 _REBUILD_HINT: Final = "Rows are not affected. Compact the table, or run rebuild_indexes"
 
 ProgressOf = Callable[[int, int], None]
@@ -129,6 +132,8 @@ class FileCheck:
     file: DataFile
     others: tuple[DataFile, ...] = ()
     """Files that together with this one may have one live row per key; none: the file is read."""
+    key_range: KeyRange = field(default_factory=KeyRange)
+    """Keys that are compared."""
 
 
 RunChecks: TypeAlias = Callable[
@@ -140,7 +145,7 @@ RunChecks: TypeAlias = Callable[
 def run_check(parts: TableParts, files: OpenFiles, check: FileCheck) -> list[NeveError]:
     """Run one check; returns what is wrong."""
     if check.others:
-        return _second_rows(files, (check.file, *check.others))
+        return _second_rows(files, (check.file, *check.others), check.key_range)
     file = check.file
     try:
         reader = files.reader(file)
@@ -197,7 +202,7 @@ def verify_table(
     missing = [each for each in found if _is_missing_index(each, index_paths)]
     problems = [each for each in found if not _is_missing_index(each, index_paths)]
     if not problems:
-        problems += run(list(_overlaps(version)), lambda _check: None)
+        problems += run(list(_overlaps(table)), lambda _check: None)
     retained, older = _check_retained(table.parts, version)
     report = VerifyReport(
         version=version.number,
@@ -314,24 +319,34 @@ def _verify_vector(parts: TableParts, file: DataFile, ref: VectorRef) -> None:
         )
 
 
-def _overlaps(version: Version) -> Iterator[FileCheck]:
+def _overlaps(table: VerifiedTable) -> Iterator[FileCheck]:
+    """Return what compares the keys of files that overlap, in ranges that fit into memory."""
+    for group in _overlapping(table.version):
+        count = -(-sum(file.live_count for file in group) // _KEYS_AT_ONCE)
+        for key_range in even_ranges(group, table.files.keys_of, count=count):
+            held = [file for file in group if has_live_keys(file, key_range)]
+            if len(held) > 1:
+                yield FileCheck(file=held[0], others=tuple(held[1:]), key_range=key_range)
+
+
+def _overlapping(version: Version) -> Iterator[list[DataFile]]:
     """Return the groups of files whose keys overlap, directly or through others."""
     group: list[DataFile] = []
     highest = b""
     for file in sorted(version.files.values(), key=lambda file: file.key_min):
         if group and file.key_min > highest:
-            if len(group) > 1:
-                yield FileCheck(file=group[0], others=tuple(group[1:]))
+            yield group
             group = []
         highest = max(highest, file.key_max) if group else file.key_max
         group.append(file)
-    if len(group) > 1:
-        yield FileCheck(file=group[0], others=tuple(group[1:]))
+    yield group
 
 
-def _second_rows(files: OpenFiles, group: Sequence[DataFile]) -> list[NeveError]:
-    """Find keys that have more than one live row in a group of files: one pass over all keys."""
-    pieces = [_live_keys(files, file) for file in group]
+def _second_rows(
+    files: OpenFiles, group: Sequence[DataFile], key_range: KeyRange
+) -> list[NeveError]:
+    """Find keys of a range that have more than one live row in a group of files, in one pass."""
+    pieces = [_live_keys(files, file, key_range) for file in group]
     keys = concat_keys(pieces)
     if len(pc.unique(keys)) == len(keys):
         return []
@@ -350,10 +365,15 @@ def _second_rows(files: OpenFiles, group: Sequence[DataFile]) -> list[NeveError]
     ]
 
 
-def _live_keys(files: OpenFiles, file: DataFile) -> KeyArray:
-    mask = files.keep_mask(file)
-    live = np.arange(file.row_count) if mask is None else np.flatnonzero(mask)
-    return files.reader(file).keys_at(live)
+def _live_keys(files: OpenFiles, file: DataFile, key_range: KeyRange) -> KeyArray:
+    reader, mask = files.reader(file), files.keep_mask(file)
+    start, stop = 0, file.row_count
+    if key_range.start is not None:
+        start = reader.key_bound(key_range.start, side="left")
+    if key_range.end is not None:
+        stop = reader.key_bound(key_range.end, side="left")
+    live = np.arange(start, stop)
+    return reader.keys_at(live if mask is None else live[mask[start:stop]])
 
 
 def _useless_index(problem: NeveError, path: str) -> NeveError:

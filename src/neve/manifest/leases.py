@@ -20,7 +20,7 @@ G5  A reader of history leases several Versions in a row at once. No Version fro
     expires meanwhile, so that the edits between them stay too.
 G6  A disk that is full or read-only takes no lease, and must not keep anybody from reading. Such a
     lease is kept in memory: collectors of this process honour it, those of others cannot see it. A
-    reader that loses a file to one of them is told so, as any reader whose Version is gone.
+    reader that loses a file to one of them gets the error of a Version that is gone.
 """
 
 import logging

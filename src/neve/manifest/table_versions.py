@@ -192,7 +192,7 @@ class TableVersions(VersionReader):
         return result
 
     def _numbered(self, version: Version | None, edit: VersionEdit) -> VersionEdit:
-        """Give new files their row ids and data sequence number, and the commit a time.
+        """Assign row ids and a data sequence number to new files, and a time to the commit.
 
         The time does not run backwards. Files that a rollback brings back keep what they had.
         Rows that are new are committed at that time. Those of a rewrite or a rollback were

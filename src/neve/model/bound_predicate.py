@@ -200,7 +200,7 @@ class BoundCondition(BoundPredicate):
         return cast("pc.Expression", self._ask(column))
 
     def holds_for(self, value: PlainValue) -> bool:
-        """Tell whether a value that is not NULL matches."""
+        """Return whether a value that is not NULL matches."""
         column = pa.array([value], stored_type(self.column.type))
         return bool(cast("pa.BooleanArray", self._ask(column))[0].as_py())
 

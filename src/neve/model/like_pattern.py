@@ -80,13 +80,13 @@ class LikePattern:
 
 
 def escaped(text: str) -> str:
-    """Give a pattern that only this text matches."""
+    """Return a pattern that only this text matches."""
     return "".join(f"{_ESCAPE}{sign}" if sign in _SIGNS else sign for sign in text)
 
 
 @lru_cache(maxsize=256)
 def like_regex(pattern: str) -> str:
-    """Give the regular expression, as Arrow reads them, of a pattern."""
+    """Return a pattern as a regular expression for Arrow."""
     pieces = LikePattern.parse(pattern).pieces
     # It is looked for anywhere in the text, so wildcards at the ends need no words.
     begins = "" if pieces and pieces[0] == (_ANY, True) else r"\A"

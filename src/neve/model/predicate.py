@@ -406,7 +406,7 @@ def _compare(
 
 
 def _meant(literal: object, type_: pa.DataType) -> object:
-    """Give what P4 takes a literal for; one that it says nothing of stays as it is."""
+    """Return the value that a literal spells by P4; any other literal stays as it is."""
     if isinstance(type_, pa.TimestampType) and type_.tz is not None:
         day = _day_of(literal)
         return literal if day is None else datetime(day.year, day.month, day.day, tzinfo=UTC)

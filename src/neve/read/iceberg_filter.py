@@ -87,13 +87,13 @@ class _Literal(Protocol):
 
 
 def is_iceberg_expression(asked: object) -> bool:
-    """Tell whether this is an expression of PyIceberg."""
+    """Return whether this is an expression of PyIceberg."""
     home = sys.modules.get(_HOME)
     return home is not None and isinstance(asked, home.BooleanExpression)
 
 
 def iceberg_predicate(expression: object, schema: TableSchema) -> Predicate:
-    """Give the predicate an expression spells; raises InvalidArgument, NotFound, LimitExceeded."""
+    """Return the predicate of an expression; raises InvalidArgument, NotFound, LimitExceeded."""
     return _predicate(cast("_Expression", expression), schema, depth=0)
 
 
@@ -136,7 +136,7 @@ def _condition(asked: _Expression, kind: str, schema: TableSchema) -> Predicate:
 
 
 def _side_by_side(asked: _Expression) -> list[_Expression]:
-    """Give what a chain of one kind joins: PyIceberg nests it in pairs, thousands deep."""
+    """Return what a chain of one kind joins: PyIceberg nests it in pairs, thousands deep."""
     joined: list[_Expression] = []
     waiting = [asked]
     while waiting:
@@ -153,7 +153,7 @@ def _column(asked: _Expression) -> ColumnName:
 
 
 def _value(literal: _Literal, name: str, schema: TableSchema) -> object:
-    """Give a literal as the column of that name counts, or as Python says it."""
+    """Return a literal in the unit of the column of that name, or as a Python value."""
     count, kind = literal.value, type(literal).__name__
     if not isinstance(count, int):
         return count
@@ -180,7 +180,7 @@ def _moment(microseconds: int, type_: pa.DataType) -> int:
 
 
 def _near(microseconds: int) -> datetime:
-    """Give a moment for a message: the column it is compared with has none."""
+    """Return a moment for a message: the column it is compared with has none."""
     try:
         return _EPOCH + timedelta(microseconds=microseconds)
     except OverflowError:

@@ -189,8 +189,8 @@ class LocalTree:
     def remove_abandoned(self, directory: str) -> bool:
         """Remove a directory that nobody writes to any more; False when there are files in it.
 
-        A lock file goes with it. Whoever still waits for that lock can only delete, and finds
-        nothing: new files are never made in such a directory.
+        A lock file goes with it. A process that still waits for that lock can only delete, and
+        finds nothing: new files are never made in such a directory.
         """
         try:
             entries = self.disk.list_directory(self.on_disk(directory))

@@ -95,7 +95,7 @@ def _split(location: str) -> tuple[str, str]:
 
 
 def _is_container(scheme: str, rest: str) -> bool:
-    """Tell whether the part before an @ is a container of Azure, and not a user or a password."""
+    """Return whether the part before an @ is a container of Azure, not a user or password."""
     return scheme in _AZURE and _CONTAINER.fullmatch(rest.partition("/")[0]) is not None
 
 

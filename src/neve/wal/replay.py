@@ -10,7 +10,7 @@ Steps, for each log in ascending number:
 3. At the end of the log, or at the first thing that is not the next batch, judge:
    - another log follows: it must begin where this one stopped;
    - it is the last: look for evidence that rows are missing which were durable. That is a whole
-     record behind which says so, or a file shorter than what was reserved for it. Then read on from
+     later record which says so, or a file shorter than what was reserved for it. Then read on from
      the last batch: a live writer may have gone on between the two reads, but what the evidence
      speaks of was there before it. What still cannot be read is lost: Corruption. Without evidence
      this is a torn tail, and the end.
@@ -26,7 +26,7 @@ after power loss while the next one stays away.
 R1  Sequence numbers given are contiguous, in every mode but `skip_corrupt`.
 R2  A batch is given whole or not at all.
 R3  Replaying twice gives the same.
-R4  A reader beside a live writer is never told of damage because the writer was faster.
+R4  A reader beside a live writer never reports damage because the writer was faster.
 """
 
 from collections.abc import Iterator, Sequence
@@ -138,7 +138,7 @@ class Replay:
             if log.number in self._refused:
                 self._refuse(self._refused[log.number], self._rows_before(limit))
             elif start is None and limit is None and not self._skips:
-                # With another log behind it, that log's start says whether rows are missing.
+                # With another log after it, that log's start says whether rows are missing.
                 start = self._judge_startless(log)
             if start is not None:
                 self.report.log_starts[log.number] = start.sequence
@@ -198,7 +198,7 @@ class Replay:
     def _read_batches(
         self, start: _Start, limit: int | None, *, from_offset: int
     ) -> Iterator[LoggedBatch]:
-        """Give the batches that follow each other, and leave in `_stop` why no more do."""
+        """Yield the batches that follow each other, and leave in `_stop` why no more do."""
         log = start.log
         self._stop = None
         stopped_at = 0

@@ -22,7 +22,7 @@ W4  Under `group` and `always` a batch is applied only after it is durable.
 W5  The mark says nothing that is not durable. One that cannot be written is tried again with the
     next sync: it guards against damage, and rows are durable without it.
 W6  A file is made shorter than was reserved for it only after its LogEnd was synced: a log that was
-    synced, has no LogEnd and is shorter was cut by somebody else.
+    synced, has no LogEnd and is shorter was cut by something else.
 """
 
 import logging

@@ -1,10 +1,7 @@
 """`verify` sees everything that a table consists of, or says what it did not see."""
 
-<<<<<<< HEAD
-import shutil
-=======
 import re
->>>>>>> w-review1
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 

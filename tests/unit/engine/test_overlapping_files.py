@@ -3,16 +3,12 @@
 from dataclasses import replace
 from random import Random
 
-from neve.engine.verification import _overlapping
+from neve.engine.verification import _overlaps
 from neve.model.version import apply_edit
 from tests.unit.catalog.builders import a_file, an_append
 
 
-<<<<<<< HEAD
 def test_files_that_overlap_are_compared_in_one_group_and_others_not_at_all() -> None:
-=======
-def test_files_that_overlap_are_in_one_group_and_groups_are_apart() -> None:
->>>>>>> w-review1
     rng = Random(7)
     for _ in range(50):
         files = []
@@ -23,7 +19,6 @@ def test_files_that_overlap_are_in_one_group_and_groups_are_apart() -> None:
             )
         version = apply_edit(None, an_append(0, *files))
 
-<<<<<<< HEAD
         groups = [
             {check.file.path, *(other.path for other in check.others)}
             for check in _overlaps(version)
@@ -40,15 +35,3 @@ def test_files_that_overlap_are_in_one_group_and_groups_are_apart() -> None:
             ]
             assert {together[each.path] for each in others} <= {together.get(left.path)}
             assert (left.path in together) == bool(others)
-=======
-        groups = [{file.path for file in group} for group in _overlapping(version)]
-
-        assert sorted(path for group in groups for path in group) == sorted(version.files)
-        assert all(any(pair <= group for group in groups) for pair in expected)
-        for group in groups:
-            # Each file of it overlaps with one that is reached from the first.
-            reached = {min(group)} if group else set()
-            while more := {path for pair in expected if pair & reached for path in pair} - reached:
-                reached |= more
-            assert reached == group
->>>>>>> w-review1

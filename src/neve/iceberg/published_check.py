@@ -329,13 +329,11 @@ def _storage_column(column: ArrowColumn) -> ArrowColumn:
     return column.cast(column.type.storage_type)
 
 
-def _comparable(column: ArrowColumn) -> ArrowColumn:
+def _comparable(column: ArrowColumn) -> "pa.Array[Any]":
     """Return a column in which equal values are equal: NaN is not, its bits are."""
-    stored = _storage_column(column)
+    stored: pa.Array[Any] = _storage_column(column).combine_chunks()
     bits = _bits_of(stored.type)
-    if bits == stored.type:
-        return stored
-    return pa.chunked_array([chunk.view(bits) for chunk in stored.chunks], type=bits)
+    return stored if bits == stored.type else stored.view(bits)
 
 
 def _bits_of(type_: pa.DataType) -> pa.DataType:

@@ -4,7 +4,7 @@
     csv              the first line names columns; their cells in the first MiB say the types
     json             members of the first 1,000 rows, in the order in which they appear
 
-Text is a date, time or uuid where every value is written like one. A number that begins with
+Text is a date, timestamp or uuid where every value is written like one. A number that begins with
 zeros, or has more digits than its type holds, is text: nothing is lost. What only NULL is known
 of is text, too.
 """

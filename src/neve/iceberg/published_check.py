@@ -24,7 +24,6 @@ from neve.errors import Corruption, NeveError, NotFound
 from neve.iceberg.metadata_folder import MetadataFolder
 from neve.iceberg.plain_reader import PlainFile, PlainReader, PlainSnapshot, Record, field_id
 from neve.iceberg.table_metadata import version_of
-from neve.model.array_fit import nulls
 from neve.model.arrow_types import ArrowField, child_fields, field_id_of, with_child_fields
 from neve.model.version import Version
 from neve.read.file_set import FileSet
@@ -333,15 +332,11 @@ def _storage_column(column: ArrowColumn) -> ArrowColumn:
     return column.cast(column.type.storage_type)
 
 
-def _comparable(column: ArrowColumn) -> ArrowColumn:
+def _comparable(column: ArrowColumn) -> "pa.Array[Any]":
     """Return a column in which equal values are equal: NaN is not, its bits are."""
-    stored = _storage_column(column)
+    stored: pa.Array[Any] = _storage_column(column).combine_chunks()
     bits = _bits_of(stored.type)
-    if bits == stored.type:
-        return stored
-    arrays: list[pa.Array[Any]] = [chunk.view(bits) for chunk in stored.chunks]
-    # Empty in front: without a chunk there is no type.
-    return pa.chunked_array([nulls(0, bits), *arrays])
+    return stored if bits == stored.type else stored.view(bits)
 
 
 def _bits_of(type_: pa.DataType) -> pa.DataType:

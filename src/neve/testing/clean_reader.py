@@ -150,9 +150,10 @@ class CleanReader:
 def vector_positions(blob: bytes) -> list[int]:
     """Return the positions that a deletion vector marks, ascending; raises NotClean."""
     try:
-        return [int(each) for each in plain_reader.vector_positions(blob)]
+        positions: list[int] = plain_reader.vector_positions(blob).tolist()
     except (ValueError, struct.error) as error:
         raise NotClean(str(error)) from error
+    return positions
 
 
 def _puffin_blobs(payload: bytes) -> list[_Blob]:

@@ -105,7 +105,10 @@ def test_a_wrong_row_is_told_without_pythons_words(lake: RowsLake, row: str) -> 
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [
-        (["create", "a.b", "id:long", "--key", "id"], "`neve describe a.b` shows it; --exists-ok accepts it"),
+        (
+            ["create", "a.b", "id:long", "--key", "id"],
+            "`neve describe a.b` shows it; --exists-ok accepts it",
+        ),
         (["scan", "a.bb"], "Did you mean 'a.b'?"),
         (["scan", "other.thing"], "`neve tables` lists them"),
         (["tables", "nope"], "`neve tables` lists the tables of all"),

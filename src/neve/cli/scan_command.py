@@ -113,7 +113,8 @@ def scan(
         found = readable_rows(name, listed, filter=condition, columns=names)
         if reverse:
             found = found.take(np.arange(found.num_rows)[::-1])
-        _give_listed(name, found.slice(0, limit), form, file or STANDARD_OUTPUT, as_json=as_json)
+        shown, path = found.slice(0, limit), file or STANDARD_OUTPUT
+        _give_listed(name, shown, form, path, as_json=as_json, wide=wide)
         return
     with (
         open_lake(lake, storage_options) as catalog,
@@ -155,7 +156,7 @@ def _give(name: str, rows: Rows, asked: Scan, form: RowForm, path: str, *, wide:
 
 
 def _give_listed(
-    name: str, found: pa.Table, form: RowForm | None, path: str, *, as_json: bool
+    name: str, found: pa.Table, form: RowForm | None, path: str, *, as_json: bool, wide: bool
 ) -> None:
     if form is None:
         if as_json:
@@ -164,7 +165,8 @@ def _give_listed(
             Page().line(f"{found.num_rows}")
     elif form is RowForm.TABLE:
         page = Page()
-        page.lines(RowTable(found.schema, columns=page.columns).lines(found.to_batches()))
+        drawing = RowTable(found.schema, columns=page.table_columns(wide=wide))
+        page.lines(drawing.lines(found.to_batches()))
         page.line(Text(counted(found.num_rows, "row"), "dim"))
     else:
         write_rows(form, found.schema, found.to_batches(), path=path, facts={"table": name})

@@ -195,9 +195,9 @@ class _Stretch:
         oldest = self._versions.head_in(session).oldest_version
         if first < oldest:
             raise NotFound(
-                f"the history behind version {self.since} has expired",
+                f"the history after version {self.since} has expired",
                 path=self._engine.parts.paths.manifest,
-                hint=f"Changes are kept from since={oldest} on; to begin anew, scan version "
+                hint=f"Changes are kept from since={oldest} on; to start again, scan version "
                 f"{oldest} and go on from there",
             )
 

@@ -227,9 +227,9 @@ def held_history(stored: StoredTable, since: int) -> HeldLease | None:
         if lease is not None:
             _release(lease)
         raise NotFound(
-            f"the history behind version {since} has expired",
+            f"the history after version {since} has expired",
             path=stored.paths.manifest,
-            hint=f"Changes are kept from since={oldest} on; to begin anew, read version {oldest} "
+            hint=f"Changes are kept from since={oldest} on; to start again, read version {oldest} "
             "and go on from there",
         )
     return lease

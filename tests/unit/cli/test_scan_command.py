@@ -304,6 +304,7 @@ def test_system_tables_are_scanned_like_others_with_their_json_as_text(lake: Row
     lines = lake.ok("scan", "__files", "--columns", "table_name,record_count").splitlines()
     assert lines[-2:] == ["shop.orders             2", "1 row"]
     assert lake.ok("scan", "__tables", "--count").strip() == "1"
+    assert len(lake.ok("scan", "__tables").splitlines()) == 4, "in a pipe a row is one line"
     newest = lake.ok("scan", "__snapshots", "--reverse", "--limit", "1", "--format", "csv")
     assert newest.splitlines()[1].startswith("shop.orders,2,1,")
 

@@ -1,7 +1,8 @@
 """PublishedCheck: whether what is published for other engines is whole, and is the table.
 
-1. the hint names a document, and the document can be read
-2. every snapshot it lists can be walked: manifest list, manifests, files with their sizes
+1. the hint names a document, and the document can be read; so can the others that are kept
+2. every snapshot it lists can be walked: manifest list and manifests, each with the bytes that its
+   name is the hash of, and files with their sizes
 3. each snapshot has the files, and the deleted rows, of its Version
 4. independent: every live row of the current snapshot, read without the engine's code, is the row
    that the engine reads, and no key is there twice
@@ -22,6 +23,7 @@ import pyarrow.compute as pc
 from neve.engine.verification import Findings, VerifiedTable
 from neve.errors import Corruption, NeveError, NotFound
 from neve.iceberg.metadata_folder import MetadataFolder
+from neve.iceberg.metadata_names import is_intact
 from neve.iceberg.plain_reader import PlainFile, PlainReader, PlainSnapshot, Record, field_id
 from neve.model.arrow_types import ArrowField, field_id_of
 from neve.model.version import Version
@@ -30,6 +32,7 @@ from neve.read.read_context import ReadContext
 from neve.read.scan import Scan
 from neve.read.table_view import TableView
 from neve.storage.plain_location import plain_location
+from neve.storage.table_paths import split_path
 
 # pyarrow's classes take type arguments in the stubs only, hence the quotes.
 ArrowColumn: TypeAlias = "pa.ChunkedArray[Any]"
@@ -80,15 +83,13 @@ class _Published:
         """Check the document of a Version."""
         if number is None:
             return self._without_hint()
-        current = self._table.version.number
-        if number < current:
-            self._unseen.append(f"published rows of version {current}: {number} is the newest")
         snapshots = 0
         compared: dict[str, int] = {}
         try:
             document = self._reader.document(self._folder.document_location(number))
             if self._is_of_another_place(document):
                 return Findings(unseen=tuple(self._unseen))
+            self._note_unpublished(document)
             for walked in self._walked(document):
                 snapshots += 1
                 self._compare_files(walked)
@@ -98,6 +99,7 @@ class _Published:
             self._note(problem)
         return Findings(
             checked={
+                "other documents": self._read_other_documents(number),
                 "published snapshots": snapshots,
                 "manifest lists": self._reader.lists_read,
                 "manifests": self._reader.manifests_read,
@@ -129,11 +131,37 @@ class _Published:
         place = str(document.get("location"))
         if place == self._folder.table_location:
             return False
-        self._unseen = [
+        self._unseen.append(
             f"published metadata: it is of the table at {place[:200]!a}, from where the lake was "
             "moved or copied; iceberg_metadata() publishes it here"
-        ]
+        )
         return True
+
+    def _note_unpublished(self, document: Record) -> None:
+        """Say which rows are in no snapshot yet: documents have numbers of their own."""
+        current = self._table.version.number
+        published = document.get("current-snapshot-id")
+        if published in {None, -1}:
+            self._unseen.append(f"published rows of version {current}: there is no snapshot")
+        elif published < current:
+            self._unseen.append(f"published rows of version {current}: {published} is the newest")
+
+    def _read_other_documents(self, named: int) -> int:
+        """Read the documents that the hint does not name; returns how many there are."""
+        read = 0
+        newest = named
+        for number in sorted(set(self._folder.documents_newest_first()) - {named}):
+            try:
+                self._reader.document(self._folder.document_location(number))
+            except NotFound:
+                continue  # it was old, and a publisher deleted it meanwhile
+            except Corruption as problem:
+                self._note(problem)
+            read += 1
+            newest = max(newest, number)
+        if newest > named:
+            self._unseen.append(f"published document {newest}: version-hint.text names {named}")
+        return read
 
     def _walked(self, document: Record) -> Iterator[PlainSnapshot]:
         """Walk every snapshot, and go on after one that is damaged."""
@@ -303,7 +331,13 @@ class _Published:
         root = f"{self._root.rstrip('/')}/"
         if not location.startswith(root):
             raise Corruption(f"{location[:200]!a} is not in the lake", path=location[:200])
-        return self._table.parts.objects.get(location.removeprefix(root)).payload
+        path = location.removeprefix(root)
+        payload = self._table.parts.objects.get(path).payload
+        directory, name = split_path(path)
+        is_hashed = directory == self._table.parts.paths.metadata and name.endswith(".avro")
+        if is_hashed and not is_intact(name, payload):
+            raise Corruption("its bytes are not those that it was named for", path=path)
+        return payload
 
 
 def _with_defaults(document: Record) -> frozenset[int]:

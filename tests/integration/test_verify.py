@@ -89,6 +89,52 @@ def test_damaged_published_metadata_is_reported(
     assert path.name in str(caught.value.path)
 
 
+@pytest.mark.parametrize("pattern", ["metadata/m-*.avro", "metadata/snap-*.avro"])
+def test_no_turned_byte_of_a_manifest_passes(folder: Path, table: neve.Table, pattern: str) -> None:
+    path = _one(folder, pattern)
+    content = path.read_bytes()
+    for at in range(0, len(content), max(1, len(content) // 20)):
+        path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+        with pytest.raises(Corruption, match="published metadata"):
+            table.verify()
+
+
+def test_a_damaged_document_that_the_hint_does_not_name_is_reported(
+    folder: Path, table: neve.Table
+) -> None:
+    _cut_in_half(min(folder.glob("tables/*/metadata/v*.metadata.json")))
+    with pytest.raises(Corruption, match="published metadata"):
+        table.verify()
+
+
+def test_a_hint_that_names_an_older_document_is_said(folder: Path, table: neve.Table) -> None:
+    hint = _one(folder, "metadata/version-hint.text")
+    newest = int(hint.read_text())
+    hint.write_text(str(newest - 1), encoding="utf-8")
+    assert any(f"document {newest}:" in words for words in table.verify().unseen)
+
+
+def test_a_version_that_is_not_published_is_said_however_many_documents_there_are(
+    folder: Path,
+) -> None:
+    with neve.open(folder) as lake:
+        for at in range(5):
+            described = lake.load_table("shop.orders")
+            described.set_properties({"comment": str(at)})
+            described.iceberg_metadata()
+        on_demand = neve.TableOptions(background=False, iceberg_publish="demand")
+        with lake.table("shop.orders", options=on_demand) as table:
+            version = table.flush()
+            assert any(
+                f"published rows of version {version}: " in words for words in table.verify().unseen
+            )
+
+
+def test_a_missing_mark_of_the_log_is_said(folder: Path, table: neve.Table) -> None:
+    _one(folder, "wal.mark").unlink()
+    assert any("wal.mark" in words for words in table.verify().unseen)
+
+
 @pytest.mark.parametrize("content", [None, b"", b"three"])
 def test_a_hint_that_names_no_document_is_reported(
     folder: Path, table: neve.Table, content: bytes | None

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, TypeAlias
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +24,7 @@ import pyarrow.compute as pc
 
 from neve.compaction.key_ranges import even_ranges, has_live_keys
 from neve.engine.open_files import OpenFiles
-from neve.engine.recovery import read_needed_logs
+from neve.engine.recovery import read_mark, read_needed_logs
 from neve.engine.table_parts import Definitions, TableParts, append_files_of
 from neve.engine.upkeep import Upkeep
 from neve.errors import Corruption, NeveError, NotFound, Unavailable
@@ -242,7 +243,8 @@ def _check_retained(parts: TableParts, version: Version) -> tuple[int, Findings]
     problems.extend(problem for problem in sizes.values() if problem is not None)
     unseen: tuple[str, ...] = ()
     if sizes:
-        unseen = (f"rows of {counted(len(sizes), 'file')} of older versions: sizes compared only",)
+        files = counted(len(sizes), "file")
+        unseen = (f"rows and indexes of {files} of older versions: sizes of data files only",)
     return retained, Findings(
         checked={"older files": len(sizes)}, unseen=unseen, problems=tuple(problems)
     )
@@ -255,6 +257,7 @@ def check_logs(table: VerifiedTable) -> Findings:
         return Findings(unseen=("logs: an object store has none",))
     try:
         report = read_needed_logs(parts)
+        is_marked = read_mark(parts, UUID(parts.versions.head().table_uuid)) is not None
     except (NotFound, Corruption) as problem:
         return Findings(problems=(problem,))
     except Unavailable as error:
@@ -263,6 +266,8 @@ def check_logs(table: VerifiedTable) -> Findings:
         f"{shown_bytes(each.dropped_bytes)} at the end of {each.path}: never acknowledged"
         for each in report.problems
     )
+    if not is_marked and report.log_count:
+        unseen += (f"whether logs were cut or deleted: there is no {parts.paths.log_mark}",)
     return Findings(
         checked={"logs": report.log_count, "logged rows": report.row_count}, unseen=unseen
     )

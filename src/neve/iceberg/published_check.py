@@ -1,7 +1,8 @@
 """PublishedCheck: whether what is published for other engines is whole, and is the table.
 
-1. the hint names a document, and the document can be read
-2. every snapshot it lists can be walked: manifest list, manifests, files with their sizes
+1. the hint names a document, and the document can be read; so can the others that are kept
+2. every snapshot it lists can be walked: manifest list and manifests, each with the bytes that its
+   name is the hash of, and files with their sizes
 3. each snapshot has the files, and the deleted rows, of its Version
 4. independent: every live row of the current snapshot, read without the engine's code, is the row
    that the engine reads, and no key is there twice
@@ -22,6 +23,7 @@ import pyarrow.compute as pc
 from neve.engine.verification import Findings, VerifiedTable
 from neve.errors import Corruption, NeveError, NotFound
 from neve.iceberg.metadata_folder import MetadataFolder
+from neve.iceberg.metadata_names import is_intact
 from neve.iceberg.plain_reader import PlainFile, PlainReader, PlainSnapshot, Record, field_id
 from neve.iceberg.table_metadata import version_of
 from neve.model.arrow_types import ArrowField, child_fields, field_id_of, with_child_fields
@@ -31,6 +33,7 @@ from neve.read.read_context import ReadContext
 from neve.read.scan import Scan
 from neve.read.table_view import TableView
 from neve.storage.plain_location import plain_location
+from neve.storage.table_paths import split_path
 
 # pyarrow's classes take type arguments in the stubs only, hence the quotes.
 ArrowColumn: TypeAlias = "pa.ChunkedArray[Any]"
@@ -99,6 +102,7 @@ class _Published:
             self._note(problem)
         return Findings(
             checked={
+                "other documents": self._read_other_documents(number),
                 "published snapshots": snapshots,
                 "manifest lists": self._reader.lists_read,
                 "manifests": self._reader.manifests_read,
@@ -138,6 +142,23 @@ class _Published:
         if published < current:
             words = f"the newest document is of version {published}"
             self._unseen.append(f"published rows of version {current}: {words}")
+
+    def _read_other_documents(self, named: int) -> int:
+        """Read the documents that the hint does not name; returns how many there are."""
+        read = 0
+        newest = named
+        for number in sorted(set(self._folder.documents_newest_first()) - {named}):
+            try:
+                self._reader.document(self._folder.document_location(number))
+            except NotFound:
+                continue  # it was old, and a publisher deleted it meanwhile
+            except Corruption as problem:
+                self._note(problem)
+            read += 1
+            newest = max(newest, number)
+        if newest > named:
+            self._unseen.append(f"published document {newest}: version-hint.text names {named}")
+        return read
 
     def _walked(self, document: Record) -> Iterator[PlainSnapshot]:
         """Walk every snapshot, and go on after one that is damaged."""
@@ -310,7 +331,13 @@ class _Published:
         root = f"{self._root.rstrip('/')}/"
         if not location.startswith(root):
             raise Corruption(f"{location[:200]!a} is not in the lake", path=location[:200])
-        return self._table.parts.objects.get(location.removeprefix(root)).payload
+        path = location.removeprefix(root)
+        payload = self._table.parts.objects.get(path).payload
+        directory, name = split_path(path)
+        is_hashed = directory == self._table.parts.paths.metadata and name.endswith(".avro")
+        if is_hashed and not is_intact(name, payload):
+            raise Corruption("its bytes are not those that it was named for", path=path)
+        return payload
 
 
 def _with_defaults(document: Record) -> frozenset[int]:

@@ -68,6 +68,10 @@ _NO_ARITHMETIC: Final = (
 )
 # What is meant by signs of other languages.
 _SIGN_HINTS: Final = {
+    "'": (
+        "The text that begins there does not end: write a quote in it twice, and use neve.col for "
+        "text with line breaks or with a backslash at its end"
+    ),
     "&": "Write and between conditions: a > 1 and b < 2",
     "|": "Write or between conditions: a > 1 or b < 2",
     "!": "Write not before a condition: not a > 1",

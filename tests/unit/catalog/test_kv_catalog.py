@@ -437,7 +437,7 @@ def test_a_table_that_may_exist_is_made_once_and_found_afterwards() -> None:
             "there is no column 'client'",
         ),
         ({"partition_by": ["hour(ts)"]}, "it is partitioned by day of 'ts', not by hour of 'ts'"),
-        ({"sort_by": ["amount"]}, "it is sorted by nothing, not by amount"),
+        ({"sort_by": ["id"]}, "it is sorted by nothing, not by id"),
     ],
     ids=["key", "columns", "partitions", "order"],
 )

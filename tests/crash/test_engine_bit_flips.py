@@ -37,6 +37,8 @@ from tests.crash.engine_world import (
 from tests.gates import Gate
 
 KINDS: Final = ("data", "deletes", "index", "manifest")
+# With fewer cases it may be chance that no flip was noticed.
+FLIPS_THAT_TELL: Final = 100
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,8 @@ def test_no_flipped_bit_changes_what_is_read(
         gate.cases += 1
 
     scoreboard(f"{gate.line()}, reported {reported:,}")
-    assert reported or kind == "index"
+    # About one flip in fifteen is read and noticed; the others are in files of older Versions.
+    assert reported or kind == "index" or gate.cases < FLIPS_THAT_TELL
 
 
 @pytest.mark.parametrize("shape", range(len(SHAPES)), ids=[shape.name for shape in SHAPES])

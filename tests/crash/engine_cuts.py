@@ -161,9 +161,19 @@ class Cuts:
     """Takes and checks what power cuts of one life leave; equal disks are checked once."""
 
     def __init__(
-        self, world: World, disk: SimulatedDisk, *, seed: int, choices: int, every: int = 1
+        self,
+        world: World,
+        disk: SimulatedDisk,
+        *,
+        seed: int,
+        choices: int,
+        every: int = 1,
+        phase: int = 0,
     ) -> None:
-        """What is found is also looked at without its logs, which must be missed."""
+        """Cut at every so many calls, from a phase on.
+
+        What is found is also looked at without its logs, which must be missed.
+        """
         self.cases = 0
         self.checked = 0
         self._world = world
@@ -171,13 +181,14 @@ class Cuts:
         self._seed = seed
         self._choices = choices
         self._every = every
+        self._phase = phase % every
         self._failure: Exception | None = None
         """Not raised where it is found: that is in the middle of a call of the code under test."""
         self._seen: set[tuple[bytes, int, bool]] = set()
 
     def look(self, call: int) -> None:
         """Cut the power here, in every way."""
-        if call % self._every or self._failure is not None:
+        if call % self._every != self._phase or self._failure is not None:
             return
         for choice in range(self._choices):
             survival = list(Survival)[choice] if choice < len(Survival) else None
@@ -205,9 +216,11 @@ class Cuts:
         try:
             # In a step that changes rows, nobody was promised that they are logged.
             is_settled = self._world.pending is None and self.checked % WIPED_EVERY == 0
-            copied = survivor.after_power_cut(rng, survival=Survival.EVERYTHING)
+            copied = (
+                survivor.after_power_cut(rng, survival=Survival.EVERYTHING) if is_settled else None
+            )
             with left_to_die(recovered(self._world, survivor, seed=1_000 + choice)) as world:
-                if is_settled and not world.table.engine.current.view.memtables[0].is_empty:
+                if copied and not world.table.engine.current.view.memtables[0].is_empty:
                     check_missing_logs(self._world, copied)
                 # Recovery is checked every time, what comes after it every so often.
                 if self.checked % THOROUGH_EVERY == 0:

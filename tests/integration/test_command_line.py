@@ -144,7 +144,7 @@ entry.main()
 """
 
 
-@pytest.mark.parametrize("module", ["neve.cli.main", "neve.cli.catalog_commands"])
+@pytest.mark.parametrize("module", ["neve.cli.main", "neve.cli.create_command"])
 def test_an_interrupt_while_modules_are_loaded_is_one_line(tmp_path: Path, module: str) -> None:
     command = (sys.executable, "-c", INTERRUPTED_WHILE_LOADING, module)
     asked = ["create", "a.b", "id:long", "--key", "id", "--lake", str(tmp_path / "lake")]

@@ -9,8 +9,9 @@ order, which engines that write to a table follow; DuckDB does not write to tabl
 
 O1  Every column is there, primitive, and named once.
 O2  A name that holds a comma or begins with `-` cannot be told from others here, and is refused.
-O3  The columns are the first ones of the key, in its order, and none descends. neve 0.1.0 took any
-    order and sorted nothing by it: such an order is not in effect, and gone with the next change.
+O3  The columns are the first ones of the key, in its order, and none descends. The first release
+    took any order and sorted nothing by it: such an order is not in effect, and gone with the next
+    change.
 """
 
 from collections.abc import Iterable, Sequence

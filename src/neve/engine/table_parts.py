@@ -73,7 +73,7 @@ class TableParts:
         return self.lineage.keeps_lineage()
 
     def sequenced(self, files: Sequence[DataFile]) -> tuple[DataFile, ...]:
-        """Return files with their data sequence numbers, which neve 0.1.0 only published.
+        """Return files with their data sequence numbers, which the first release only published.
 
         Those that were never published get the number they would be published with: that of the
         Version that added them or, when it has expired, of the one before the oldest.

@@ -57,7 +57,7 @@ class Lease:
     last_version: int | None = None
     """Of a reader of history, which needs every edit from `version` on; None: `version` alone."""
     holder: str = ""
-    """The process that took it, for people; empty when it does not say, as those of 0.1.0."""
+    """The process that took it, for people; empty when it does not say."""
     taken_ms: int = 0
     """When it was taken; 0 when it does not say."""
 

@@ -87,7 +87,7 @@ class DataFile:
     first_row_id: int | None = None
     data_sequence: int = 0
     """Number of the Version that its new rows were committed in, which is Iceberg's data sequence
-    number; a rollback that brings the file back leaves it. 0: neve 0.1.0 did not store it."""
+    number; a rollback that brings the file back leaves it. 0: it was not stored."""
     footer_crc: int = 0
     spec_id: int = 0
     partition: tuple[PartitionValue, ...] = ()

@@ -25,8 +25,9 @@ B2  Every neve batch begins with 20 and 21; the rocksdb and merutable dialects h
 B3  merutable's deletes carry a value, the row before: written empty, read and dropped.
 B4  A log draws its nonce when it begins, and every batch of it carries the same. Bytes of a row
     that look like a record, here or left over in a recycled file, do not know it.
-B5  A log of format 1 does not say whose it is; 0.1.0 wrote those. A uuid of zeros is a log that
-    belongs to no table. A log that was synced and has no LogEnd is as long as was reserved for it.
+B5  A log of format 1 does not say whose it is; the first release wrote those. A uuid of zeros is a
+    log that belongs to no table. A log that was synced and has no LogEnd is as long as was reserved
+    for it.
 B6  Nothing is allocated by a length or count that the bytes at hand do not bear out; Arrow bodies
     are uncompressed and validated before they are used.
 """

@@ -18,7 +18,7 @@ Steps, for each log in ascending number:
    the rows it knows to be durable must have been read or be in data files.
 
 A log that says it belongs to another table, or that is not a plain file, is refused. Logs below
-`owned_from` of the mark may not say whose they are: 0.1.0 wrote them.
+`owned_from` of the mark may not say whose they are: the first release wrote them.
 
 Rows below the first one needed are in data files. They may be missing: a deleted log can come back
 after power loss while the next one stays away.

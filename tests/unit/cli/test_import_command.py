@@ -611,6 +611,7 @@ def test_a_terminal_sees_how_far_an_import_is(
     lake: RowsLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
     path = str(write(tmp_path / "x.csv"))
 
     shown = lake.run("import", "shop.orders", path)

@@ -239,6 +239,7 @@ def test_damage_is_told_and_ends_with_exit_code_five(tmp_path: Path) -> None:
 def test_a_terminal_sees_how_far_long_work_is(monkeypatch: pytest.MonkeyPatch) -> None:
     lake = with_versions(RowsLake(), 1)
     monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
 
     assert "reading bytes" in lake.run("verify", "shop.orders").stderr
     assert "compacting rows" in lake.run("compact", "shop.orders", "--full").stderr

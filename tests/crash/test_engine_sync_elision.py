@@ -42,6 +42,12 @@ LIVES: Final = 40 if TORTURE else 8
 # its reader, which a power cut ends as well: no row hangs on either.
 HARMLESS: Final = frozenset({"index", "leases"})
 
+# What a collector settles before it deletes segments matters after a writer that was killed between
+# a rename and its sync: `test_manifest_power_cuts.py` has those.
+SHOWN_ELSEWHERE: Final = frozenset(
+    {"sync_directory of manifest in LocalTree.sync_directory < LocalStore.put_if_absent"}
+)
+
 LIFE: Final[tuple[Step, ...]] = (
     *(upsert, flush, put, delete_many, roll, upsert, flush, put, reopen),
     *(killed_in_put, upsert, killed_in_put, put),
@@ -121,7 +127,7 @@ def test_every_sync_of_a_table_that_is_left_out_is_noticed(scoreboard: Record) -
     sites = sorted(
         site
         for site in frozenset().union(*(sites_of(seed) for seed in range(3)))
-        if not HARMLESS.intersection(site.split())
+        if not HARMLESS.intersection(site.split()) and site not in SHOWN_ELSEWHERE
     )
 
     unnoticed = [

@@ -82,9 +82,12 @@ def lineage_of(table: neve.Table) -> Lineage:
 
 
 def shape(table: neve.Table) -> list[tuple[object, ...]]:
-    """Give what is known of the files, but for their names."""
+    """Return what is known of the files, but for their names and sizes.
+
+    Sizes differ by a few bytes: row ids follow the order in which a flush finished its partitions.
+    """
     table.refresh()
-    columns = ["level", "record_count", "file_size_bytes", "deleted_count", "key_min", "partition"]
+    columns = ["level", "record_count", "deleted_count", "key_min", "partition"]
     rows = table.files().select(columns).to_pylist()
     return sorted(tuple(str(value) for value in row.values()) for row in rows)
 

@@ -216,7 +216,10 @@ class World:
         location = process.publisher.publish()
         self._check_published(number)
         name = location.rpartition("/")[2]
-        document = self._document(int(name[1:].partition(".")[0]))
+        given = int(name[1:].partition(".")[0])
+        if given <= (self._hint() or 0) - DOCUMENTS_KEPT:
+            return  # it slept on its way back: others published as many documents as are kept
+        document = self._document(given)
         if document is None:
             raise Violation(f"{name} was given as the newest document and is gone")
         self._check(document, name, data_of=frozenset())

@@ -11,7 +11,7 @@ INTEROP := .venv-interop
 WORKERS ?= $(shell getconf _NPROCESSORS_ONLN)
 # Some fifty gates: with 30 seconds each the whole would take longer than 20 minutes on two cores.
 SECONDS_EACH ?= 5
-# Torture reaches its full counts in about a day on two cores; an hour and a half needs about 120.
+# Torture reaches its full counts in about a day on two cores; TORTURE_SECONDS=60 boxes each figure to a minute.
 TORTURE_SECONDS ?= inf
 export UV_LINK_MODE ?= copy
 export UV_SYSTEM_CERTS ?= 1

@@ -51,6 +51,12 @@ class MortalDisk(HookedDisk):
         if self._calls_left < 0:
             raise ProcessKilled(call)
 
+    def end(self) -> None:
+        """Close what the process left open, and so free its locks, as the kernel does."""
+        for handle in list(self._paths):
+            self._inner.close(handle)
+        self._paths.clear()
+
 
 def log_path(number: int) -> str:
     return f"wal/{number:06}.wal"
@@ -169,8 +175,10 @@ def live_twice(disk: Disk, history: History, seed: int) -> None:
     """Live two generations on one disk; the first may be killed, the second recovers."""
     rng = Random(seed)
     killed_at = rng.choice((10_000, rng.randint(1, 12), rng.randint(12, 80)))
+    mortal = MortalDisk(disk, killed_at)
     with suppress(ProcessKilled):
-        live(MortalDisk(disk, killed_at), history, seed)
+        live(mortal, history, seed)
+    mortal.end()
     live(disk, history, seed + 1_000_003)
 
 
@@ -230,8 +238,8 @@ def _step(log: WriteAheadLog, history: History, rng: Random, clock: SimulatedClo
         if rng.random() < 0.8:
             log.rotate()
         else:
-            log.give_back_space()
-        history.required_through = log.next_sequence - 1
+            log.give_back_space()  # a log that reserved nothing stays as it is
+        history.required_through = max(history.required_through, log.durable_through)
     elif choice < 0.9:
         log.sync_once()
         history.required_through = log.next_sequence - 1

@@ -5,7 +5,7 @@ Decoders run in real child processes here; the files are those of `foreign_files
 
 import json
 import os
-import resource
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,6 +23,7 @@ from neve.errors import EXIT_CODES
 from tests.gates import Gate
 from tests.integration import foreign_files
 from tests.integration.foreign_files import corpus, flipped, parquet
+from tests.integration.measured_commands import Measured, MeasuredCommands
 
 Record = Callable[[str], None]
 
@@ -41,37 +42,38 @@ def inspected(content: bytes, directory: Path, *options: str) -> Result:
     return run("inspect", "sst", path, *options)
 
 
-def answers(path: Path, lake: str) -> Iterator[tuple[str, Result]]:
+@pytest.fixture
+def commands() -> Iterator[MeasuredCommands]:
+    with MeasuredCommands() as measured:
+        yield measured
+
+
+def answers(commands: MeasuredCommands, path: Path, lake: Path) -> Iterator[tuple[str, Measured]]:
     """Do everything with a file that is done with files of others."""
+    run = commands.run
     if path.suffix == ".parquet":
         yield "inspect", run("inspect", "sst", path)
     made = run("create", "a.b", "--from", path, "--key", "id", "--lake", lake)
     yield "create", made
     if made.exit_code:
         run("create", "a.b", "id:long", "name:string", "--key", "id", "--lake", lake)
-    yield "import", run("import", "a.b", path, "--lake", lake)
+    if path.stem != "one-text-often":  # its rows fit: three gigabytes of them
+        yield "import", run("import", "a.b", path, "--lake", lake)
 
 
-def peaks() -> tuple[int, int]:
-    """Return the most memory that this process and its children had so far, in KiB."""
-    return (
-        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
-        resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss,
-    )
-
-
-def complaint(said: Result, before: tuple[int, int]) -> str | None:
-    """Say what is wrong with how a command ended; `before` it, others had their peaks."""
+def complaint(said: Measured) -> str | None:
+    """Return what is wrong with how a command ended."""
     if said.exit_code not in TYPED:
         return f"exit code {said.exit_code}: {said.stderr[-600:]}"
     if said.exit_code and not said.stderr.startswith("neve: "):
         return f"no message: {said.stderr[-600:]}"
-    used = max((now for now, then in zip(peaks(), before, strict=True) if now > then), default=0)
-    return None if used <= MEMORY_KIB_MAX else f"{used:,} KiB of memory"
+    if said.memory_kib > MEMORY_KIB_MAX:
+        return f"{said.memory_kib:,} KiB of memory"
+    return None
 
 
 def test_every_odd_file_ends_in_an_answer_or_a_typed_error(
-    tmp_path: Path, scoreboard: Record
+    tmp_path: Path, scoreboard: Record, commands: MeasuredCommands
 ) -> None:
     files = [*corpus()]
     Random(13).shuffle(files)
@@ -81,18 +83,18 @@ def test_every_odd_file_ends_in_an_answer_or_a_typed_error(
         name, content = files[seed]
         path = tmp_path / name
         path.write_bytes(content)
-        before = peaks()
-        for command, said in answers(path, f"memory://odd-{seed}"):
-            wrong = complaint(said, before)
+        for command, said in answers(commands, path, tmp_path / "lake"):
+            wrong = complaint(said)
             assert wrong is None, f"{command} {name}: {wrong}"
         path.unlink()
+        shutil.rmtree(tmp_path / "lake")
         gate.cases += 1
 
     scoreboard(gate.line())
 
 
 def test_damaged_files_end_in_an_answer_or_a_typed_error(
-    tmp_path: Path, scoreboard: Record
+    tmp_path: Path, scoreboard: Record, commands: MeasuredCommands
 ) -> None:
     gate = Gate("R19 foreign files, mutated: untyped ends, above 512 MiB", aim=200, full=2_000)
     wholes = [(f"{name}.parquet", content) for name, content in foreign_files.whole_parquet()]
@@ -106,23 +108,16 @@ def test_damaged_files_end_in_an_answer_or_a_typed_error(
         name, content = rng.choice(wholes)
         path = tmp_path / f"{seed}-{name}"
         path.write_bytes(flipped(content, rng))
-        before = peaks()
         said = (
-            run("inspect", "sst", path)
+            commands.run("inspect", "sst", path)
             if path.suffix == ".parquet" and rng.random() < 0.5
-            else run(
-                "create",
-                "a.b",
-                "--from",
-                path,
-                "--key",
-                "id",
-                "--load",
-                "--lake",
-                f"memory://f{seed}",
+            else commands.run(
+                *("create", "a.b", "--from", path, "--key", "id", "--load"),
+                *("--lake", tmp_path / "lake"),
             )
         )
-        wrong = complaint(said, before)
+        shutil.rmtree(tmp_path / "lake", ignore_errors=True)
+        wrong = complaint(said)
         assert wrong is None, f"seed {seed}, {name}: {wrong}"
         path.unlink()
         gate.cases += 1
@@ -179,15 +174,16 @@ def test_a_page_that_becomes_too_large_is_not_decoded_and_the_rest_is_shown(
     )
 
 
-def test_a_text_that_is_named_often_is_decoded_in_small_batches(tmp_path: Path) -> None:
-    content = dict(foreign_files.whole_parquet())["one-text-often"]
+def test_a_text_that_is_named_often_is_decoded_in_small_batches(
+    tmp_path: Path, commands: MeasuredCommands
+) -> None:
+    path = tmp_path / "odd.parquet"
+    path.write_bytes(dict(foreign_files.whole_parquet())["one-text-often"])
 
-    before = peaks()
-
-    said = inspected(content, tmp_path, "--json")
+    said = commands.run("inspect", "sst", path, "--json")
 
     assert json.loads(said.stdout)["checksums"] == "decoded"
-    assert complaint(said, before) is None
+    assert complaint(said) is None
 
 
 def test_a_larger_limit_of_memory_decodes_more(tmp_path: Path) -> None:
@@ -278,6 +274,19 @@ def test_a_decoder_that_needs_more_memory_than_it_may_have_says_so(tmp_path: Pat
 
     assert failed.value.kind is FailureKind.MEMORY
     assert failed.value.is_limit
+
+
+def test_a_name_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "odd.arrow"
+    struct = pa.array([{"inner": 1}])
+    with pa.ipc.new_file(path, pa.schema([("id", pa.int64()), ("outer", struct.type)])) as file:
+        file.write(pa.record_batch([pa.array([1]), struct], names=["id", "outer"]))
+    path.write_bytes(path.read_bytes().replace(b"inner", b"inn\x80r"))
+
+    said = run("create", "a.b", "--from", path, "--key", "id", "--lake", "memory://n")
+
+    assert said.exit_code == 2
+    assert "odd.arrow" in said.stderr
 
 
 def test_a_row_group_without_its_columns_is_damage(tmp_path: Path) -> None:

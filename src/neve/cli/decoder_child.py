@@ -28,7 +28,7 @@ import struct
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -177,6 +177,7 @@ def _send_facts(task: DecoderTask, frames: _Frames) -> None:
 def _send_batches(task: DecoderTask, frames: _Frames) -> None:
     opened = _opened(frames)
     schema, batches = _SOURCES[task.form](opened, task, frames)
+    _check_names(schema)
     frames.send_table(SCHEMA, schema, None)
     plain = PlainBatches(rows_max=task.batch_rows)
     for batch in plain.joined(plain.cut(batches)):
@@ -185,7 +186,15 @@ def _send_batches(task: DecoderTask, frames: _Frames) -> None:
 
 def _send_schema(task: DecoderTask, frames: _Frames) -> None:
     schema, _ = _SOURCES[task.form](_opened(frames), task, frames)
+    _check_names(schema)
     frames.send_table(SCHEMA, schema, None)
+
+
+def _check_names(fields: Iterable["pa.Field[pa.DataType]"]) -> None:
+    """Raise UnicodeDecodeError for a name that is not UTF-8: Arrow decodes it on first use."""
+    for field in fields:
+        len(field.name)
+        _check_names(field.type.field(at) for at in range(field.type.num_fields))
 
 
 def _opened(frames: _Frames) -> io.BufferedReader:

@@ -11,7 +11,7 @@ from duckdb_extensions import import_extension  # type: ignore[import-untyped]
 
 @functools.cache
 def duckdb_with_iceberg() -> duckdb.DuckDBPyConnection:
-    """Give the connection, made when it is first asked for."""
+    """Return the connection, made when it is first asked for."""
     folder = tempfile.mkdtemp(prefix="neve-duckdb-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     connection = duckdb.connect(

@@ -1,6 +1,6 @@
 """Runs the candidates of a workload beside each other and checks what they answer.
 
-Steps of a run, for each round and then each candidate, in an order drawn anew every round:
+Steps of a run, for each round and then each candidate, in an order drawn again every round:
 
 1. let the disk come to rest, make an empty directory, collect garbage
 2. run the trial: it prepares, does its timed part under the stopwatch, and reads back what it did

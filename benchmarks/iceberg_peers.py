@@ -138,7 +138,7 @@ def build_iceberg_scan(scale: Scale, directory: Path) -> Workload:
             parameters={"rows": rows},
             notes=(
                 "neve's table has the updates as new files and deletion vectors.",
-                "PyIceberg's own was written anew, sorted; DuckDB's own updated its file.",
+                "PyIceberg's own was written again, sorted; DuckDB's own updated its file.",
                 *(() if process is not None else (_LEFT_OUT,)),
             ),
             uses_disk=False,

@@ -57,7 +57,7 @@ def open_neve(directory: Path, sync: SyncPolicy, *, disk: PosixDisk | None = Non
 
 
 def replay_neve(directory: Path) -> Iterator[LoggedBatch]:
-    """Give every batch of the logs in a directory, as recovery does."""
+    """Yield every batch of the logs in a directory, as recovery does."""
     store = LocalStore(str(directory), create=False)
     logs = []
     for found in store.list(_PATHS.wal_epoch(_EPOCH)):

@@ -55,12 +55,12 @@ class _Table:
     files: int
 
     def copy_to_disk(self, directory: Path) -> ObjectStore:
-        """Give a copy of its own to a trial, on the same disk."""
+        """Return a trial's own copy, on the same disk."""
         shutil.copytree(self.root, directory / "table")
         return LocalStore(str(directory / "table"))
 
     def copy_to_memory(self, _directory: Path) -> ObjectStore:
-        """Give a copy of its own to a trial, in memory."""
+        """Return a trial's own copy, in memory."""
         source, copy = LocalStore(str(self.root)), MemoryStore()
         for found in source.list(""):
             copy.put(found.path, source.get(found.path).payload)
@@ -117,7 +117,7 @@ class _Contest:
     target: float | None = None
 
     def candidate(self, table: _Table) -> Candidate:
-        """Give the candidate that commits to a copy of one table."""
+        """Return the candidate that commits to a copy of one table."""
         return Candidate(
             name=f"{self.change.verb} {self.where}, {table.files:,} files",
             kind=Kind.NEVE,

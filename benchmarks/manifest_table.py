@@ -71,7 +71,7 @@ class Traffic:
     written_bytes: int = 0
 
     def since(self, before: "Traffic") -> "Traffic":
-        """Give what came after an earlier count."""
+        """Return what came after an earlier count."""
         return Traffic(
             reads=self.reads - before.reads,
             writes=self.writes - before.writes,
@@ -79,7 +79,7 @@ class Traffic:
         )
 
     def per_commit(self, commits: int) -> dict[str, float]:
-        """Give it as facts of a trial."""
+        """Return it as facts of a trial."""
         return {
             "reads_per_commit": self.reads / commits,
             "writes_per_commit": self.writes / commits,
@@ -275,7 +275,7 @@ def time_commits(commit: CommitTiny, appends: Sequence[TinyAppend], *, base: int
 
 
 def described(version: Version) -> tuple[int, list[str]]:
-    """Give what a trial compares: a Version's number, and the paths of its files in order."""
+    """Return what a trial compares: a Version's number, and the paths of its files in order."""
     return version.number, sorted(version.files)
 
 
@@ -355,7 +355,7 @@ def data_file(number: int, *, level: int = 0) -> DataFile:
 
 
 def append_edit(file: DataFile, base: int) -> VersionEdit:
-    """Give the edit that adds one file to a Version."""
+    """Return the edit that adds one file to a Version."""
     return VersionEdit(base=base, facts=_facts(Operation.APPEND), added=(file,))
 
 

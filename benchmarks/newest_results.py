@@ -49,13 +49,13 @@ class NewestResults:
         return cls(runs)
 
     def workload(self, suite: str, name: str) -> WorkloadRecord | None:
-        """Give a workload, if it was run."""
+        """Return a workload, if it was run."""
         run = self.runs.get(suite)
         workloads = run["workloads"] if run else []
         return next((one for one in workloads if one["name"] == name), None)
 
     def candidate(self, suite: str, workload: str, name: str) -> Found | None:
-        """Give a candidate, if it took part."""
+        """Return a candidate, if it took part."""
         found = self.workload(suite, workload)
         candidates = found["candidates"] if found else []
         one = next((one for one in candidates if one["name"] == name), None)
@@ -64,7 +64,7 @@ class NewestResults:
     def ratio(
         self, suite: str, workload: str, *, of: str = "neve", to: str | None = None
     ) -> RatioRecord | None:
-        """Give a ratio, if it was taken; to the best peer, unless one is named."""
+        """Return a ratio, if it was taken; to the best peer, unless one is named."""
         found = self.workload(suite, workload)
         for ratio in found["ratios"] if found else []:
             is_asked_for = ratio["to"].endswith(_BEST_PEER) if to is None else ratio["to"] == to
@@ -73,7 +73,7 @@ class NewestResults:
         return None
 
     def targets(self) -> Iterator[tuple[str, WorkloadRecord, RatioRecord]]:
-        """Give every ratio that has a target, with its suite and workload."""
+        """Yield every ratio that has a target, with its suite and workload."""
         for suite, run in self.runs.items():
             for workload in run["workloads"]:
                 for ratio in workload["ratios"]:

@@ -97,7 +97,7 @@ KEEPING: Final = (
 
 
 def fill_page(page: str, results: NewestResults) -> str:
-    """Give the page with its numbers put in anew."""
+    """Return the page with its numbers put in again."""
 
     def filled(block: re.Match[str]) -> str:
         write = BLOCKS.get(block["name"])
@@ -109,7 +109,7 @@ def fill_page(page: str, results: NewestResults) -> str:
 
 
 def main() -> int:
-    """Write every page anew; gives the exit code."""
+    """Write every page again; gives the exit code."""
     results = NewestResults.read(RESULTS)
     for path in PAGES:
         before = path.read_text()
@@ -163,7 +163,7 @@ def _line_cells(results: NewestResults, line: Line) -> list[str]:
 
 
 def _worth(found: Found) -> float:
-    """Give what the number of a line says; more is better."""
+    """Return what the number of a line says; more is better."""
     if found.workload["shows"] == Shows.MEGABYTES:
         return -found.candidate["facts"][Pace.MEGABYTES]["median"]
     return found.candidate["rate"]["median"]

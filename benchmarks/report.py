@@ -46,7 +46,7 @@ _BAR_INCHES: Final = 0.34
 _TITLE_INCHES: Final = 0.75
 
 _METHOD: Final = """\
-Every candidate of a workload runs once in each round, in an order drawn anew, in an empty directory
+Every candidate of a workload runs once in each round, in a newly drawn order, in an empty directory
 on the file system above, after a sync of all file systems. Only the named operation is timed. What
 was written is read back after each trial and compared; a wrong answer ends the run.
 
@@ -68,7 +68,7 @@ def write_report(json_path: Path) -> tuple[Path, Path]:
 
 
 def terminal_table(workload: WorkloadRecord) -> str:
-    """Give one workload as lines for a terminal."""
+    """Return one workload as lines for a terminal."""
     width = max(len(candidate["name"]) for candidate in workload["candidates"])
     lines = [
         f"  {candidate['name']:<{width}}  {_headline(workload, candidate)}"

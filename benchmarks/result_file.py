@@ -138,14 +138,14 @@ class RunRecord(TypedDict):
 
 
 def spread_of(values: Sequence[float]) -> Spread:
-    """Give median, smallest and largest."""
+    """Return median, smallest and largest."""
     return Spread(median=median(values), minimum=min(values), maximum=max(values))
 
 
 def summarize_candidate(
     name: str, *, kind: str, sync: str, rounds: Sequence[RoundRecord]
 ) -> CandidateRecord:
-    """Give medians and spreads over the rounds of one candidate."""
+    """Return medians and spreads over the rounds of one candidate."""
     amplifications = [
         one["written_bytes"] / one["logical_bytes"]
         for one in rounds
@@ -202,7 +202,7 @@ def compare_with_time(of: CandidateRecord, seconds: float) -> RatioRecord:
 
 
 def pace_of(measured: RoundRecord, by: Pace) -> float:
-    """Give what is compared of one round; more is better."""
+    """Return what is compared of one round; more is better."""
     if by is Pace.MEDIAN_CALL:
         return 1e6 / measured["latency_us"]["p50"]
     if by is Pace.MEGABYTES:

@@ -14,20 +14,20 @@ RATIO_TITLES: Final = ("ratio", "median", "rounds", "by CPU", "target", "")
 
 
 def table_text(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Give a Markdown table."""
+    """Return a Markdown table."""
     lines = [titles, ["---"] * len(titles), *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 def count_text(number: float) -> str:
-    """Give a number with three significant digits."""
+    """Return a number with three significant digits."""
     if number >= 1e6:
         return f"{number / 1e6:.3g} M" if number < 1e9 else f"{number / 1e6:,.0f} M"
     return f"{float(f'{number:.3g}'):,.0f}" if number >= 100 else f"{number:.3g}"
 
 
 def duration_text(seconds: float) -> str:
-    """Give a time in the unit in which it is at least one."""
+    """Return a time in the unit in which it is at least one."""
     for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "µs")):
         if seconds * factor >= 1:
             return f"{seconds * factor:.3g} {unit}"
@@ -35,12 +35,12 @@ def duration_text(seconds: float) -> str:
 
 
 def spread_text(spread: Spread, show: Callable[[float], str]) -> str:
-    """Give a median, with the smallest and largest round in brackets."""
+    """Return a median, with the smallest and largest round in brackets."""
     return f"{show(spread['median'])} ({show(spread['minimum'])} to {show(spread['maximum'])})"
 
 
 def median_text(workload: WorkloadRecord, candidate: CandidateRecord) -> str:
-    """Give the one number that a workload is about, with its unit."""
+    """Return the one number that a workload is about, with its unit."""
     if workload["shows"] == Shows.SECONDS:
         return duration_text(1 / candidate["rate"]["median"])
     if workload["shows"] == Shows.MEGABYTES:
@@ -55,7 +55,7 @@ def ratio_name(ratio: RatioRecord) -> str:
 
 
 def ratio_cells(ratio: RatioRecord) -> tuple[str, ...]:
-    """Give a ratio as the cells below RATIO_TITLES."""
+    """Return a ratio as the cells below RATIO_TITLES."""
     spread = ratio["ratio"]
     target, verdict = NOTHING, ""
     if ratio["target"] is not None:

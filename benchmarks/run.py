@@ -200,7 +200,7 @@ def _command(suite: str, names: Sequence[str], options: argparse.Namespace) -> s
 def _builders(
     suite: str, ending: ExitStack, *, quick: bool, growth: bool
 ) -> Mapping[str, BuildHere]:
-    """Give what makes each workload in a directory; what they share ends with the stack."""
+    """Return what makes each workload in a directory; what they share ends with the stack."""
     if suite in {"log", "iceberg"}:
         scale = QUICK if quick else FULL
         plain = WORKLOADS if suite == "log" else ICEBERG_WORKLOADS

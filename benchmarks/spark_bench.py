@@ -7,7 +7,7 @@
     updated/      lake after changes-10 was upserted: a tenth of its rows is dead
     runs/         eight overlapping runs of rows, as Parquet; runs-lake/ has them as upserts
     work/         where lakes are made, and put back for those who write: a lake that is found at
-                  another place than before is published anew, which is not what is measured
+                  another place than before is published again, which is not what is measured
     peers/        tables of other libraries, with the rows of plain/
 
 Made on first use; nobody changes them but work/. All files are zstd of level 1. CPU is that of the
@@ -58,7 +58,7 @@ class SparkScale:
 
 
 def spark_scale(rows: int, *, quick: bool) -> SparkScale:
-    """Give the sizes for tables of so many rows."""
+    """Return the sizes for tables of so many rows."""
     return SparkScale(rows=rows, planned_files=(50, 200) if quick else (1_000, 10_000))
 
 
@@ -119,19 +119,19 @@ class SparkBench:
         return self._files("plain", np.array_split(np.arange(self.scale.rows), _FILES), stamp=1)
 
     def changes(self, percent: int) -> Path:
-        """Give rows for some of the keys, spread evenly."""
+        """Return rows for some of the keys, spread evenly."""
         return self._files(f"changes-{percent}", [self.changed_keys(percent)], stamp=2)
 
     def changed_keys(self, percent: int) -> Keys:
-        """Give the keys that the changes have."""
+        """Return the keys that the changes have."""
         return np.arange(0, self.scale.rows, 100 // percent)
 
     def merged(self) -> Path:
-        """Give rows for a tenth as many keys as there are."""
+        """Return rows for a tenth as many keys as there are."""
         return self._files("merged", [self.merged_keys()], stamp=2)
 
     def merged_keys(self) -> Keys:
-        """Give keys of which every second is new to the table."""
+        """Return keys of which every second is new to the table."""
         keys = self.changed_keys(10)
         keys[::2] += 2 * self.scale.rows
         return keys
@@ -156,7 +156,7 @@ class SparkBench:
 
     @cached_property
     def _run_keys(self) -> Sequence[Keys]:
-        """A fifth of the keys for each run, drawn anew."""
+        """A fifth of the keys for each run, drawn again."""
         drawn = np.random.default_rng(SEED)
         return [
             np.sort(drawn.choice(self.scale.rows, self.scale.rows // 5, replace=False))
@@ -173,7 +173,7 @@ class SparkBench:
         return self._work.rename(self.directory / "runs-lake")
 
     def lake_of_files(self, count: int) -> Path:
-        """Give a table of so many files, a row or a few in each."""
+        """Return a table of so many files, a row or a few in each."""
         place = self.directory / f"files-{count}"
         if not place.exists():
             options = neve.TableOptions(background=False, iceberg_publish="demand", dual_levels=0)
@@ -211,7 +211,7 @@ class SparkBench:
             lake.create_table(NAME, rows_of(np.arange(1), stamp=0).schema, ["id"])
 
     def put_back(self, lake: Path) -> Path:
-        """Give a copy of a lake to one who writes, until the next one is put back."""
+        """Return a copy of a lake for a writer, until the next one is put back."""
         shutil.rmtree(self._work, ignore_errors=True)
         shutil.copytree(lake, self._work)
         return self._work
@@ -219,19 +219,19 @@ class SparkBench:
     # Answers
 
     def base_answer(self) -> Answer:
-        """Give what the rows of a table add up to before anything changes them."""
+        """Return what the rows of a table add up to before anything changes them."""
         rows = self.scale.rows
         return rows, rows, rows * (rows - 1) // 2
 
     def answer_after(self, keys: Keys) -> Answer:
-        """Give what the rows add up to when there is a newer one for each of the keys."""
+        """Return what the rows add up to when there is a newer one for each of the keys."""
         rows, stamps, ids = self.base_answer()
         new = keys[keys >= rows]
         replaced = len(keys) - len(new)
         return rows + len(new), stamps + replaced + 2 * len(new), ids + int(new.sum())
 
     def runs_answer(self) -> Answer:
-        """Give what the newest rows of all runs add up to."""
+        """Return what the newest rows of all runs add up to."""
         newest = np.full(self.scale.rows, -1)
         for number, keys in enumerate(self._run_keys):
             newest[keys] = number

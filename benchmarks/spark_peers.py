@@ -78,7 +78,7 @@ class SparkPeers:
         return self._environment.is_ready()
 
     def candidates(self, merging: Merging, *wanted: SparkPeer) -> Sequence[Candidate]:
-        """Give those who take part; nobody without their environment."""
+        """Return those who take part; nobody without their environment."""
         if not self.is_ready():
             return ()
         return [
@@ -108,7 +108,7 @@ class SparkPeers:
         )
 
     def _put_back(self, peer: SparkPeer, base: Path) -> Path:
-        """Give the place of a table of all rows that nobody has changed."""
+        """Return the place of a table of all rows that nobody has changed."""
         place = self._directory / peer.module
         kept = self._directory / f"{peer.module}-kept"
         shutil.rmtree(place, ignore_errors=True)

@@ -54,7 +54,7 @@ class _Days:
     _tables: dict[str, neve.Table] = field(default_factory=dict)
 
     def table(self, partition: str) -> neve.Table:
-        """Give the table with a partition field, or without any when that is empty."""
+        """Return the table with a partition field, or without any when that is empty."""
         found = self._tables.get(partition)
         if found is None:
             if self._lake is None:
@@ -106,7 +106,7 @@ def build_days(session: TableSession) -> Workload:
 
 
 def day_rows(start: int, stop: int, *, rows: int) -> pa.Table:
-    """Give some rows of a table of so many: ascending in time, with ids in no order."""
+    """Return some rows of a table of so many: ascending in time, with ids in no order."""
     places = np.arange(start, stop, dtype=np.int64)
     # In milliseconds: a product in microseconds would not fit.
     moments = _FIRST_DAY.astype("datetime64[ms]") + places * (_DAYS * _DAY_MILLISECONDS) // rows
@@ -121,7 +121,7 @@ def day_rows(start: int, stop: int, *, rows: int) -> pa.Table:
 
 
 def rows_of_day(day: int, *, rows: int) -> pa.Table:
-    """Give the rows of one day, counted from the first, without a table."""
+    """Return the rows of one day, counted from the first, without a table."""
     # The first place of a day is the first whose share of all days is not below the day's.
     start, stop = (-(-each * rows // _DAYS) for each in (day, day + 1))
     return day_rows(start, stop, rows=rows)

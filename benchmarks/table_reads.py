@@ -51,7 +51,7 @@ _AGE_NOTE: Final = (
     "`neve` is the table as loading leaves it: young files, whose rows are also kept ready to read "
     "in a file beside them. `old files` is after `compact(full=True)`: compressed Parquet only."
 )
-_CACHE_NOTE: Final = "`no cache` decodes its Parquet anew each time, as a first read does."
+_CACHE_NOTE: Final = "`no cache` decodes its Parquet again each time, as a first read does."
 _SMALL_NOTE: Final = (
     "SlateDB holds a tenth of the rows. pypaimon has an older pyarrow, since it asks for one below "
     "20."
@@ -280,7 +280,7 @@ def build_sum_updated(session: TableSession) -> Workload:
 
 _UPDATED_NOTE: Final = (
     "Updates are flushed; delta-rs and DuckLake have merged them in one call, PyIceberg has "
-    "written them anew, pypaimon merges them as it reads."
+    "written them again, pypaimon merges them as it reads."
 )
 
 

@@ -109,7 +109,7 @@ class TableSample:
         return cast("list[int]", read_rows(self.directory / KEYS).column("id").to_pylist())
 
     def loaded(self, rows: int) -> pa.Table:
-        """Give the rows of a table that was loaded with the first of them."""
+        """Return the rows of a table that was loaded with the first of them."""
         return self.base.slice(0, rows)
 
     @cached_property
@@ -118,7 +118,7 @@ class TableSample:
         return pa.concat_tables([without(self.base, self.updates.column("id")), self.updates])
 
     def written(self, rows: int, shares: Sequence[int]) -> str:
-        """Give the digest of what threads have written, each so many of its share."""
+        """Return the digest of what threads have written, each so many of its share."""
         threads = len(shares)
         places = np.concatenate(
             [np.arange(count, dtype=np.int64) * threads + at for at, count in enumerate(shares)]
@@ -127,18 +127,18 @@ class TableSample:
 
 
 def without(rows: pa.Table, ids: "pa.ChunkedArray[Any]") -> pa.Table:
-    """Give the rows that have none of these ids."""
+    """Return the rows that have none of these ids."""
     return rows.filter(pc.invert(pc.is_in(rows.column("id"), value_set=ids.combine_chunks())))
 
 
 def of_keys(rows: pa.Table, keys: Sequence[int]) -> pa.Table:
-    """Give the rows of keys, in their order; all must be there."""
+    """Return the rows of keys, in their order; all must be there."""
     places = pc.index_in(pa.array(keys, pa.int64()), value_set=rows.column("id").combine_chunks())
     return rows.take(places)
 
 
 def between(rows: pa.Table, first: int, end: int) -> pa.Table:
-    """Give the rows with ids from the first to the end without it."""
+    """Return the rows with ids from the first to the end without it."""
     ids = rows.column("id")
     return rows.filter(
         pc.and_(pc.greater_equal(ids, pa.scalar(first)), pc.less(ids, pa.scalar(end)))
@@ -146,12 +146,12 @@ def between(rows: pa.Table, first: int, end: int) -> pa.Table:
 
 
 def score_sum(rows: pa.Table) -> str:
-    """Give the sum of the scores, as it is compared."""
+    """Return the sum of the scores, as it is compared."""
     return shown_sum(float(pc.sum(rows.column("score")).as_py()))
 
 
 def grown_rows(start: int, stop: int, *, rows: int) -> pa.Table:
-    """Give some rows of a table that is too large to be made at once: ids in no order."""
+    """Return some rows of a table that is too large to be made at once: ids in no order."""
     places = np.arange(start, stop, dtype=np.int64)
     # A prime that divides no size in use visits every id once, far from the one before.
     ids = places * _STRIDE % rows * 2
@@ -159,7 +159,7 @@ def grown_rows(start: int, stop: int, *, rows: int) -> pa.Table:
 
 
 def grown_total(rows: int, *, batch_rows: int) -> str:
-    """Give what a scan of a grown table must add up to."""
+    """Return what a scan of a grown table must add up to."""
     visits = 0
     for start in range(0, rows, batch_rows):
         made = grown_rows(start, min(start + batch_rows, rows), rows=rows)
@@ -174,5 +174,5 @@ def wide_total(columns: int) -> str:
 
 
 def shown_total(rows: int, ids: int, visits: int) -> str:
-    """Give what is compared of a grown table: rows, sum of ids, sum of visits."""
+    """Return what is compared of a grown table: rows, sum of ids, sum of visits."""
     return f"{rows} rows, ids {ids}, visits {visits}"

@@ -140,7 +140,7 @@ class TableSession:
         return TableSample.make(self.directory / "sample", self.scale.rows)
 
     def peers(self, *wanted: TablePeer) -> list[TablePeer]:
-        """Give those who can take part."""
+        """Return those who can take part."""
         return [peer for peer in wanted if peer in self.chosen and self.has_home(peer)]
 
     def has_home(self, peer: TablePeer) -> bool:
@@ -175,7 +175,7 @@ class TableSession:
     # Tables
 
     def loaded(self, peer: TablePeer, kind: str = "plain") -> Path:
-        """Give the directory of a loaded table, for as long as nobody writes there."""
+        """Return the directory of a loaded table, for as long as nobody writes there."""
         place = self.directory / "loaded" / f"{peer.name}-{kind}"
         if place not in self._ready:
             rows = self.rows_of(peer)
@@ -183,7 +183,7 @@ class TableSession:
         return place
 
     def updated(self, peer: TablePeer, kind: str = "plain") -> Path:
-        """Give the directory of an updated table, for as long as nobody writes there."""
+        """Return the directory of an updated table, for as long as nobody writes there."""
         place = self.directory / "updated" / f"{peer.name}-{kind}"
         if place not in self._ready:
             rows = self.rows_of(peer)
@@ -192,7 +192,7 @@ class TableSession:
         return place
 
     def unclosed(self, peer: TablePeer) -> Path:
-        """Give the directory of a table that was not closed."""
+        """Return the directory of a table that was not closed."""
         place = self.directory / "unclosed" / peer.name
         if place not in self._ready:
             living = self.directory / "living" / peer.name
@@ -212,7 +212,7 @@ class TableSession:
         return place
 
     def copy(self, peer: TablePeer, to: Path, kind: str = "plain") -> Path:
-        """Give a loaded table of its own to one who writes."""
+        """Return a writer's own copy of a loaded table."""
         place = to / "table"
         if peer.is_movable:
             shutil.copytree(self.loaded(peer, kind), place)
@@ -246,7 +246,7 @@ def candidate(
 
 
 def outcome(reply: Reply, expected: str, *, facts: Mapping[str, float] | None = None) -> Outcome:
-    """Give what a timed call did, beside what it should have done."""
+    """Return what a timed call did, beside what it should have done."""
     return Outcome(
         rows=reply["rows"],
         calls=reply["calls"],

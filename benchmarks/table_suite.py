@@ -65,7 +65,7 @@ HISTORY_WORKLOADS: Final[Mapping[str, Callable[[TableSession], Workload]]] = {
 
 
 def table_scale(rows: int, *, quick: bool, growth: bool) -> TableScale:
-    """Give the sizes for tables of so many rows."""
+    """Return the sizes for tables of so many rows."""
     sizes = (rows, 3 * rows, 10 * rows) if growth else (max(rows // 10, BATCH_ROWS), rows)
     return TableScale(
         rows=rows,

@@ -20,7 +20,7 @@ _LOOKS: Final = frozenset({"RESUME", "CALL", "CALL_KW", "CALL_FUNCTION_EX", "JUM
 
 @cache
 def _instructions(code: CodeType) -> dict[int, tuple[str, int]]:
-    """Give the name of each instruction, and where its errors are handled."""
+    """Return the name of each instruction, and where its errors are handled."""
     bytecode = dis.Bytecode(code)
     handlers: list[Any] = bytecode.exception_entries  # type: ignore[attr-defined]  # typeshed lacks it
     return {

@@ -32,22 +32,22 @@ def one_row(number: int) -> pa.Table:
 
 
 def row_name(number: int) -> str:
-    """Give the name in a row."""
+    """Return the name in a row."""
     return f"customer-{number:011}"
 
 
 def row_score(number: int) -> float:
-    """Give the score in a row."""
+    """Return the score in a row."""
     return number / 7
 
 
 def row_visits(number: int) -> int:
-    """Give the visits in a row."""
+    """Return the visits in a row."""
     return number % 1_000
 
 
 def row_payload(number: int) -> bytes:
-    """Give the payload in a row: bytes that do not compress into nothing."""
+    """Return the payload in a row: bytes that do not compress into nothing."""
     return b"".join(
         (number * 0x9E3779B97F4A7C15 + at & 0xFFFFFFFFFFFFFFFF).to_bytes(8, "big")
         for at in range(0, PAYLOAD_BYTES, 8)

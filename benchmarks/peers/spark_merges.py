@@ -16,7 +16,7 @@ from benchmarks.peers.json_lines import PartTimer, serve
 
 
 class MergedTable(ABC):
-    """A table of a library, opened anew for each call."""
+    """A table of a library, opened again for each call."""
 
     @abstractmethod
     def append(self, rows: pa.Table) -> None:
@@ -28,7 +28,7 @@ class MergedTable(ABC):
 
     @abstractmethod
     def answer(self) -> tuple[int, int, int]:
-        """Give the number of rows, the sum of their stamps and the sum of their ids."""
+        """Return the number of rows, the sum of their stamps and the sum of their ids."""
 
 
 Ways = Mapping[str, Callable[[Path, pa.Schema], MergedTable]]

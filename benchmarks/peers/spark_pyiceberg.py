@@ -1,7 +1,7 @@
 """PyIceberg's part in the Spark benchmarks, with the two ways that it has to merge.
 
 upsert      its own: compares each matched row in Python, so time grows with the changes
-overwrite   what its users write instead: read all rows, merge in Arrow, write all of them anew
+overwrite   what its users write instead: read all rows, merge in Arrow, write all of them again
 """
 
 from importlib import metadata

@@ -74,7 +74,7 @@ def upsert_buckets(directory: str, rows: int, buckets: int, rounds: int, round_r
 
 
 def expected_total(rows: int, rounds: int, round_rows: int) -> str:
-    """Give what the table must add up to, without a table."""
+    """Return what the table must add up to, without a table."""
     generator = np.random.default_rng(SEED)
     written = np.zeros(rows, np.bool_)
     for _ in range(rounds):

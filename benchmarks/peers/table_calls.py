@@ -5,7 +5,7 @@ of the very answers that were timed where it read, of everything in it where it 
 knows what the digest must be.
 
 Reads use stores that stay open between the calls and were asked the same once before. Writes work
-on a directory of their own, and read back with a store that was opened anew.
+on a directory of their own, and read back with a store that was opened again.
 """
 
 import os
@@ -243,7 +243,7 @@ class TableCalls:
         return _reply(timer, 1, [], self._read_back(directory, kind))
 
     def _store(self, directory: str, kind: str, what: str) -> tuple[TableStore, bool]:
-        """Give the open store, and whether this is the first time that it is asked this."""
+        """Return the open store, and whether this is the first time that it is asked this."""
         store = self._open.get((directory, kind))
         if store is None:
             store = self._open[directory, kind] = self._kinds[kind](Path(directory))

@@ -20,7 +20,7 @@ from benchmarks.peers.table_store import TableStore
 
 @functools.cache
 def extensions() -> str:
-    """Give the directory that holds the extension, which came as a package: nothing is fetched."""
+    """Return the directory that holds the extension, which came as a package."""
     folder = tempfile.mkdtemp(prefix="neve-ducklake-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     with _connect(folder) as connection:

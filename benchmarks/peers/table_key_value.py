@@ -34,19 +34,19 @@ encode_key = _KEY.pack
 
 
 def encode_row(row: Row) -> Pair:
-    """Give a row as key and value."""
+    """Return a row as key and value."""
     key, name, score, visits, payload = row
     return _KEY.pack(key), _FIXED.pack(score, visits) + payload + name.encode()
 
 
 def decode_value(value: bytes) -> tuple[str, float, int, bytes]:
-    """Give what a value holds."""
+    """Return what a value holds."""
     score, visits = _FIXED.unpack_from(value)
     return value[_PAYLOAD_ENDS:].decode(), score, visits, value[_FIXED.size : _PAYLOAD_ENDS]
 
 
 def encode_rows(rows: pa.Table) -> list[Pair]:
-    """Give many rows as keys and values."""
+    """Return many rows as keys and values."""
     key, fixed = _KEY.pack, _FIXED.pack
     return [
         (key(number), fixed(score, visits) + payload + name.encode())
@@ -55,7 +55,7 @@ def encode_rows(rows: pa.Table) -> list[Pair]:
 
 
 def decode_pairs(keys: Sequence[bytes], values: Sequence[bytes]) -> pa.Table:
-    """Give keys and values as a table."""
+    """Return keys and values as a table."""
     ids = array("q", b"".join(keys))
     ids.byteswap()
     column = pa.array(values, pa.binary())
@@ -84,11 +84,11 @@ class KeyValueStore(TableStore):
 
     @abstractmethod
     def pairs(self, first: bytes | None = None) -> Iterator[Pair]:
-        """Give all pairs by ascending key, from a key on."""
+        """Return all pairs by ascending key, from a key on."""
 
     @abstractmethod
     def values_of(self, keys: Sequence[bytes]) -> Sequence[bytes]:
-        """Give the values of keys, in their order."""
+        """Return the values of keys, in their order."""
 
     def get_many(self, keys: Sequence[int]) -> pa.Table:
         encoded = [*map(encode_key, keys)]

@@ -101,7 +101,7 @@ class OldNeveStore(NeveStore):
 
 
 class UncachedNeveStore(OldNeveStore):
-    """Old files, and no decoded rows are kept in memory: every scan decodes its Parquet anew."""
+    """Old files, and no decoded rows are kept in memory: every scan decodes its Parquet again."""
 
     cache_bytes = _NO_CACHE
 

@@ -1,6 +1,6 @@
 """PyIceberg's part in the table benchmarks: one file sorted by id, in its SQLite catalog.
 
-The table after updates is not made by its upsert but written anew, sorted, in one commit: that
+The table after updates is not made by its upsert but written again, sorted, in one commit: that
 takes less time, and leaves a scan of one sorted file.
 """
 
@@ -21,7 +21,7 @@ _NAME: Final = "bench.rows"
 
 
 class IcebergStore(TableStore):
-    """Reads plan anew each time, as the library does."""
+    """Reads plan again each time, as the library does."""
 
     def __init__(self, directory: Path, *, synced: bool = True) -> None:
         assert synced, "PyIceberg has no other way"

@@ -39,7 +39,7 @@ MakePredicate = Callable[[Any], object]
 
 
 class PaimonStore(TableStore):
-    """Reads plan anew each time, as the library does."""
+    """Reads plan again each time, as the library does."""
 
     def __init__(self, directory: Path, *, synced: bool = True) -> None:
         assert synced, "pypaimon has no other way"

@@ -47,20 +47,20 @@ def write_rows(path: Path, rows: pa.Table) -> None:
 
 
 def row_tuples(rows: pa.Table) -> list[Row]:
-    """Give rows as tuples of plain values."""
+    """Return rows as tuples of plain values."""
     columns = [column.to_numpy().tolist() for column in rows.columns]
     return list(zip(*columns, strict=True))
 
 
 def rows_of_tuples(rows: Sequence[Row]) -> pa.Table:
-    """Give tuples as a table."""
+    """Return tuples as a table."""
     columns = list(zip(*rows, strict=True)) or [()] * len(SCHEMA)
     arrays = [pa.array(values, field.type) for values, field in zip(columns, SCHEMA, strict=True)]
     return pa.table(arrays, schema=SCHEMA)
 
 
 def digest(rows: pa.Table, *, in_order: bool = False) -> str:
-    """Give a digest of the values; rows are sorted by id unless their order counts."""
+    """Return a digest of the values; rows are sorted by id unless their order counts."""
     rows = pa.table(
         [rows.column(field.name).cast(field.type) for field in SCHEMA], names=SCHEMA.names
     )
@@ -77,7 +77,7 @@ def digest(rows: pa.Table, *, in_order: bool = False) -> str:
 
 
 def shown_sum(value: float) -> str:
-    """Give a sum in as many digits as do not depend on the order of adding."""
+    """Return a sum in as many digits as do not depend on the order of adding."""
     return f"{value:.8g}"
 
 
@@ -92,7 +92,7 @@ def _add_values(found: "hashlib._Hash", values: "pa.ChunkedArray[Any]") -> None:
 
 
 def _content(values: "pa.Array[Any]") -> memoryview:
-    """Give the bytes of all values, one after the other."""
+    """Return the bytes of all values, one after the other."""
     start, stop = values.offset, values.offset + len(values)
     _, first, *rest = (memoryview(buffer or b"") for buffer in values.buffers())
     if rest:

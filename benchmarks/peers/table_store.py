@@ -29,7 +29,7 @@ class TableStore(ABC):
     # Single rows
 
     def as_rows(self, rows: pa.Table) -> Sequence[object]:
-        """Give rows in the form that `put` takes."""
+        """Return rows in the form that `put` takes."""
         return row_tuples(rows)
 
     def put(self, row: object) -> None:
@@ -41,7 +41,7 @@ class TableStore(ABC):
         raise NotImplementedError
 
     def as_tuple(self, key: int, found: object) -> Row:
-        """Give what `get` gave for a key as a tuple."""
+        """Return what `get` gave for a key as a tuple."""
         return key, *cast("tuple[str, float, int, bytes]", found)
 
     # Many rows

@@ -33,7 +33,7 @@ _BEHIND: Final = 400
 
 
 def page_id(path: Path) -> str:
-    """Give the name of a page as the navigation has it."""
+    """Return the name of a page as the navigation has it."""
     return str(path.relative_to(DOCS))
 
 
@@ -53,7 +53,7 @@ class Block:
 
 
 def blocks_of(text: str) -> Iterator[Block]:
-    """Give the blocks of a page that are run, each with what it has to print."""
+    """Yield the blocks of a page that are run, each with what it has to print."""
     waiting: Block | None = None
     end = 0
     for fence in _FENCE.finditer(text):

@@ -103,7 +103,7 @@ def read_script(name: str) -> ModuleType:
 
 
 def made_pages() -> dict[Path, str]:
-    """Give the pages that exist only on the site, by the paths they would have."""
+    """Return the pages that exist only on the site, by the paths they would have."""
     script = read_script("command_pages")
     pages = {"index": script.index_page(), **script.command_pages()}
     return {DOCS / script.FOLDER / f"{name}.md": text for name, text in pages.items()}
@@ -324,7 +324,7 @@ def test_every_column_of_a_system_table_is_on_the_page_of_the_seeds(table: str) 
 
 
 def seed_table(heading: str) -> str:
-    """Give what stands below a heading of the page that lists the fields of the seeds."""
+    """Return what stands below a heading of the page that lists the fields of the seeds."""
     seeds = (DOCS / "formats" / "seeds.md").read_text()
     return seeds.partition(f"\n### {heading}\n")[2].partition("\n### ")[0].partition("\n## ")[0]
 

@@ -36,7 +36,7 @@ Row = dict[str, object]
 
 
 def order(number: int, amount: str, *, place: str | None = None) -> Row:
-    """Give an order as it is read today; a place came with the second schema."""
+    """Return an order as it is read today; a place came with the second schema."""
     return {
         "id": number,
         "amount": Decimal(amount),

@@ -136,7 +136,7 @@ _CHANGES: Final[Mapping[Callable[[Draft], None], int]] = {
 
 
 def _transforms(column: Column) -> list[str]:
-    """Give the ways to divide by a column that make few parts; "" when there is none."""
+    """Return the ways to divide by a column that make few parts; "" when there is none."""
     name, kind = column.name, column.type
     if kind == pa.string():
         return [f"truncate(1, {name})", f"bucket(2, {name})", name]

@@ -119,7 +119,7 @@ class World:
     # Living
 
     def open(self, *, options: TableOptions | None = None) -> Table:
-        """Open the lake anew, and the table, which is made when missing."""
+        """Open the lake again, and the table, which is made when missing."""
         options = options or self.options
         self._generation += 1
         ids = SeededIds(self.seed * 1_000 + self._generation)
@@ -159,7 +159,7 @@ class World:
             lake.close()
 
     def inherit(self, disk: Disk, *, seed: int) -> "World":
-        """Give the world of whoever finds this disk: it knows what this one knew."""
+        """Return the world of whoever finds this disk: it knows what this one knew."""
         clock = SimulatedClock(now_ms=self.clock.now_ms())
         other = World(disk, self.shape, seed=seed, clock=clock)
         other.options = self.options

@@ -24,7 +24,7 @@ Change = tuple[str, list[str], int, str]
 
 
 def change_of(thread: int, place: int) -> Change:
-    """Give one change of a thread's list; the same whoever asks."""
+    """Return one change of a thread's list; the same whoever asks."""
     random = Random(thread * 1_000_003 + place)
     kind = random.choices(CHANGE_KINDS, _WEIGHTS)[0]
     count = 1 if kind in ("put", "delete") else random.choice((1, 3, 40))

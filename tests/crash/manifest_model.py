@@ -90,7 +90,7 @@ CREWS: Final = (
     Crew(writers=3, readers=2, upkeep=2),
     Crew(writers=4, readers=2, upkeep=3),
 )
-# The weather in which a slot is most likely to be created anew under a reader's eyes.
+# The weather in which a slot is most likely to be created again under a reader's eyes.
 DROWSY: Final = Weather(fault=0.0, death=0.0, sleep=0.0, sleep_at_slots=0.3, waking=0.05)
 
 
@@ -162,7 +162,7 @@ class World:
         return self.ledger
 
     def handle(self, name: str) -> ManifestStore:
-        """Give one process's handle on the store."""
+        """Return one process's handle on the store."""
         self._handles += 1
         return ManifestStore(
             Objects(self, name),

@@ -137,7 +137,7 @@ class TableWorld:
         return self.told
 
     def desk(self, name: str) -> Desk:
-        """Give one process's handles."""
+        """Return one process's handles."""
         self._desks += 1
         skew_ms = self.rng.randrange(-SKEW_MS_MAX, SKEW_MS_MAX)
         desk = Desk(

@@ -122,7 +122,7 @@ class World:
         return table.stored.parts(table.properties, recorder=NoRecorder(), listener=unheard)
 
     def told(self, name: str, state: Mapping[int, int]) -> dict[int, int | None]:
-        """Give the changes that a job makes to some rows."""
+        """Return the changes that a job makes to some rows."""
         if name == "decided":
             return {n: state[n] + 1_000 for n in self.effects[name] if n in state}
         effect = self.effects[name]
@@ -142,7 +142,7 @@ class World:
             jobs.committer.commit(run, work)
 
     def decide(self, name: str) -> None:
-        """Add to rows that are there, and decide anew when they changed."""
+        """Add to rows that are there, and decide again when they changed."""
         jobs = Jobs(self.parts(self.born()))
         for _ in range(20):
             run = jobs.committer.begin(JobIdentity(job_id=name), deadline_seconds=3_600)
@@ -195,7 +195,7 @@ def drawn(rng: Random, v: int, *, may_delete: bool = True) -> dict[int, int | No
 
 
 def changes_by_version(table: neve.Table, since: int) -> dict[int, dict[int, int | None]]:
-    """Give what each commit did to rows, as the table itself tells it."""
+    """Return what each commit did to rows, as the table itself tells it."""
     found: dict[int, dict[int, int | None]] = {}
     for change in table.changes(since=since).read_all().to_pylist():
         if change["_change_type"] != "update_preimage":

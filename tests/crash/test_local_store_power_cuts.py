@@ -43,7 +43,7 @@ class Expected:
     moves: list[tuple[str, str, bytes]] = field(default_factory=list)
 
     def violations(self, store: LocalStore) -> list[str]:
-        """Compare a store, opened anew, with what may be there."""
+        """Compare a store, opened again, with what may be there."""
         seen = {info.path: store.get(info.path).payload for info in store.list("")}
         found = [
             f"{path}: {_shown(seen.get(path))} is none of {[_shown(one) for one in allowed]}"

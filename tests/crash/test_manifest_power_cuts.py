@@ -496,7 +496,7 @@ def test_two_lives_from_one_seed_make_the_same_calls(scoreboard: Record) -> None
 
 
 def whole_store() -> tuple[MemoryStore, dict[str, bytes]]:
-    """Give a store of which HEAD, a checkpoint and two segments are needed, and its content."""
+    """Return a store of which HEAD, a checkpoint and two segments are needed, and its content."""
     objects = MemoryStore()
     clock = SimulatedClock()
     store = ManifestStore(objects, PREFIX, clock=clock, ids=SeededIds(1))

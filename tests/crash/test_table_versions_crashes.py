@@ -72,7 +72,7 @@ class Life:
     openings: int = 0
 
     def begin(self) -> Promised:
-        """Give the state that the next step leads to, for the step to describe."""
+        """Return the state that the next step leads to, for the step to describe."""
         self.under_way = deepcopy(self.acknowledged)
         return self.under_way
 

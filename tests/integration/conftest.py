@@ -10,26 +10,26 @@ from neve.testing.s3_servers import MotoServer, S3Endpoint, locked_moto, seaweed
 
 @pytest.fixture(scope="session")
 def running_moto() -> Iterator[MotoServer]:
-    """Give one moto for the whole run."""
+    """Yield one moto for the whole run."""
     with locked_moto() as server:
         yield server
 
 
 @pytest.fixture
 def moto(running_moto: MotoServer) -> MotoServer:
-    """Give the shared moto without faults and with an empty record."""
+    """Return the shared moto without faults and with an empty record."""
     running_moto.application.follow([])
     return running_moto
 
 
 @pytest.fixture(scope="session")
 def seaweed() -> Iterator[S3Endpoint]:
-    """Give one SeaweedFS for the whole run."""
+    """Yield one SeaweedFS for the whole run."""
     with seaweedfs() as at:
         yield at
 
 
 @pytest.fixture
 def prefix() -> str:
-    """Give a part of a bucket that no other test uses."""
+    """Return a part of a bucket that no other test uses."""
     return f"tests/{uuid4()}"

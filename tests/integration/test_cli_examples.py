@@ -64,7 +64,7 @@ def ok(line: str) -> None:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give a directory with a warehouse in which the examples make sense, and files beside it."""
+    """Return a directory with a warehouse in which the examples make sense, and files beside it."""
     directory = tmp_path_factory.mktemp("examples")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(directory)
@@ -89,7 +89,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def place(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give a copy of the directory of the examples, as the one that commands run in."""
+    """Return a copy of the directory of the examples, as the one that commands run in."""
     copy = tmp_path / "place"
     shutil.copytree(made, copy)
     monkeypatch.chdir(copy)

@@ -30,7 +30,7 @@ def a_table() -> Iterator[Table]:
 
 
 def told(feed: pa.RecordBatchReader) -> Told:
-    """Give a feed as pairs of what happened and the row."""
+    """Return a feed as pairs of what happened and the row."""
     return [
         (
             change["_change_type"],

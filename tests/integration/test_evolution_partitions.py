@@ -75,7 +75,7 @@ CHANGES: Final = {
 
 @pytest.fixture
 def lake() -> Iterator[KVCatalog]:
-    """Give a warehouse of this test alone."""
+    """Yield a warehouse of this test alone."""
     with neve.open(f"memory://{uuid4()}") as catalog:
         yield catalog
 

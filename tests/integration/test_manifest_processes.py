@@ -152,7 +152,7 @@ def add(marker: str, session: WriteSession) -> int:
 
 
 def marks(store: ManifestStore) -> dict[str, int]:
-    """Give each marker's number, after checking that they count without gap or repetition."""
+    """Return each marker's number, after checking that they count without gap or repetition."""
     session = store.open()
     found = {key.removeprefix("mark/"): int(value) for key, value in session.scan("mark/")}
     assert sorted(found.values()) == list(range(1, len(found) + 1))

@@ -71,7 +71,7 @@ PRUNING: Final = [
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Iterator[KVCatalog]:
-    """Give a warehouse on the disk."""
+    """Yield a warehouse on the disk."""
     with neve.open(str(tmp_path / "lake")) as catalog:
         yield catalog
 
@@ -127,7 +127,7 @@ def test_a_pruned_file_never_holds_a_matching_row(lake: KVCatalog, field: str) -
 
 
 def files_of(table: neve.Table) -> list[dict[str, Any]]:
-    """Give the files, each with its partition as a dict."""
+    """Return the files, each with its partition as a dict."""
     return [{**file, "partition": dict(file["partition"])} for file in table.files().to_pylist()]
 
 

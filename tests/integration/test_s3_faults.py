@@ -61,7 +61,7 @@ def strike(server: MotoServer, fault: Fault, operation: Operation, times: int) -
 
 
 def outcome(call: Callable[[], object]) -> object:
-    """Give what the call returned, or the class of what it raised."""
+    """Return what the call returned, or the class of what it raised."""
     try:
         return call()
     except (NotFound, OutcomeUnknown, Unavailable) as error:

@@ -47,7 +47,7 @@ def rows_of(random: Random, ids: list[int]) -> list[Row]:
 def orders(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[neve.Table]:
-    """Give a table of about 600 rows: compacted, overwritten, and partly in memory."""
+    """Yield a table of about 600 rows: compacted, overwritten, and partly in memory."""
     random = Random(4)
     root: Path = tmp_path_factory.mktemp("lake")
     with neve.open(str(root)) as lake:

@@ -99,7 +99,7 @@ def open_table(place: Path) -> Iterator[neve.Table]:
 
 
 def writer_of(table: neve.Table, histories: Histories, writer: int) -> Callable[[Random], None]:
-    """Give a writer of keys of its own: counts go up, a delete is the odd count in between."""
+    """Return a writer of keys of its own: counts go up, a delete is the odd count in between."""
 
     def write(random: Random) -> None:
         key = f"w{writer}-{random.randrange(KEYS_EACH)}"
@@ -116,7 +116,7 @@ def writer_of(table: neve.Table, histories: Histories, writer: int) -> Callable[
 
 
 def batch_writer_of(table: neve.Table) -> Callable[[Random], None]:
-    """Give a writer that stamps all of its keys by one batch."""
+    """Return a writer that stamps all of its keys by one batch."""
     stamps = iter(range(1, 1_000_000_000))
 
     def write(random: Random) -> None:
@@ -130,7 +130,7 @@ def batch_writer_of(table: neve.Table) -> Callable[[Random], None]:
 
 
 def reader_of(table: neve.Table, histories: Histories) -> Callable[[Random], None]:
-    """Give a reader that asks for one key in every way, one after the other."""
+    """Return a reader that asks for one key in every way, one after the other."""
     seen: dict[str, int] = {}
 
     def ways(key: str) -> list[Callable[[], int | None]]:
@@ -179,7 +179,7 @@ def reader_of(table: neve.Table, histories: Histories) -> Callable[[Random], Non
 
 
 def batch_reader_of(table: neve.Table) -> Callable[[Random], None]:
-    """Give a reader that asks for all keys of the batch at once, and finds one stamp."""
+    """Return a reader that asks for all keys of the batch at once, and finds one stamp."""
     keys = [f"batch-{number}" for number in range(BATCH_KEYS)]
     seen = [0]
 
@@ -207,7 +207,7 @@ def batch_reader_of(table: neve.Table) -> Callable[[Random], None]:
 
 
 def tend(table: neve.Table) -> Callable[[Random], None]:
-    """Give a thread that flushes, compacts, expires and collects as fast as it can."""
+    """Return a thread that flushes, compacts, expires and collects as fast as it can."""
 
     def work(random: Random) -> None:
         match random.randrange(4):

@@ -45,7 +45,7 @@ def lake(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def holder(lake: Path) -> Iterator["subprocess.Popen[str]"]:
-    """Give a process that has the table open for writing."""
+    """Yield a process that has the table open for writing."""
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, str(lake)],
         stdin=subprocess.PIPE,

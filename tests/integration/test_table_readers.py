@@ -30,7 +30,7 @@ Pair = tuple[neve.Table, neve.Table]
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[Pair]:
-    """Give a writer and a reader of another catalog, as two processes would have them."""
+    """Yield a writer and a reader of another catalog, as two processes would have them."""
     with neve.open(tmp_path / "lake") as here, neve.open(tmp_path / "lake") as there:
         writer = here.create_table("a.b", pa.schema(COLUMNS), ["id"], options=BY_HAND)
         writer.put({"id": 0, "v": 0, "text": "first"})

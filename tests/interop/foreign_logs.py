@@ -82,7 +82,7 @@ def random_batches(
 
 
 def rows_after(changes: Iterable[Change]) -> dict[bytes, bytes]:
-    """Give what a database holds after these changes."""
+    """Return what a database holds after these changes."""
     rows: dict[bytes, bytes] = {}
     for change in changes:
         match change:
@@ -96,7 +96,7 @@ def rows_after(changes: Iterable[Change]) -> dict[bytes, bytes]:
 
 
 def rows_of(batches: Iterable[Batch]) -> dict[bytes, bytes]:
-    """Give what a database holds after these batches."""
+    """Return what a database holds after these batches."""
     return rows_after(row for batch in batches for row in batch.rows)
 
 
@@ -130,7 +130,7 @@ def assert_reads_whole(log: bytes) -> None:
 
 
 def neve_logs(seed: random.Random, batches: Sequence[Batch]) -> dict[int, bytes]:
-    """Give the logs that neve writes in RocksDB's dialect, closed or not, zeros behind or not."""
+    """Return the logs that neve writes in RocksDB's dialect, closed or not, zeros behind or not."""
     store = MemoryStore()
     log = WriteAheadLog(
         files=store,
@@ -158,7 +158,7 @@ def neve_logs(seed: random.Random, batches: Sequence[Batch]) -> dict[int, bytes]
 
 @contextmanager
 def fast_folder() -> Iterator[Path]:
-    """Give an empty folder in memory where the system has one, on disk otherwise."""
+    """Return an empty folder in memory where the system has one, on disk otherwise."""
     memory = "/dev/shm"  # noqa: S108 - the folder below it has a name nobody can guess
     parent = memory if os.access(memory, os.W_OK) else None
     with tempfile.TemporaryDirectory(dir=parent) as folder:
@@ -166,7 +166,7 @@ def fast_folder() -> Iterator[Path]:
 
 
 def log_files(folder: Path) -> dict[int, Path]:
-    """Give a database's logs by number, in order."""
+    """Return a database's logs by number, in order."""
     return {int(path.stem): path for path in sorted(folder.glob("*.log"))}
 
 
@@ -174,7 +174,7 @@ def log_files(folder: Path) -> dict[int, Path]:
 
 
 def rocksdb_logs(folder: Path, batches: Sequence[Batch]) -> dict[int, bytes]:
-    """Give the logs that RocksDB writes, rotating whenever a small memtable is full.
+    """Return the logs that RocksDB writes, rotating whenever a small memtable is full.
 
     Enough memtables may wait that none is flushed and no log goes away. The database is not closed
     before its logs are read.
@@ -195,7 +195,7 @@ def rocksdb_logs(folder: Path, batches: Sequence[Batch]) -> dict[int, bytes]:
 def recycled_rocksdb_log(
     folder: Path, older: Sequence[Batch], newest: Sequence[Batch]
 ) -> dict[int, bytes]:
-    """Give the log that RocksDB writes for `newest` over one that held `older`."""
+    """Return the log that RocksDB writes for `newest` over one that held `older`."""
     options = Options(raw_mode=True)
     options.create_if_missing(True)
     options.set_recycle_log_file_num(1)
@@ -220,7 +220,7 @@ def leveldb() -> Any:  # noqa: ANN401 - plyvel has no types
 
 
 def leveldb_logs(folder: Path, batches: Sequence[Batch]) -> dict[int, bytes]:
-    """Give the logs that LevelDB writes; each is linked when it appears, as full ones go away."""
+    """Return the logs that LevelDB writes; each is linked when it appears, as full ones go away."""
     kept = folder.with_name(folder.name + "-kept")
     kept.mkdir()
     database = leveldb().DB(str(folder), create_if_missing=True, write_buffer_size=64 << 10)

@@ -17,7 +17,7 @@ Read = Callable[[str, int | None], Rows]
 
 
 def in_order(table: pa.Table, key: str = "id") -> Rows:
-    """Give rows by key, with values that compare across engines."""
+    """Return rows by key, with values that compare across engines."""
     rows = table.to_pylist()
     return sorted(rows, key=lambda row: (row[key] is None, row[key]))
 

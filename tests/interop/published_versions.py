@@ -21,7 +21,7 @@ def rows_of(table: Table, version: int | None = None) -> Rows:
 
 
 def published_numbers(table: Table, metadata: Record) -> list[int]:
-    """Give the Versions that are listed and that neve still reads.
+    """Return the Versions that are listed and that neve still reads.
 
     One that is listed beyond that is kept for a Version that only changed definitions since.
     """

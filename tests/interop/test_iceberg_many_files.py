@@ -102,7 +102,7 @@ class ManyFiles:
         return refs
 
     def published(self) -> dict[str, int]:
-        """Give the size of every file that publishing wrote, by its name."""
+        """Return the size of every file that publishing wrote, by its name."""
         paths = (self.folder / "metadata").glob("[!.]*")
         return {path.name: path.stat().st_size for path in paths}
 

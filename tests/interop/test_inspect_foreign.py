@@ -42,7 +42,7 @@ def named(found: Sequence[Mapping[str, Any]], name: str) -> list[Mapping[str, An
 def copy_of_open_database(directory: Path) -> Path:
     """Copy the files while the database is open, so that the log still holds the rows.
 
-    Its threads may remove a file meanwhile: then the copy is made anew.
+    Its threads may remove a file meanwhile: then the copy is made again.
     """
     copy = directory.with_name(f"{directory.name}-copy")
     for _ in range(100):

@@ -76,7 +76,7 @@ def batches_of(*sizes: int, sequence: int = 1, prefix: bytes = b"") -> list[Batc
 def written(
     batches: Sequence[Batch], *, number: int = FIRST_LOG, over: bytes | None = None
 ) -> bytes:
-    """Give a log of the batches; with `over`, of recyclable records on top of those bytes."""
+    """Return a log of the batches; with `over`, of recyclable records on top of those bytes."""
     return log_of([batch.payload() for batch in batches], number=number, over=over)
 
 
@@ -237,7 +237,7 @@ ALL_LOGS: Final = (SMALL_STANDARD, SMALL_RECYCLED, LARGE_STANDARD, LARGE_RECYCLE
 
 
 def damaged_set(number: int) -> Damaged:
-    """Give the damaged logs of a number; none of the ordered ones is left out or comes twice."""
+    """Return the damaged logs of a number; none of the ordered ones is left out or comes twice."""
     index, kind = divmod(number, 6)
     if kind in ORDERED and index < len(ORDERED[kind]):
         return ORDERED[kind][index]

@@ -42,7 +42,7 @@ def oracle() -> Iterator[RocksDBOracle]:
 
 
 def recycled_log(older: list[Batch], newest: list[Batch], *, number: int) -> bytes:
-    """Give a log of recyclable records, written over one that held `older`."""
+    """Return a log of recyclable records, written over one that held `older`."""
     store = MemoryStore()
     old = SegmentWriter(store.create("old"), log_number=number - 1, dialect=Dialect.ROCKSDB)
     old.append([(batch.payload(),) for batch in older])

@@ -170,7 +170,7 @@ class Told:
 def told(
     history: list[Write | Step], *, numbered: bool, parts: tuple[str, ...] = ()
 ) -> Iterator[Told]:
-    """Give a table in memory with a history."""
+    """Return a table in memory with a history."""
     fields, key = (_NUMBERED, ["id"]) if numbered else (_PLACED, ["shop", "id"])
     with (
         neve.open(f"memory://change-feed-{next(_PLACES)}") as lake,
@@ -186,7 +186,7 @@ def told(
 
 
 def plain(row: Row) -> Row:
-    """Give a row whose values compare: NaN is a word here."""
+    """Return a row whose values compare: NaN is a word here."""
     return {
         name: "NaN" if isinstance(value, float) and math.isnan(value) else value
         for name, value in row.items()

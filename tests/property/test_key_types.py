@@ -87,7 +87,7 @@ Key = tuple[object, ...]
 
 
 def keys_of(names: tuple[str, ...]) -> list[Key]:
-    """Give keys in ascending order: every value of the first column, some of the others."""
+    """Return keys in ascending order: every value of the first column, some of the others."""
     keys: list[Key] = [()]
     for place, name in enumerate(names):
         values = VALUES[name][1]

@@ -74,7 +74,7 @@ class Machine:
         self.waiting[-1].append(change)
 
     def expected(self) -> ModelTable:
-        """Give what the table shows now."""
+        """Return what the table shows now."""
         model = self.shown.copy()
         for memtable in self.waiting:
             for change in memtable:
@@ -188,7 +188,7 @@ def compact(machine: Machine) -> None:
 
 
 def reopen(machine: Machine) -> None:
-    """Begin anew with what is committed and what is in the log."""
+    """Begin again with what is committed and what is in the log."""
     machine.lake.close()
     machine.lake = machine._lake()
     machine.table = machine.lake.table("a.b", options=neve.TableOptions(background=False))

@@ -137,7 +137,7 @@ def mutated(payload: bytes, rng: Random) -> bytes:
 
 
 def sealed(vector: bytes) -> bytes:
-    """Give a blob whose length and checksum are right, whatever the vector is."""
+    """Return a blob whose length and checksum are right, whatever the vector is."""
     checked = b"\xd1\xd3\x39\x64" + vector
     return struct.pack(">I", len(checked)) + checked + struct.pack(">I", zlib.crc32(checked))
 

@@ -98,7 +98,7 @@ class History:
         return self._rng.choice(makers)(base)
 
     def _some_version(self) -> Version:
-        """Give the current Version, or one some commits behind."""
+        """Return the current Version, or one some commits behind."""
         versions = self._rng.choice(self._processes).versions
         newest = versions.snapshot_latest().version
         behind = self._rng.choice((0, 0, 0, 1, 2, 5))
@@ -113,7 +113,7 @@ class History:
         return self._planned(base, effect)
 
     def _plan_overwrite(self, base: Version) -> Planned:
-        """Replace one file: some of its rows anew, the others gone."""
+        """Replace one file: some of its rows again, the others gone."""
         if not base.files:
             return self._plan_upsert(base)
         victim = self._rng.choice(list(base.files.values()))

@@ -43,7 +43,7 @@ def as_row(row: Mapping[str, object]) -> Row:
 
 
 def by_key(rows: Sequence[Row]) -> dict[int, Row]:
-    """Give the last row of each key."""
+    """Return the last row of each key."""
     return {row[0]: row for row in rows}
 
 

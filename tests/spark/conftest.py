@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Give the session that every test of this folder shares."""
+    """Yield the session that every test of this folder shares."""
     scratch = tmp_path_factory.mktemp("spark")
     session = ns.session(
         master="local[2]",

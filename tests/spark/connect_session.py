@@ -20,7 +20,7 @@ ROWS = 1_000
 
 
 def rows_of(found: pa.Table) -> list[Row]:
-    """Give rows by key."""
+    """Return rows by key."""
     return [as_row(row) for row in found.sort_by("id").to_pylist()]
 
 

@@ -9,7 +9,7 @@ Row = dict[str, object]
 
 
 def plain(value: object) -> object:
-    """Give a value as Spark shows it: uuids are text there."""
+    """Return a value as Spark shows it: uuids are text there."""
     if isinstance(value, UUID):
         return str(value)
     if isinstance(value, dict):
@@ -20,7 +20,7 @@ def plain(value: object) -> object:
 
 
 def rows_of(found: DataFrame | pa.Table, key: str = "id") -> list[Row]:
-    """Give all rows, by key."""
+    """Return all rows, by key."""
     table = found if isinstance(found, pa.Table) else found.toArrow()
     rows = [{name: plain(value) for name, value in row.items()} for row in table.to_pylist()]
     return sorted(rows, key=lambda row: str(row[key]).rjust(40))

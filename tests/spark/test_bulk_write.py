@@ -363,7 +363,7 @@ def test_jobs_a_live_writer_and_compactions_at_once_lose_nothing(
 
 
 def files_of(lake: Path) -> list[str]:
-    """Give the data files and vectors that lie in a warehouse, whoever made them."""
+    """Return the data files and vectors that lie in a warehouse, whoever made them."""
     return sorted(path.name for path in lake.glob("tables/*/*/**/*.p*") if path.is_file())
 
 

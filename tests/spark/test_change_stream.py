@@ -41,7 +41,7 @@ def write_some(orders: neve.Table, rounds: range) -> None:
 
 
 def told(rows: pa.Table) -> list[tuple[object, ...]]:
-    """Give changes in an order that does not depend on who read them."""
+    """Return changes in an order that does not depend on who read them."""
     names = sorted(rows.column_names)
     return sorted(tuple(plain(row[name]) for name in names) for row in rows.to_pylist())
 

@@ -68,7 +68,7 @@ def lake(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """Give a directory of two Parquet files."""
+    """Return a directory of two Parquet files."""
     place = tmp_path / "source"
     place.mkdir()
     pq.write_table(TABLE.slice(0, 25), place / "a.parquet")
@@ -175,7 +175,7 @@ def test_a_taken_name_stays_what_it_is(spark: SparkSession, source: Path, lake: 
 
 @pytest.fixture
 def iceberg_table(tmp_path: Path) -> Iterator[neve.Table]:
-    """Give a table whose Iceberg form has vectors, partitions and a column that came later."""
+    """Yield a table whose Iceberg form has vectors, partitions and a column that came later."""
     with neve.open(tmp_path / "other") as other:
         table = other.create_table(
             "x.y", pa.schema(COLUMNS), ["id"], partition_by=["bucket(2, id)"]

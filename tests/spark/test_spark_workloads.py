@@ -19,7 +19,7 @@ TINY = SparkScale(rows=2_000, planned_files=(2, 4))
 
 @pytest.fixture(scope="module")
 def bench(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkBench]:
-    """Give the tables of the benchmarks, small, without peers."""
+    """Yield the tables of the benchmarks, small, without peers."""
     directory = tmp_path_factory.mktemp("benchmarks")
     bench = SparkBench(directory / "bench", TINY, PeerEnvironment(directory / "nowhere"))
     bench.session = spark  # shared, so it is not closed with the rest

@@ -30,7 +30,7 @@ def task(writer: DataSourceStreamArrowWriter, v: int, *numbers: int) -> WriterCo
 
 
 def left_over(lake: Path) -> tuple[set[str], list[str]]:
-    """Give the data files that no Version names, and the intents and leases that are held."""
+    """Return the data files that no Version names, and the intents and leases that are held."""
     with neve.open(lake) as catalog:
         stored = catalog.load_table(NAME).stored
         version = stored.versions.snapshot_latest().version

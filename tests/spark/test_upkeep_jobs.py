@@ -22,7 +22,7 @@ ORPHAN = f"{'0' * 32}.parquet"
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Path:
-    """Give a lake whose one table has three Versions of rows, in a partition each and together."""
+    """Return a lake whose table has three Versions of rows, in a partition each and together."""
     with neve.open(tmp_path / "lake") as catalog:
         table = catalog.create_table(
             NAME, pa.schema(COLUMNS), ["id"], partition_by=["bucket(2, id)"], options=OPTIONS

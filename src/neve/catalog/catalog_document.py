@@ -11,14 +11,14 @@ class CatalogDocument(Document):
     """A document whose members may be objects; what does not fit is Corruption."""
 
     def text_maps(self, name: str) -> dict[str, dict[str, str]]:
-        """Give an object of objects whose values are texts."""
+        """Return an object of objects whose values are texts."""
         value = self._fields.get(name)
         if not isinstance(value, dict):
             self._misfit(name)
         return {key: self._texts_of(name, item) for key, item in value.items()}
 
     def objects(self, name: str) -> list[Mapping[str, Json]]:
-        """Give a list of objects."""
+        """Return a list of objects."""
         value = self._fields.get(name)
         if not isinstance(value, list):
             self._misfit(name)

@@ -100,23 +100,23 @@ class CatalogEntries:
         self.store.transact(run)
 
     def state(self) -> CatalogState:
-        """Give all names as they are now."""
+        """Return all names as they are now."""
         return self._state_in(self.store.read())
 
     def meta(self, name: str) -> TableMeta:
-        """Give the definition of a table; raises NotFound."""
+        """Return the definition of a table; raises NotFound."""
         session = self.store.read()
         self._state_in(session).table_id(name)
         return self._meta_in(session, name)
 
     def find_meta(self, table_id: str) -> TableMeta | None:
-        """Give the definition of a table by its id; None when it has no name."""
+        """Return the definition of a table by its id; None when it has no name."""
         session = self.store.read()
         name = self._state_in(session).name_of(table_id)
         return None if name is None else self._meta_in(session, name)
 
     def metas(self) -> list[TableMeta]:
-        """Give the definitions of all tables, ascending by name, as of one moment."""
+        """Return the definitions of all tables, ascending by name, as of one moment."""
         session = self.store.read()
         return [self._meta_in(session, name) for name in sorted(self._state_in(session).tables)]
 
@@ -131,7 +131,7 @@ class CatalogEntries:
     def add_table(
         self, definition: TableDefinition, table_uuid: UUID
     ) -> tuple[TableMeta, Announcement]:
-        """Give a table its name and id, and announce that it is begun; raises AlreadyExists."""
+        """Assign a table its name and id, and announce that it is begun; raises AlreadyExists."""
         operation_id = self._ids.uuid().hex
 
         def run(session: WriteSession) -> tuple[TableMeta, Announcement]:
@@ -155,7 +155,7 @@ class CatalogEntries:
         return self._transact(run)
 
     def rename_table(self, old: TableName, new: TableName) -> None:
-        """Give a table another name; raises NotFound, AlreadyExists."""
+        """Rename a table; raises NotFound, AlreadyExists."""
 
         def run(session: WriteSession) -> None:
             state = self._state_in(session).with_renamed(old, new)
@@ -228,7 +228,7 @@ class CatalogEntries:
         self._transact(lambda session: session.delete(announcement.key))
 
     def announcements(self) -> list[Announcement]:
-        """Give every announcement, by table."""
+        """Return every announcement, by table."""
         return self._announcements_in(self.store.read(), ANNOUNCED_PREFIX)
 
     def _change_state(self, change: Callable[[CatalogState], CatalogState]) -> None:

@@ -44,7 +44,7 @@ def make_table_id(ordinal: int, table_uuid: UUID) -> str:
 
 
 def is_table_id(text: str) -> bool:
-    """Tell whether a text has the form of a table id, and so is safe in a path."""
+    """Return whether a text has the form of a table id, and so is safe in a path."""
     return _TABLE_ID.fullmatch(text) is not None
 
 
@@ -85,7 +85,7 @@ class CatalogState:
         return state
 
     def table_id(self, name: str) -> str:
-        """Give the id of a table; raises NotFound with the most similar name."""
+        """Return the id of a table; raises NotFound with the most similar name."""
         found = self.tables.get(name)
         if found is None:
             raise NotFound(
@@ -96,21 +96,21 @@ class CatalogState:
         return found
 
     def name_of(self, table_id: str) -> str | None:
-        """Give the name of a table; None when it has none (any more)."""
+        """Return the name of a table; None when it has none (any more)."""
         return next((name for name, found in self.tables.items() if found == table_id), None)
 
     def tables_in(self, namespace: str) -> list[str]:
-        """Give the names of the tables directly in a namespace, ascending; raises NotFound."""
+        """Return the names of the tables directly in a namespace, ascending; raises NotFound."""
         self._check_namespace_is_there(namespace)
         return sorted(name for name in self.tables if name.rpartition(".")[0] == namespace)
 
     def namespaces_below(self, namespace: str) -> list[str]:
-        """Give the namespaces inside of one, at any depth, ascending; raises NotFound."""
+        """Return the namespaces inside of one, at any depth, ascending; raises NotFound."""
         self._check_namespace_is_there(namespace)
         return sorted(name for name in self.namespaces if name.startswith(f"{namespace}."))
 
     def namespace_properties(self, namespace: str) -> dict[str, str]:
-        """Give the properties of a namespace; raises NotFound."""
+        """Return the properties of a namespace; raises NotFound."""
         self._check_namespace_is_there(namespace)
         return dict(self.namespaces[namespace])
 
@@ -148,7 +148,7 @@ class CatalogState:
         return replace(self, tables=kept)
 
     def with_renamed(self, old: TableName, new: TableName) -> "CatalogState":
-        """Give a table another name; raises NotFound, AlreadyExists."""
+        """Rename a table; raises NotFound, AlreadyExists."""
         table_id = self.table_id(str(old))
         self._refuse_taken(new)
         kept = {name: found for name, found in self.tables.items() if found != table_id}

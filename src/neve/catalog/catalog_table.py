@@ -165,11 +165,11 @@ class CatalogTable(KeptInProcess):
     # What it holds
 
     def current(self) -> VersionView:
-        """Give the current Version."""
+        """Return the current Version."""
         return self._view(self._seen.state.version)
 
     def files(self) -> pa.Table:
-        """Give the data files of the current Version."""
+        """Return the data files of the current Version."""
         return self.current().files()
 
     def stats(self) -> VersionStats:
@@ -177,7 +177,7 @@ class CatalogTable(KeptInProcess):
         return self.current().stats()
 
     def history(self) -> pa.Table:
-        """Give the retained Versions, oldest first."""
+        """Return the retained Versions, oldest first."""
         commits = summed_commits(self.stored.versions, self._seen.state.session)
         return list_history(commits, self._tags())
 
@@ -193,7 +193,7 @@ class CatalogTable(KeptInProcess):
         timestamp: Moment | None = None,
         tag: str | None = None,
     ) -> VersionView:
-        """Give a retained Version: by number, by the time it was current, or by a tag.
+        """Return a retained Version: by number, by the time it was current, or by a tag.
 
         Raises NotFound that says which there are.
         """
@@ -229,7 +229,7 @@ class CatalogTable(KeptInProcess):
         return self
 
     def iceberg_metadata(self) -> str:
-        """Give where Iceberg's metadata of the current Version is, written first if it is missing.
+        """Return the location of the current Iceberg metadata, published first if missing.
 
         Other engines read the table from there; rows that are not flushed are not in it.
         """
@@ -296,7 +296,7 @@ class CatalogTable(KeptInProcess):
     def update_schema(
         self, schema: TableSchema, *, requirements: Requirements | None = None
     ) -> int:
-        """Give the table a schema made out of its present one; gives the Version.
+        """Set a schema made from the present one; return the Version.
 
         The schema bears the id of the one it was made of (`dataclasses.replace` keeps it): when the
         table has another one by then, this raises CatalogConflict.
@@ -514,7 +514,7 @@ def _changes_files(edit: VersionEdit) -> bool:
 
 
 def _current_facts(facts: VersionFacts, head: TableHead, change: HeadChange | None) -> VersionFacts:
-    """Give a commit the schema and spec the table has by now, unless it brings its own."""
+    """Return a commit the schema and spec the table has by now, unless it brings its own."""
     asked = change or HeadChange()
     return replace(
         facts,

@@ -18,7 +18,7 @@ class ColumnFacts(NamedTuple):
 
 
 def column_facts(schema: TableSchema) -> list[ColumnFacts]:
-    """Give the columns of a schema in order."""
+    """Return the columns of a schema in order."""
     key = {field_id: place for place, field_id in enumerate(schema.primary_key, start=1)}
     return [
         ColumnFacts(

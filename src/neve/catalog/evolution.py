@@ -114,7 +114,7 @@ class Evolution:
         self._schema = drop_field(self._schema, name)
 
     def rename_column(self, old: str, new: str) -> None:
-        """Give a column or a field another name; `new` is its own name, without a struct's."""
+        """Rename a column or a field; `new` is its own name, without a struct's."""
         self._check_open()
         self._schema = rename_field(self._schema, old, new)
 
@@ -132,7 +132,7 @@ class Evolution:
         self._schema = move_field(self._schema, name, Position(after=after, before=before))
 
     def widen_column(self, name: str, type: pa.DataType | str) -> None:  # noqa: A002 - as above
-        """Give a column or field a wider type, which holds every value that it can have.
+        """Widen a column or field to a type that holds every value that it can have.
 
         int widens to long, float to double, a decimal to more digits of the same scale. Raises
         SchemaMismatch for any other type, and for key columns and keys of maps.
@@ -173,7 +173,7 @@ class Evolution:
         self._sort = SortOrder.parse(sort_by, self._schema), self._schema
 
     def _change(self) -> DefinitionChange:
-        """Give what is asked for, in names of the final schema."""
+        """Return what is asked for, in names of the final schema."""
         schema = self._schema
         is_changed = schema.columns != self._before.columns
         return DefinitionChange(
@@ -183,7 +183,7 @@ class Evolution:
         )
 
     def _required(self) -> Requirements:
-        """Give what of the definition must be as it was found: what the change builds on."""
+        """Return what of the definition must be as it was found: what the change builds on."""
         found = self._found
         return replace(
             found,

@@ -45,7 +45,7 @@ def summed_commits(versions: TableVersions, session: Session) -> Iterator[Commit
 
 
 def list_history(commits: Iterable[Commit], tags: Mapping[str, int]) -> pa.Table:
-    """Give a row for each commit, in their order; `tags` has Versions by name."""
+    """Return a row for each commit, in their order; `tags` has Versions by name."""
     names: dict[int, list[str]] = {}
     for tag, number in sorted(tags.items()):
         names.setdefault(number, []).append(tag)

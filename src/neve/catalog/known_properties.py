@@ -43,7 +43,7 @@ KNOWN_PROPERTIES: Final = (*_CHOICES, *_COUNTS)
 
 
 def check_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """Give a copy of a table's properties; raises InvalidArgument, LimitExceeded."""
+    """Return a copy of a table's properties; raises InvalidArgument, LimitExceeded."""
     checked = check_texts(properties)
     for name, value in checked.items():
         if name in _CHOICES:
@@ -67,7 +67,7 @@ def check_properties(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_texts(properties: Mapping[str, str]) -> dict[str, str]:
-    """Give a copy of properties of anything; raises InvalidArgument, LimitExceeded."""
+    """Return a copy of properties of anything; raises InvalidArgument, LimitExceeded."""
     _refuse_other_than_mapping(properties)
     total = 0
     for name, value in properties.items():
@@ -97,7 +97,7 @@ def check_texts(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_removed(removed: Iterable[str]) -> tuple[str, ...]:
-    """Give the names of properties to remove, of which one may come alone; or InvalidArgument."""
+    """Return the names of properties to remove, of which one may come alone; or InvalidArgument."""
     hint = "Write ['owner']"
     if isinstance(removed, str):
         return (removed,)
@@ -117,7 +117,7 @@ def check_removed(removed: Iterable[str]) -> tuple[str, ...]:
 def changed_properties(
     before: Mapping[str, str], *, given: Mapping[str, str], removed: Iterable[str]
 ) -> dict[str, str]:
-    """Give the properties after a change; raises InvalidArgument when the format would go back."""
+    """Return changed properties; raises InvalidArgument when the format would go down."""
     _refuse_other_than_mapping(given)
     gone = set(check_removed(removed))
     both = sorted(gone & given.keys())
@@ -154,7 +154,7 @@ def retention_of(properties: Mapping[str, str]) -> Retention:
 
 
 def with_retention(properties: Mapping[str, str], retention: Retention) -> Mapping[str, str]:
-    """Give properties that tell of a retention; what they tell rightly stays as it is."""
+    """Return properties that tell of a retention; what they tell rightly stays as it is."""
     told = retention_of(properties)
     corrected = dict(properties)
     if told.versions != retention.versions:

@@ -6,7 +6,7 @@
 
 K1  Every operation is atomic and durable when it returns, for any number of threads and processes.
 K2  An operation that is refused leaves everything as it was.
-K3  Names are looked up anew in each call; nothing is answered from memory.
+K3  Names are looked up again in each call; nothing is answered from memory.
 """
 
 import logging
@@ -122,7 +122,7 @@ class KVCatalog(KeptInProcess):
     # Namespaces
 
     def list_namespaces(self, parent: str | None = None) -> list[str]:
-        """Give the names of all namespaces, or of those inside of one, ascending."""
+        """Return the names of all namespaces, or of those inside of one, ascending."""
         self._warehouse.check_open()
         state = self._entries.state()
         if parent is None:
@@ -130,7 +130,7 @@ class KVCatalog(KeptInProcess):
         return state.namespaces_below(parent)
 
     def namespace_properties(self, name: str) -> dict[str, str]:
-        """Give the properties of a namespace; raises NotFound."""
+        """Return the properties of a namespace; raises NotFound."""
         self._warehouse.check_open()
         return self._entries.state().namespace_properties(name)
 
@@ -148,7 +148,7 @@ class KVCatalog(KeptInProcess):
     # Tables
 
     def list_tables(self, namespace: str | None = None) -> list[str]:
-        """Give the dotted names of the tables in a namespace, or of all, ascending."""
+        """Return the dotted names of the tables in a namespace, or of all, ascending."""
         self._warehouse.check_open()
         state = self._entries.state()
         if namespace is None:
@@ -156,7 +156,7 @@ class KVCatalog(KeptInProcess):
         return state.tables_in(namespace)
 
     def table_exists(self, name: str) -> bool:
-        """Tell whether there is a table of a name."""
+        """Return whether there is a table of a name."""
         try:
             self._find(name)
         except NotFound:
@@ -176,12 +176,12 @@ class KVCatalog(KeptInProcess):
         return table
 
     def load_table(self, name: str) -> CatalogTable:
-        """Give a table's definition, history and files, without opening its rows."""
+        """Return a table's definition, history and files, without opening its rows."""
         meta, state = self._find(name)
         return CatalogTable(self._warehouse, self._settlement, meta, state)
 
     def table_meta(self, name: str) -> TableMeta:
-        """Give the definition of a table; raises NotFound."""
+        """Return the definition of a table; raises NotFound."""
         meta, _ = self._find(name)
         return meta
 
@@ -262,7 +262,7 @@ class KVCatalog(KeptInProcess):
         return table
 
     def rename_table(self, old: str, new: str) -> None:
-        """Give a table another name; no file moves. Raises NotFound, AlreadyExists.
+        """Rename a table; no file moves. Raises NotFound, AlreadyExists.
 
         The new namespace is made when missing. Whoever has the table open keeps it.
         """
@@ -317,7 +317,7 @@ class KVCatalog(KeptInProcess):
     # Everything
 
     def system_table(self, name: str) -> pa.Table:
-        """Give `__tables`, `__snapshots` or `__files` as they are now."""
+        """Return `__tables`, `__snapshots` or `__files` as they are now."""
         self._warehouse.check_open()
         if not isinstance(name, str):
             raise InvalidArgument(

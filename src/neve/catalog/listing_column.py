@@ -6,10 +6,10 @@ from neve.model.arrow_types import ArrowField
 
 
 def required(name: str, type_: pa.DataType) -> ArrowField:
-    """Give a column that is never NULL."""
+    """Return a column that is never NULL."""
     return pa.field(name, type_, nullable=False)
 
 
 def optional(name: str, type_: pa.DataType) -> ArrowField:
-    """Give a column that may be NULL."""
+    """Return a column that may be NULL."""
     return pa.field(name, type_, nullable=True)

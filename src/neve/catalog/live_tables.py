@@ -47,7 +47,7 @@ class LiveTables:
         options: TableOptions | None,
         make_parts: Callable[[], TableParts],
     ) -> TableEngine:
-        """Give a table's engine, opening it for the first handle; `release` ends a handle.
+        """Return a table's engine, opening it for the first handle; `release` ends a handle.
 
         Raises InvalidArgument when the table is open with other options.
         """
@@ -65,7 +65,7 @@ class LiveTables:
             return shared.engine
 
     def opened(self, table_id: str, *, read_only: bool) -> TableEngine | None:
-        """Give a table's engine if any handle has it open; one being opened is waited for."""
+        """Return a table's engine if any handle has it open; one being opened is waited for."""
         key = _Id(table_id, read_only)
         with self._gate(key):
             shared = self._find(key)

@@ -31,7 +31,7 @@ _HINT: Final = (
 
 
 def moment_ms(moment: Moment, clock: Clock) -> int:
-    """Give milliseconds since 1970, rounded down; raises InvalidArgument."""
+    """Return milliseconds since 1970, rounded down; raises InvalidArgument."""
     match moment:
         case bool():
             pass
@@ -45,7 +45,7 @@ def moment_ms(moment: Moment, clock: Clock) -> int:
 
 
 def past_moment_ms(moment: Moment, clock: Clock) -> int:
-    """Give a moment that is not still to come, as `moment_ms` does; raises InvalidArgument."""
+    """Return a moment that is not still to come, as `moment_ms` does; raises InvalidArgument."""
     given_ms, now_ms = moment_ms(moment, clock), clock.now_ms()
     if given_ms > now_ms:
         raise InvalidArgument(

@@ -33,7 +33,7 @@ class PartitionWords:
         self._known: dict[tuple[int, tuple[PartitionValue, ...]], dict[str, str | None]] = {}
 
     def of(self, file: DataFile) -> dict[str, str | None]:
-        """Give the texts of a file's partition values by field name; raises Corruption."""
+        """Return the texts of a file's partition values by field name; raises Corruption."""
         key = (file.spec_id, file.partition)
         words = self._known.get(key)
         if words is None:

@@ -139,7 +139,7 @@ def drop_field(schema: TableSchema, path: str) -> TableSchema:
 
 
 def rename_field(schema: TableSchema, path: str, new: str) -> TableSchema:
-    """Give a field another name; it stays where it is."""
+    """Return a field another name; it stays where it is."""
     found = _find(schema, path)
     _refuse_role(found, "renamed", hint="Elements, keys and values have no names of their own")
     name = _text(new, what="name").removeprefix(found.below)
@@ -179,7 +179,7 @@ def move_field(schema: TableSchema, path: str, position: Position) -> TableSchem
 
 
 def widen_field(schema: TableSchema, path: str, type_: pa.DataType | str) -> TableSchema:
-    """Give a field a type that holds every value it can have, and more."""
+    """Widen a field to a type that holds every value it can have, and more."""
     found = _find(schema, path)
     wanted = type_of(type_, path=path)
     present = found.field.type
@@ -278,7 +278,7 @@ def _find(schema: TableSchema, path: str) -> _Found:
 
 
 def _home_of(schema: TableSchema, path: str) -> tuple[_Found | None, str]:
-    """Give the struct a new field goes into, None for the columns themselves, and its own name."""
+    """Return the struct a new field goes into (None: the top level), and its own name."""
     parent_path, dot, name = _text(path, what="field name").rpartition(".")
     if not dot:
         return None, name
@@ -332,7 +332,7 @@ def _siblings(schema: TableSchema, found: _Found) -> Sequence[ArrowField]:
 
 
 def _arranged(schema: TableSchema, found: _Found, places: Sequence[int]) -> TableSchema:
-    """Give the schema with the siblings of a field in another order, or with fewer of them."""
+    """Return the schema with the siblings of a field in another order, or with fewer of them."""
     if found.parent is None:
         return replace(schema, columns=_taken(schema.columns, places))
     return _with_type_at(
@@ -347,7 +347,7 @@ def _taken(items: Sequence[Item], places: Sequence[int]) -> tuple[Item, ...]:
 
 
 def _with_field(schema: TableSchema, found: _Found, field: ArrowField) -> TableSchema:
-    """Give the schema with a field of another name, type or nullability in the same place."""
+    """Return the schema with a field of another name, type or nullability in the same place."""
     if found.parent is not None:
         return _with_type_at(
             schema, found.steps[:-1], lambda old: _with_child(old, found.place, field)

@@ -67,7 +67,7 @@ class RecoveryReport:
     """Tables that could not be settled, and why; the others were."""
 
     def with_outcome(self, outcome: Settled) -> tuple[str, ...]:
-        """Give the tables with one outcome."""
+        """Return the tables with one outcome."""
         return tuple(table_id for table_id, found in self.outcomes.items() if found is outcome)
 
 
@@ -144,7 +144,7 @@ class Settlement:
         return self._settle_all(named | self._announced(), purge=True)
 
     def update_copy(self, state: TableState) -> TableMeta:
-        """Give a table's definition, brought up to date with a state that was read of it."""
+        """Return a table's definition, brought up to date with a state that was read of it."""
         return self._entries.change_meta(state.head.table_id, lambda meta: up_to_date(meta, state))
 
     def _announced(self) -> set[str]:
@@ -206,7 +206,7 @@ def refuse_stranger(meta: TableMeta, head: TableHead, *, path: str) -> None:
 
 
 def up_to_date(meta: TableMeta, state: TableState) -> TableMeta:
-    """Give a definition whose copied parts are those of a table's state.
+    """Return a definition whose copied parts are those of a table's state.
 
     A state older than the copy changes nothing, and neither does one that only has more Versions:
     busy tables leave the catalog alone.

@@ -105,7 +105,7 @@ class SortOrder:
         return columns == key[: len(columns)] and not any(each.descending for each in self.fields)
 
     def renamed(self, before: TableSchema, after: TableSchema) -> "SortOrder":
-        """Give the same order under the names of a newer schema; raises InvalidArgument."""
+        """Return the same order under the names of a newer schema; raises InvalidArgument."""
         names = {column.field_id: column.name for column in after.columns}
         fields = []
         for field in self.fields:

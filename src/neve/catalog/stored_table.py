@@ -104,7 +104,7 @@ class StoredTable:
         publish: Callable[[], bool] | None = None,
         lineage: PublishedLineage | None = None,
     ) -> TableParts:
-        """Give what a live table of these properties stands on."""
+        """Return what a live table of these properties stands on."""
         return TableParts(
             objects=self.objects,
             paths=self.paths,
@@ -121,7 +121,7 @@ class StoredTable:
         )
 
     def publisher(self, properties_of: Callable[[], Mapping[str, str]]) -> IcebergPublisher:
-        """Give what publishes the table, of which `properties_of` gives the newest properties."""
+        """Return what publishes the table, of which `properties_of` gives the newest properties."""
         with self._lock:
             if self._publisher is None:
                 self._publisher = IcebergPublisher(
@@ -134,7 +134,7 @@ class StoredTable:
             return self._publisher
 
     def find_head(self) -> TableHead | None:
-        """Give the head; None when the store was never begun."""
+        """Return the head; None when the store was never begun."""
         payload = self.store.open().get(HEAD_KEY)
         return None if payload is None else TableHead.decode(payload, path=self.paths.manifest)
 

@@ -102,7 +102,7 @@ ListTables = Callable[[Iterable[ListedTable]], pa.Table]
 
 
 def list_tables(listed: Iterable[ListedTable]) -> pa.Table:
-    """Give `__tables`."""
+    """Return `__tables`."""
     rows: list[dict[str, object]] = [
         {
             "table_name": each.meta.name,
@@ -121,7 +121,7 @@ def list_tables(listed: Iterable[ListedTable]) -> pa.Table:
 
 
 def list_snapshots(listed: Iterable[ListedTable]) -> pa.Table:
-    """Give `__snapshots`: every retained Version of every table."""
+    """Return `__snapshots`: every retained Version of every table."""
     rows: list[dict[str, object]] = []
     for each in listed:
         published = published_lists(each.stored.objects, each.stored.paths, each.stored.versions)
@@ -145,7 +145,7 @@ def list_snapshots(listed: Iterable[ListedTable]) -> pa.Table:
 
 
 def list_files(listed: Iterable[ListedTable]) -> pa.Table:
-    """Give `__files`: every file of every retained Version of every table."""
+    """Return `__files`: every file of every retained Version of every table."""
     tables = [FILES_SCHEMA.empty_table()]
     for each in listed:
         words = PartitionWords(

@@ -162,7 +162,7 @@ class Table(CatalogTable):
     # Reading
 
     def get(self, key: object) -> Row | None:
-        """Give the row of a key, None when there is none.
+        """Return the row of a key, None when there is none.
 
         A composite key is a tuple in key order; any key may be a dict of the key columns.
         """
@@ -172,7 +172,7 @@ class Table(CatalogTable):
         return engine.get(key)
 
     def get_many(self, keys: object, *, with_missing: bool = False) -> pa.Table:
-        """Give the rows of keys in the order asked; missing keys are absent, or rows of NULL."""
+        """Return the rows of keys in the order asked; missing keys are absent, or rows of NULL."""
         engine = self.engine
         return rows_in_order(keys, engine.current.view, engine.get_many, with_missing=with_missing)
 
@@ -211,7 +211,7 @@ class Table(CatalogTable):
         timestamp: Moment | None = None,
         tag: str | None = None,
     ) -> Snapshot:
-        """Give a retained Version to read: by number, by the time it was current, or by a tag.
+        """Return a retained Version to read: by number, by the time it was current, or by a tag.
 
         A time is an aware datetime, ISO 8601 text, an age such as "2h ago", or milliseconds since
         1970. Raises NotFound that says which there are.
@@ -248,19 +248,19 @@ class Table(CatalogTable):
     # History and names
 
     def history(self) -> pa.Table:
-        """Give the retained Versions, oldest first."""
+        """Return the retained Versions, oldest first."""
         self._check_not_closed()
         self._see()
         return super().history()
 
     def files(self) -> pa.Table:
-        """Give the data files of the current Version."""
+        """Return the data files of the current Version."""
         self._check_not_closed()
         self._see()
         return super().files()
 
     def stats(self) -> TableStats:
-        """Give the size and health of the table."""
+        """Return the size and health of the table."""
         self._see()
         return table_stats(super().stats(), self.engine)
 
@@ -319,7 +319,7 @@ class Table(CatalogTable):
         super().set_properties(properties, remove=remove)
 
     def iceberg_metadata(self) -> str:
-        """Give where Iceberg's metadata of the current Version is, written first if it is missing.
+        """Return the location of the current Iceberg metadata, published first if missing.
 
         Other engines read the table from there; rows that are not flushed are not in it. A handle
         for reading only writes nothing where a live writer does: it gives what is published, and
@@ -487,5 +487,5 @@ class Table(CatalogTable):
             yield "the handle was closed: open the table again"
 
     def _opened(self) -> TableEngine | None:
-        """Give the engine if any handle, in any thread, has opened it or is about to."""
+        """Return the engine if any handle, in any thread, has opened it or is about to."""
         return self._live.opened(self.table_id, read_only=self._read_only)

@@ -62,7 +62,7 @@ class TableDefinition:
         return retention_of(self.properties)
 
     def as_meta(self, *, table_id: str, table_uuid: UUID, now_ms: int) -> TableMeta:
-        """Give what the catalog keeps of the table once it has an id."""
+        """Return what the catalog keeps of the table once it has an id."""
         return TableMeta(
             name=str(self.name),
             table_id=table_id,
@@ -163,5 +163,5 @@ def _divided_by(spec: PartitionSpec, schema: TableSchema) -> str:
 
 
 def _divisions(spec: PartitionSpec) -> tuple[tuple[int, str], ...]:
-    """Give what a spec does, whatever ids its fields have."""
+    """Return what a spec does, whatever ids its fields have."""
     return tuple((field.source_id, str(field.transform)) for field in spec.fields)

@@ -168,7 +168,7 @@ class TableMeta:
 
 
 def _newest_that_fit(schemas: tuple[TableSchema, ...], current_id: int) -> list[Json]:
-    """Give schemas as objects, ascending; from the newest on as many as there is room for (M4)."""
+    """Return schemas as objects, ascending: the newest, as many as there is room for (M4)."""
     texts: list[str] = []
     room = _SCHEMAS_BYTES_MAX
     for schema in reversed(schemas):

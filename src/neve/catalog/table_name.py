@@ -58,7 +58,7 @@ def check_namespace(text: str) -> None:
 
 
 def with_ancestors(namespace: str) -> tuple[str, ...]:
-    """Give a namespace and those it lies in, outermost first."""
+    """Return a namespace and those it lies in, outermost first."""
     parts = namespace.split(".")
     return tuple(".".join(parts[: count + 1]) for count in range(len(parts)))
 

@@ -122,7 +122,7 @@ class VersionView:
         return dict(self.version.facts.summary)
 
     def files(self) -> pa.Table:
-        """Give its data files, one row each, in the order in which they were added."""
+        """Return its data files, one row each, in the order in which they were added."""
         # Loops over files, not rows: facts of files are Python values, some thousands of them.
         files = list(self.version.files.values())
         columns: dict[str, list[object]] = {

@@ -50,7 +50,7 @@ class Warehouse:
         keep_to_process(self)
 
     def stored_table(self, table_id: str) -> StoredTable:
-        """Give the version store of a table, whether it was begun or not."""
+        """Return the version store of a table, whether it was begun or not."""
         with self._lock:
             table = self._tables.get(table_id)
             if table is None:

@@ -18,12 +18,12 @@ class ColumnWords(NamedTuple):
 
 
 def column_words(rows: pa.RecordBatch) -> list[ColumnWords]:
-    """Give the columns of a batch."""
+    """Return the columns of a batch."""
     return [ColumnWords(field.name, str(field.type), field_id_of(field)) for field in rows.schema]
 
 
 def first_rows(rows: pa.RecordBatch) -> list[dict[str, object]]:
-    """Give the first rows of a batch; none when Python has no value for something in them."""
+    """Return the first rows of a batch; none when Python has no value for something in them."""
     try:
         return rows.slice(0, _FIRST_ROWS).to_pylist()
     except (pa.ArrowException, ValueError, OverflowError, KeyError):

@@ -45,7 +45,7 @@ def strip_of(block: Block, *, columns: int) -> Text:
 
 
 def _symbol(part: Part, number: int) -> tuple[str, str, int]:
-    """Give the symbol of a part, its style, and its rank where several share a character."""
+    """Return the symbol of a part, its style, and its rank where several share a character."""
     match part:
         case RecordPart():
             return ("█", "cyan", 3) if number % 2 == 0 else ("▓", "blue", 3)

@@ -90,7 +90,7 @@ def drop(
 def rename(
     *, name: str, new: str, lake: str, storage_options: tuple[str, ...], as_json: bool
 ) -> None:
-    """Give a table another name; no file moves."""
+    """Rename a table; no file moves."""
     with open_lake(lake, storage_options) as catalog:
         catalog.rename_table(name, new)
     if as_json:

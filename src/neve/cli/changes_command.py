@@ -147,7 +147,7 @@ def _drawing(schema: pa.Schema, page: Page, *, wide: bool) -> RowTable:
 
 
 def _drawn(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Give times of commits as short as they can be told: to the millisecond, in UTC."""
+    """Return times of commits as short as they can be told: to the millisecond, in UTC."""
     place = batch.schema.get_field_index(COMMIT_TIMESTAMP)
     times = cast("list[datetime]", batch.column(place).to_pylist())
     texts = [f"{each:%Y-%m-%dT%H:%M:%S}.{each.microsecond // 1_000:03}Z" for each in times]
@@ -155,7 +155,7 @@ def _drawn(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _shown_schema(schema: pa.Schema) -> pa.Schema:
-    """Give the schema with times of commits in the unit that columns of tables have."""
+    """Return the schema with times of commits in the unit that columns of tables have."""
     place = schema.get_field_index(COMMIT_TIMESTAMP)
     shown = pa.field(COMMIT_TIMESTAMP, pa.timestamp("us", tz="UTC"), nullable=False)
     return schema.set(place, shown)

@@ -97,7 +97,7 @@ def _lake(ctx: click.Context) -> Iterator[KVCatalog]:
 
 
 def _table_name(ctx: click.Context) -> str:
-    """Give the table of the command, or of the group that it is in."""
+    """Return the table of the command, or of the group that it is in."""
     at: click.Context | None = ctx
     while at is not None:
         if name := at.params.get("name"):
@@ -107,7 +107,7 @@ def _table_name(ctx: click.Context) -> str:
 
 
 def _arguments(ctx: click.Context) -> list[str]:
-    """Give the arguments on the line: before an option without its value, click reads none."""
+    """Return the arguments on the line: before an option without its value, click reads none."""
     return [arg for arg in ctx.args if not arg.startswith("-")]
 
 

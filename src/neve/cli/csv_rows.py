@@ -87,7 +87,7 @@ class CsvRows:
         self._given: pa.RecordBatch | None = None
 
     def batches(self, stream: BinaryIO) -> Iterator[pa.RecordBatch]:
-        """Give the rows of a stream in batches of some megabytes; raises typed errors."""
+        """Yield the rows of a stream in batches of some megabytes; raises typed errors."""
         head, stream = _first_line(stream)
         columns = head.count(self._delimiter.encode()) + 1
         if columns > self._columns_max:
@@ -118,7 +118,7 @@ class CsvRows:
         return self.places_of([self.stands_at(row)])[0]
 
     def stands_at(self, row: int) -> int:
-        """Give where a row stands in the file, counted from 0 below the head, with all others."""
+        """Return where a row stands in the file, counted from 0 below the head, with all others."""
         return nth_left(row, self._gone)
 
     def places_of(self, rows: Sequence[int]) -> list[str]:
@@ -129,7 +129,7 @@ class CsvRows:
         return [f"{self._source}:{lines[row]}" for row in rows]
 
     def text_of(self, row: int) -> bytes:
-        """Give one of the rows that were given last as a line of CSV."""
+        """Return one of the rows that were given last as a line of CSV."""
         assert self._given is not None, "rows were given"
         (cells,) = self._given.slice(row - self._given_before, 1).to_pylist()
         return self._line([*cells.values()])
@@ -267,7 +267,7 @@ class CsvRows:
         return self._codec.decode_many(rows)
 
     def _given_line(self, number: int) -> bytes:
-        """Give a row of the batch that is converted as a line."""
+        """Return a row of the batch that is converted as a line."""
         return self.text_of(self._given_before + number)
 
     def _keep_given(self, wrong: Sequence[int]) -> None:

@@ -377,7 +377,7 @@ def _bounds_text(lowest: object, highest: object) -> str:
 
 
 def _bounds(statistics: Sequence[_Statistics]) -> tuple[object, object]:
-    """Give the lowest and highest value of all groups; None when Python has no value for one."""
+    """Return the lowest and highest value of all groups; None when Python has no value for one."""
     known = [each for each in statistics if each.has_min_max]
     try:
         lowest = min((each.min for each in known), default=None)
@@ -387,7 +387,7 @@ def _bounds(statistics: Sequence[_Statistics]) -> tuple[object, object]:
 
 
 def _field_ids(metadata: pq.FileMetaData) -> dict[str, int]:
-    """Give the field ids of leaves, by the path that Parquet gives them."""
+    """Return the field ids of leaves, by the path that Parquet gives them."""
     try:
         schema = metadata.schema.to_arrow_schema()
     except (pa.ArrowException, OSError, ValueError):

@@ -50,7 +50,7 @@ class _Partition:
 
 
 def definition_json(table: CatalogTable) -> dict[str, Json]:
-    """Give schemas, specs and partitions of a table."""
+    """Return schemas, specs and partitions of a table."""
     return {
         "schemas": [
             {
@@ -106,7 +106,7 @@ def definition_lines(table: CatalogTable) -> Iterator[Text]:
 
 
 def column_json(column: Column) -> dict[str, Json]:
-    """Give a column; its defaults only where it has some."""
+    """Return a column; its defaults only where it has some."""
     members: dict[str, Json] = {
         "id": column.field_id,
         "name": column.name,
@@ -150,7 +150,7 @@ def _only_in(
     these: dict[int | None, tuple[str, ArrowField]],
     others: dict[int | None, tuple[str, ArrowField]],
 ) -> list[tuple[str, ArrowField]]:
-    """Give the fields that only one schema has, each without what is inside of it."""
+    """Return the fields that only one schema has, each without what is inside of it."""
     found = [each for key, each in these.items() if key not in others]
     paths = {path for path, _ in found}
     return [(path, field) for path, field in found if path.rpartition(".")[0] not in paths]

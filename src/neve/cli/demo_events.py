@@ -42,7 +42,7 @@ Order = dict[str, object]
 
 
 def order(number: int, seq: int) -> Order:
-    """Give an order as it is after an event."""
+    """Return an order as it is after an event."""
     return {
         "id": number,
         "customer": f"customer {number % _CUSTOMERS}",

@@ -74,7 +74,7 @@ Found: TypeAlias = Finding | Timing | LevelsFound
 
 
 def shown_seconds(seconds: float) -> str:
-    """Give a time in the unit that suits it: 8.4 µs, 12 ms, 1.3 s."""
+    """Return a time in the unit that suits it: 8.4 µs, 12 ms, 1.3 s."""
     if seconds < _SHOWN_IN_MICROSECONDS_BELOW:
         number, unit = seconds * 1e6, "µs"
     elif seconds < _SHOWN_IN_MILLISECONDS_BELOW:

@@ -80,7 +80,7 @@ class Narrator:
 
     @contextmanager
     def progress(self, what: str, *, total: int) -> Iterator[TellProgress]:
-        """Give a function that tells how many steps are done; drawn on a terminal only."""
+        """Return a function that tells how many steps are done; drawn on a terminal only."""
         if self._page is None or not self._page.is_terminal:
             yield _say_nothing
             return

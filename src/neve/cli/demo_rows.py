@@ -76,7 +76,7 @@ def get_latency(stage: Stage) -> Latency:
 
 
 def spread(count: int) -> list[int]:
-    """Give numbers of rows from all over the table."""
+    """Return numbers of rows from all over the table."""
     return [place * _STRIDE % ROWS for place in range(count)]
 
 

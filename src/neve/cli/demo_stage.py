@@ -37,7 +37,7 @@ class Stage:
 
     @contextmanager
     def timed(self) -> Iterator[Callable[[], float]]:
-        """Give a function that tells the seconds since the beginning, or until the end."""
+        """Return a function that tells the seconds since the beginning, or until the end."""
         began_at = self.clock.monotonic()
         ended_at: list[float] = []
         try:

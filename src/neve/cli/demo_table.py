@@ -55,7 +55,7 @@ class DemoTable:
         self.codec: Final = RowCodec(self.schema)
 
     def row(self, number: int) -> Row:
-        """Give the row with this number."""
+        """Return the row with this number."""
         return {
             "customer": _CUSTOMERS[number % len(_CUSTOMERS)],
             "id": number,
@@ -65,19 +65,19 @@ class DemoTable:
         }
 
     def changed_row(self, number: int) -> Row:
-        """Give the row with this number after it was changed."""
+        """Return the row with this number after it was changed."""
         return {**self.row(number), "amount": Decimal(number).scaleb(-2), "note": "changed"}
 
     def key_values(self, number: int) -> tuple[str, int]:
-        """Give the values of the row's primary key."""
+        """Return the values of the row's primary key."""
         return _CUSTOMERS[number % len(_CUSTOMERS)], number
 
     def key(self, number: int) -> bytes:
-        """Give the row's encoded primary key."""
+        """Return the row's encoded primary key."""
         return self.encoder.encode(self.key_values(number))
 
     def value(self, number: int) -> bytes:
-        """Give the row in the row codec."""
+        """Return the row in the row codec."""
         return self.codec.encode(self.row(number))
 
     def put(self, number: int) -> EncodedChanges:
@@ -87,11 +87,11 @@ class DemoTable:
         )
 
     def rows(self, numbers: Iterable[int]) -> pa.RecordBatch:
-        """Give many rows as one Arrow batch."""
+        """Return many rows as one Arrow batch."""
         return self._batch(self.row(number) for number in numbers)
 
     def changed_rows(self, numbers: Iterable[int]) -> pa.RecordBatch:
-        """Give many rows, as they are after they were changed."""
+        """Return many rows, as they are after they were changed."""
         return self._batch(self.changed_row(number) for number in numbers)
 
     @cached_property
@@ -105,7 +105,7 @@ class DemoTable:
         return by_key(pa.Table.from_batches([self.rows_as_after(range(ROWS))]))
 
     def rows_as_after(self, numbers: Iterable[int]) -> pa.RecordBatch:
-        """Give those of some rows that are left after the changes, as they are then."""
+        """Return those of some rows that are left after the changes, as they are then."""
         left = (each for each in numbers if each not in DELETED and each < DELETED_FROM)
         return self._batch(
             self.changed_row(each) if each in CHANGED else self.row(each) for each in left

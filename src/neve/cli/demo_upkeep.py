@@ -92,7 +92,7 @@ def _flipped(content: bytes, place: int) -> bytes:
 
 
 def _reported(run: Callable[[], object]) -> Corruption:
-    """Give the error of a call that reads a damaged file."""
+    """Return the error of a call that reads a damaged file."""
     try:
         run()
     except Corruption as error:

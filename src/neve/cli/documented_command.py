@@ -41,7 +41,7 @@ class DocumentedGroup(click.Group):
 def leaf_commands(
     group: click.Group, *, below: str
 ) -> Sequence[tuple[str, click.Command, click.Context]]:
-    """Give every command that does something, by the words that call it, and its context.
+    """Return every command that does something, by the words that call it, and its context.
 
     Words are such as `neve scan` and `neve evolve TABLE add`.
     """

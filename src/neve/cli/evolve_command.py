@@ -122,7 +122,7 @@ def drop(
 def rename(
     name: str, *, column: str, new: str, lake: str, storage_options: tuple[str, ...], as_json: bool
 ) -> None:
-    """Give a column or a field another name."""
+    """Rename a column or a field."""
     _evolve(name, lambda e: e.rename_column(column, new), lake, storage_options, as_json=as_json)
 
 
@@ -176,7 +176,7 @@ def move(
 def widen(
     name: str, *, column: str, lake: str, storage_options: tuple[str, ...], as_json: bool
 ) -> None:
-    """Give a column or field a wider type: int to long, float to double, decimal to more digits."""
+    """Widen the type of a column or field: int to long, float to double, decimal to more digits."""
     asked = column_of(column)
     if not asked.nullable:
         raise InvalidArgument(

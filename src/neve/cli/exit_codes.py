@@ -90,7 +90,7 @@ def report_failure(error: BaseException, *, as_json: bool = False) -> int:
 
 
 def _told(error: BaseException) -> tuple[int, str, str | None]:
-    """Give exit code, message and hint of an error."""
+    """Return exit code, message and hint of an error."""
     match error:
         case OutputFailed():
             return (

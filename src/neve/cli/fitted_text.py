@@ -10,7 +10,7 @@ from rich.text import Text
 
 
 def clipped(text: Text, columns: int) -> Text:
-    """Give the text, what is beyond `columns` replaced by an ellipsis."""
+    """Return the text, what is beyond `columns` replaced by an ellipsis."""
     if cell_len(text.plain) <= columns:
         return text
     fitted = text.copy()
@@ -19,7 +19,7 @@ def clipped(text: Text, columns: int) -> Text:
 
 
 def wrapped(text: Text, columns: int, *, indent: int) -> Iterator[Text]:
-    """Give the text in lines of at most `columns`, all but the first behind `indent` spaces."""
+    """Yield the text in lines of at most `columns`, all but the first behind `indent` spaces."""
     margin = ""
     rest = text
     while cell_len(rest.plain) > columns - len(margin):

@@ -77,5 +77,5 @@ def one_liners(name: str, *, metadata: str, location: str) -> dict[str, str]:
 
 
 def _sql(text: str) -> str:
-    """Give a text as it stands between quotes in SQL."""
+    """Return a text as it stands between quotes in SQL."""
     return text.replace("'", "''")

@@ -47,7 +47,7 @@ class JsonFileRows(JsonRows):
         return self._lines(stream)
 
     def _lines(self, stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
-        """Give the texts of rows, with their lines, or with their numbers in an array."""
+        """Yield the texts of rows, with their lines, or with their numbers in an array."""
         head = [*_head(stream)]
         begin = b"".join(head).removeprefix(BYTE_ORDER_MARK).strip()
         if not begin.startswith(_ARRAY) and begin != _DOCUMENT:

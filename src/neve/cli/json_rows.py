@@ -32,7 +32,7 @@ JSON_FORMS: Final = "Write JSON lines, one object to a line, or one array of obj
 
 
 def codec_of(schema: TableSchema, columns: Sequence[str] | None) -> RowCodec:
-    """Give the codec of whole rows, or of the key and some columns; raises typed errors."""
+    """Return the codec of whole rows, or of the key and some columns; raises typed errors."""
     if columns is None:
         return RowCodec(schema)
     return narrowed_codec(schema, given_columns(columns, schema))
@@ -66,7 +66,7 @@ class JsonRows:
         self._contents_given: list[bytes] = []
 
     def row(self, text: str, *, line: int | None = None) -> bytes:
-        """Give one row as the codec of the schema encodes it; raises typed errors."""
+        """Return one row as the codec of the schema encodes it; raises typed errors."""
         where = self._source if line is None else self._named(line)
         # The end of a line is a line of its own to who parses it.
         text = text.rstrip()
@@ -112,11 +112,11 @@ class JsonRows:
             ) from None
 
     def batch(self, rows: Sequence[bytes]) -> pa.RecordBatch:
-        """Give encoded rows as a batch of the schema."""
+        """Return encoded rows as a batch of the schema."""
         return self._codec.decode_many(rows)
 
     def values(self, row: bytes) -> dict[str, object]:
-        """Give an encoded row as the values of its columns."""
+        """Return an encoded row as the values of its columns."""
         return self._codec.decode(row)
 
     def place_of(self, row: int) -> str:
@@ -127,7 +127,7 @@ class JsonRows:
         return self._named(self._lines_given[place])
 
     def stands_at(self, row: int) -> int:
-        """Give the line of a row, counted from 0, of the batch that was given last."""
+        """Return the line of a row, counted from 0, of the batch that was given last."""
         return self._lines_given[row - self._rows_before]
 
     def places_of(self, lines: Sequence[int]) -> list[str]:
@@ -135,15 +135,15 @@ class JsonRows:
         return [*map(self._named, lines)]
 
     def text_of(self, row: int) -> bytes:
-        """Give the line of a row, counted from 0, of the batch that was given last."""
+        """Return the line of a row, counted from 0, of the batch that was given last."""
         return self._contents_given[row - self._rows_before]
 
     def batches(self, stream: BinaryIO, *, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """Give the rows of a stream of lines in batches."""
+        """Return the rows of a stream of lines in batches."""
         return map(self.batch, self.encoded(stream, batch_rows=batch_rows))
 
     def encoded(self, stream: BinaryIO, *, batch_rows: int) -> Iterator[list[bytes]]:
-        """Give the encoded rows of a stream of lines, many at a time."""
+        """Yield the encoded rows of a stream of lines, many at a time."""
         rows: list[bytes] = []
         lines: dict[int, bytes] = {}
         size = 0

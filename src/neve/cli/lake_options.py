@@ -49,7 +49,7 @@ json_option = click.option(
 
 
 def on_a_lake(command: Command) -> Command:
-    """Give a command the options `--lake`, `--storage-option` and `--json`."""
+    """Return a command the options `--lake`, `--storage-option` and `--json`."""
     return lake_option(storage_option(json_option(command)))
 
 

@@ -112,7 +112,7 @@ class LogDrawing:
         self._shown = 0
 
     def lines(self) -> Iterator[Text]:
-        """Give the drawing, a line at a time."""
+        """Yield the drawing, a line at a time."""
         self._advance()
         yield from self._title()
         symbols: set[str] = set()
@@ -276,7 +276,7 @@ class LogDrawing:
         yield from self._wrapped(Text(f"  {' · '.join(self._figures(ending))}"))
 
     def _figures(self, ending: Ending) -> Iterator[str]:
-        """Give what was counted, and say where."""
+        """Yield what was counted, and say where."""
         start_offset = self._inspection.start_offset
         if start_offset:
             yield f"from byte {start_offset:,}"
@@ -338,7 +338,7 @@ class LogDrawing:
 def _condensed(
     blocks: Iterator[Block | EmptyBlocks],
 ) -> Iterator[Block | EmptyBlocks | _Run]:
-    """Give blocks that are all alike as one run: a long record's middle, or an earlier log."""
+    """Yield blocks that are all alike as one run: a long record's middle, or an earlier log."""
     run: list[Block] = []  # first and last of it
     what: str | None = None
     for block in blocks:

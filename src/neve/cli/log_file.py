@@ -82,7 +82,7 @@ def open_log_file(path: str) -> Iterator[LogFileOnDisk]:
 
 @contextmanager
 def _kept_input() -> Iterator[int]:
-    """Give the handle of a temporary file with everything that standard input gives."""
+    """Return the handle of a temporary file with everything that standard input gives."""
     with ExitStack() as stack:
         try:
             kept = stack.enter_context(tempfile.TemporaryFile())

@@ -207,7 +207,7 @@ class LogJson:
         return members
 
     def _row(self, value: bytes) -> Json:
-        """Give a value by fields when it is a row of neve's; None when it is not."""
+        """Return a value by fields when it is a row of neve's; None when it is not."""
         try:
             fields = describe_row(value)
         except NeveError:
@@ -287,7 +287,7 @@ def completes_a_record(part: Part) -> bool:
 
 
 def _block(block: Block | EmptyBlocks, end_offset: int | None) -> Json:
-    """Give a block, and of its parts those before `end_offset`."""
+    """Return a block, and of its parts those before `end_offset`."""
     match block:
         case EmptyBlocks():
             zeros: Json = {

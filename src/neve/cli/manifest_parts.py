@@ -98,12 +98,12 @@ class ChainJudge:
 
 
 def is_manifest_object(payload: bytes) -> bool:
-    """Tell whether bytes begin as one of these objects does."""
+    """Return whether bytes begin as one of these objects does."""
     return payload.startswith((_FRAME_MAGIC, _MRUB_MAGIC))
 
 
 def is_version_manifest(payload: bytes) -> bool:
-    """Tell whether bytes begin as the manifest of a version does."""
+    """Return whether bytes begin as the manifest of a version does."""
     return payload.startswith(_MRUB_MAGIC)
 
 

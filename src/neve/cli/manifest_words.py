@@ -90,7 +90,7 @@ def lines_of(content: Content, *, columns: int) -> Iterator[Text]:
 
 
 def content_json(content: Content) -> dict[str, Json]:
-    """Give everything in an object."""
+    """Return everything in an object."""
     match content:
         case Head():
             return {

@@ -41,7 +41,7 @@ class RecordWords:
         self._rows_are_own = rows_are_own
 
     def of(self, record: LogicalRecord) -> Iterator[Text]:
-        """Give at least one line about a record."""
+        """Yield at least one line about a record."""
         if isinstance(record.content, InspectedBatch):
             lines = self._batch(record.content)
         else:
@@ -54,7 +54,7 @@ class RecordWords:
         yield from lines
 
     def dump(self, payload: bytes, *, columns: int) -> Iterator[Text]:
-        """Give the first bytes of a payload as a hexadecimal dump, when bytes are shown so."""
+        """Yield the first bytes of a payload as a hexadecimal dump, when bytes are shown so."""
         if not self._hex_only:
             return
         shown = payload[:_DUMP_BYTES_MAX]
@@ -68,7 +68,7 @@ class RecordWords:
             yield Text(f"… {len(payload) - len(shown):,} more bytes", "dim")
 
     def plain(self, text: str) -> str:
-        """Give a text that may come from a file without control characters."""
+        """Return a text that may come from a file without control characters."""
         return shown_text(text)
 
     def _batch(self, batch: InspectedBatch) -> Iterator[Text]:

@@ -74,7 +74,7 @@ class RefusedRows:
             raise TooManyRefused
 
     def details(self, places_of: PlacesOf) -> list[str]:
-        """Give a line for each of the first rows: where it stands, and why it was refused."""
+        """Return a line for each of the first rows: where it stands, and why it was refused."""
         unnamed = [place for place, _, names_place in self._told if not names_place]
         names = dict(zip(unnamed, places_of(unnamed) if unnamed else [], strict=True))
         # Rows of one block are refused for one reason after the other.
@@ -87,7 +87,7 @@ class RefusedRows:
         return [*lines, f"and {counted(more, 'more row')}"] if more else lines
 
     def failure(self, source: str, places_of: PlacesOf) -> SchemaMismatch:
-        """Give the error of an import that wrote nothing for their sake."""
+        """Return the error of an import that wrote nothing for their sake."""
         details = self.details(places_of)
         ways_out = "--keep-good writes the other rows, and --refused FILE keeps what does not fit"
         if self.count == 1:
@@ -114,7 +114,7 @@ class RefusedRows:
 
 
 def nth_left(index: int, gone: Sequence[int]) -> int:
-    """Give the place of what is at `index` among those that are left; `gone` ascends."""
+    """Return the place of what is at `index` among those that are left; `gone` ascends."""
     place = index
     while (beyond := index + bisect_right(gone, place)) != place:
         place = beyond

@@ -35,7 +35,7 @@ JsonRow = tuple[Json, ...]
 
 
 def json_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[JsonRow]:
-    """Give the rows of batches as tuples of JSON values."""
+    """Yield the rows of batches as tuples of JSON values."""
     for batch in batches:
         yield from zip(*(json_values(column) for column in batch.columns), strict=True)
 

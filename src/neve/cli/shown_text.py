@@ -26,17 +26,17 @@ class ShownBytes(NamedTuple):
     shown: str
 
     def to_json(self) -> Json:
-        """Give an object that says which form it is."""
+        """Return an object that says which form it is."""
         return {self.form: self.shown}
 
     def clipped(self, length: int) -> str:
-        """Give one short line: text in quotation marks, hexadecimal behind `0x`."""
+        """Return one short line: text in quotation marks, hexadecimal behind `0x`."""
         text = f'"{self.shown}"' if self.form == "text" else f"0x{self.shown}"
         return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
 def show_bytes(content: bytes, *, hex_only: bool = False) -> ShownBytes:
-    """Give bytes as text where they are printable, otherwise as hexadecimal."""
+    """Return bytes as text where they are printable, otherwise as hexadecimal."""
     if not hex_only:
         try:
             text = content.decode()
@@ -49,7 +49,7 @@ def show_bytes(content: bytes, *, hex_only: bool = False) -> ShownBytes:
 
 
 def shown_text(text: str) -> str:
-    """Give a text with every character that does not print written as an escape."""
+    """Return a text with every character that does not print written as an escape."""
     if text.isprintable():
         return text
     return "".join(
@@ -68,12 +68,12 @@ def is_drawable(encoding: str) -> bool:
 
 
 def drawn_in_ascii(text: str) -> str:
-    """Give a text of the same length, its drawing characters replaced by similar ones of ASCII."""
+    """Return a text of the same length, its drawing characters replaced by ASCII."""
     return text.translate(_IN_ASCII)
 
 
 def value_to_json(value: object, *, hex_only: bool = False) -> Json:
-    """Give a value of a row as JSON; numbers that JSON lacks and dates become text."""
+    """Return a value of a row as JSON; numbers that JSON lacks and dates become text."""
     match value:
         case None | bool() | int():
             return value
@@ -98,7 +98,7 @@ def value_to_json(value: object, *, hex_only: bool = False) -> Json:
 
 
 def value_to_text(value: object, *, length: int) -> str:
-    """Give a value of a row as one short line without control characters."""
+    """Return a value of a row as one short line without control characters."""
     match value:
         case bytes():
             return show_bytes(value).clipped(length)

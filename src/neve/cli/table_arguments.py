@@ -37,5 +37,5 @@ written_columns = click.option(
 
 
 def filter_option(*, help_text: str) -> Callable[[Command], Command]:
-    """Give a command the option `--filter`, which may also be written `--where`."""
+    """Return a command the option `--filter`, which may also be written `--where`."""
     return click.option("--filter", "--where", "condition", metavar="FILTER", help=help_text)

@@ -24,7 +24,7 @@ def unflushed_words(unflushed: int | None) -> str:
 
 
 def table_json(table: CatalogTable, unflushed: int | None) -> dict[str, Json]:
-    """Give everything the catalog knows of a table, and how many changes are only in its log."""
+    """Return everything the catalog knows of a table, and how many changes are only in its log."""
     stats = table.stats()
     key = table.primary_key
     return {
@@ -122,7 +122,7 @@ def lease_lines(leases: Sequence[Lease]) -> Iterator[Text]:
 
 
 def history_rows(table: CatalogTable) -> Iterator[dict[str, Json]]:
-    """Give the retained Versions, oldest first."""
+    """Yield the retained Versions, oldest first."""
     for row in table.history().to_pylist():
         yield {
             "version": row["version"],
@@ -154,7 +154,7 @@ def history_lines(table: CatalogTable) -> Iterator[Text]:
 
 
 def partition_texts(table: CatalogTable) -> list[str]:
-    """Give the partition fields as `--partition-by` takes them."""
+    """Return the partition fields as `--partition-by` takes them."""
     return table.spec.texts(table.schema)
 
 

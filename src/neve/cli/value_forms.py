@@ -117,7 +117,7 @@ def text_reader(arrow_type: pa.DataType) -> ReadText:
 
 
 def json_values(array: ArrowArray) -> list[Json]:
-    """Give the values of an array as JSON, column by column and not row by row."""
+    """Return the values of an array as JSON, column by column and not row by row."""
     kind = kind_of(array.type)
     match kind:
         case TypeKind.LIST:
@@ -139,7 +139,7 @@ def json_values(array: ArrowArray) -> list[Json]:
 
 
 def text_of(value: Json) -> str:
-    """Give a JSON value, not null, in its text form."""
+    """Return a JSON value, not null, in its text form."""
     match value:
         case str():
             return value

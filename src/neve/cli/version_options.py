@@ -34,7 +34,7 @@ _timestamp_option = click.option(
 
 
 def at_a_version(command: Command) -> Command:
-    """Give a command the options `--version`, `--tag` and `--timestamp`."""
+    """Return a command the options `--version`, `--tag` and `--timestamp`."""
     return _version_option(_tag_option(_timestamp_option(command)))
 
 

@@ -38,7 +38,7 @@ def cut_plan(
     task_rows: int = TASK_ROWS,
     keeps_lineage: bool = False,
 ) -> tuple[RewriteTask, ...]:
-    """Give the tasks of a plan, by key; only for more than one, keys are asked for."""
+    """Return the tasks of a plan, by key; only for more than one, keys are asked for."""
     parts: list[tuple[CompactionPlan, KeyRange]] = []
     for key_range in key_ranges(plan, keys_of, task_rows=task_rows):
         inputs = tuple(file for file in plan.inputs if has_live_keys(file, key_range))
@@ -60,7 +60,7 @@ def cut_plan(
 def key_ranges(
     plan: CompactionPlan, keys_of: KeysOf, *, task_rows: int = TASK_ROWS
 ) -> tuple[KeyRange, ...]:
-    """Give ranges that ascend, are apart, and hold all keys; one of them for a small plan."""
+    """Return ranges that ascend, are apart, and hold all keys; one of them for a small plan."""
     return even_ranges(plan.inputs, keys_of, count=_task_count(plan, task_rows))
 
 

@@ -83,7 +83,7 @@ class LevelOptions:
         return FileFormat.DUAL if level < self.dual_levels else FileFormat.COLUMNAR
 
     def level_for(self, live_bytes: int) -> int:
-        """Give the first Columnar level that holds so many bytes; the last, when none does."""
+        """Return the first Columnar level that holds so many bytes; the last, when none does."""
         level = min(max(1, self.dual_levels), self.last_level)
         while (limit := self.bytes_max(level)) is not None and live_bytes > limit:
             level += 1

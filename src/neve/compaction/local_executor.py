@@ -103,7 +103,7 @@ def execute(
 
 
 def merged_pieces(runs: Sequence[Iterator[SortedRows]]) -> Iterator[SortedRows]:
-    """Give the rows of runs, each ascending by key, as one such run."""
+    """Yield the rows of runs, each ascending by key, as one such run."""
     held = [(piece, run) for run in runs if (piece := next(run, None)) is not None]
     while held:
         window, held = _cut(held)
@@ -118,7 +118,7 @@ def merged_pieces(runs: Sequence[Iterator[SortedRows]]) -> Iterator[SortedRows]:
 
 
 def _cut(held: list[Held]) -> tuple[list[SortedRows], list[Held]]:
-    """Give the rows up to the smallest last key of the groups held, and what is left of each."""
+    """Return the rows up to the smallest last key of the groups held, and what is left of each."""
     bound = min(piece.last for piece, _ in held)
     parts = [piece.split_at(piece.count_through(bound)) for piece, _ in held]
     window = [taken for taken, _ in parts if len(taken) > 0]

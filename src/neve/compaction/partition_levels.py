@@ -36,12 +36,12 @@ class SortedLevel:
         self._sums = [0, *accumulate(file.file_bytes for file in self.files)]
 
     def touched_by(self, span: KeySpan) -> range:
-        """Give the places of the files that hold keys of a span."""
+        """Return the places of the files that hold keys of a span."""
         first = bisect_left(self._ends, span[0])
         return range(first, max(first, bisect_right(self._starts, span[1])))
 
     def files_touched_by(self, span: KeySpan) -> Sequence[DataFile]:
-        """Give the files that hold keys of a span."""
+        """Return the files that hold keys of a span."""
         places = self.touched_by(span)
         return self.files[places.start : places.stop]
 
@@ -101,7 +101,7 @@ class PartitionLevels:
         return sorted(self._by_level)
 
     def level(self, number: int) -> SortedLevel:
-        """Give a level from 1 on, by key."""
+        """Return a level from 1 on, by key."""
         assert number > 0, "files of level 0 overlap"
         found = self._sorted.get(number)
         if found is None:
@@ -112,7 +112,7 @@ class PartitionLevels:
 def partitions_of(
     version: Version, identity: PartitionIdentity | None = None
 ) -> list[PartitionLevels]:
-    """Give the partitions of a Version, in the order of their first files.
+    """Return the partitions of a Version, in the order of their first files.
 
     Without an `identity` they are told apart by their stored bytes.
     """
@@ -129,7 +129,7 @@ def partitions_of(
 
 
 def span_of(files: Iterable[DataFile]) -> KeySpan:
-    """Give the smallest span that holds all keys of some files; at least one file."""
+    """Return the smallest span that holds all keys of some files; at least one file."""
     known = list(files)
     return min(file.key_min for file in known), max(file.key_max for file in known)
 

@@ -89,7 +89,7 @@ class CompactionPlan:
         return max(file.key_max for file in self.inputs)
 
     def runs(self) -> tuple[tuple[DataFile, ...], ...]:
-        """Give the inputs as few sequences of files whose keys follow each other."""
+        """Return the inputs as few sequences of files whose keys follow each other."""
         return disjoint_runs(self.inputs)
 
 

@@ -44,7 +44,7 @@ class PlansAtWork:
         return file.path not in self._paths
 
     def free(self, files: Iterable[DataFile]) -> list[DataFile]:
-        """Give those of some files that no plan takes."""
+        """Return those of some files that no plan takes."""
         return [file for file in files if self.is_free(file)]
 
     def admits(self, partition: PartitionLevels, inputs: Sequence[DataFile], target: int) -> bool:

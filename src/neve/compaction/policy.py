@@ -51,7 +51,7 @@ def pick(
     *,
     identity: PartitionIdentity | None = None,
 ) -> CompactionPlan | None:
-    """Give the plan that is needed most, or None; `busy` are paths that running plans rewrite."""
+    """Return the plan that is needed most, or None; `busy` are paths that running plans rewrite."""
     return next(_Planner(version, options, busy, identity).plans(), None)
 
 
@@ -62,7 +62,7 @@ def pick_all(
     *,
     identity: PartitionIdentity | None = None,
 ) -> list[CompactionPlan]:
-    """Give plans that may run and be committed side by side, in any order; most needed first."""
+    """Return plans that may run and be committed side by side, in any order; most needed first."""
     return list(_Planner(version, options, busy, identity).plans())
 
 
@@ -73,7 +73,7 @@ def full_plan(
     identity: PartitionIdentity | None = None,
     wanted: AbstractSet[str] | None = None,
 ) -> list[CompactionPlan]:
-    """Give plans that rewrite every file, Columnar, into one level per partition.
+    """Return plans that rewrite every file, Columnar, into one level per partition.
 
     With `wanted`, only plans that rewrite one of these paths. Files whose keys overlap are in one
     plan however large; plans of one partition are apart. While they run, nothing else may be picked
@@ -167,7 +167,7 @@ class _Planner:
         self._at_work = PlansAtWork(self._partitions, busy)
 
     def plans(self) -> Iterator[CompactionPlan]:
-        """Give plan after plan; each one takes its files out of the game for the next."""
+        """Yield plan after plan; each one takes its files out of the game for the next."""
         for need in sorted(self._needs(), key=lambda need: -need.score):
             if need.level == 0:
                 yield from self._level0(need.partition)
@@ -270,7 +270,7 @@ class _Planner:
 def _around(
     seed: DataFile, free: Sequence[DataFile], below: SortedLevel, options: LevelOptions
 ) -> list[DataFile]:
-    """Give a file of level 0, others that fit in the budget, and all they touch in level 1."""
+    """Return a file of level 0, others that fit in the budget, and all they touch in level 1."""
     chosen: list[DataFile] = []
     touched: set[int] = set()
     held = 0
@@ -307,7 +307,7 @@ def _without_gaps(
 
 
 def _joinable(files: Iterable[DataFile], options: LevelOptions) -> list[DataFile]:
-    """Give how many of these neighbours, from the first on, are worth joining; none: empty."""
+    """Return how many of these neighbours, from the first on, are worth joining; none: empty."""
     limit = min(int(_JOINED_SHARE * options.file_bytes), options.job_bytes_max)
     window: list[DataFile] = []
     total = largest = best = 0

@@ -39,7 +39,7 @@ class RowSource(Protocol):
         ...
 
     def read(self, columns: Sequence[str] | None, *, start: int, stop: int) -> pa.Table:
-        """Give rows [start, stop) in the file's own schema; None: all columns."""
+        """Return rows [start, stop) in the file's own schema; None: all columns."""
         ...
 
     def stored_lineage(self, *, start: int, stop: int) -> pa.Table | None:
@@ -47,7 +47,7 @@ class RowSource(Protocol):
         ...
 
     def key_bound(self, key: bytes, *, side: Literal["left"]) -> int:
-        """Give the position of the first row whose key is not below `key`."""
+        """Return the position of the first row whose key is not below `key`."""
         ...
 
 
@@ -70,7 +70,7 @@ class RowReading:
 def live_pieces(
     files: Sequence[DataFile], reading: RowReading, key_range: KeyRange
 ) -> Iterator[SortedRows]:
-    """Give the live rows of files as pieces, never an empty one; keys ascend throughout."""
+    """Yield the live rows of files as pieces, never an empty one; keys ascend throughout."""
     last: bytes | None = None
     for file in files:
         for piece in _file_pieces(file, reading, key_range):
@@ -124,7 +124,7 @@ def _joined(rows: pa.Table, lineage: pa.Table) -> pa.Table:
 
 
 def _rows_within(file: DataFile, source: RowSource, key_range: KeyRange) -> tuple[int, int]:
-    """Give the positions where the keys of a range begin and end; looked up only where needed."""
+    """Return the positions where the keys of a range begin and end; looked up only where needed."""
     first, end = 0, file.row_count
     if key_range.start is not None and file.key_min < key_range.start:
         first = source.key_bound(key_range.start, side="left")

@@ -37,7 +37,7 @@ class SortedRows:
 
     @classmethod
     def of(cls, rows: pa.Table, keys: KeyArray) -> Self:
-        """Give a piece of rows and their keys."""
+        """Return a piece of rows and their keys."""
         assert rows.num_rows == len(keys)
         return cls(rows, keys, words_of(keys))
 
@@ -69,14 +69,14 @@ class SortedRows:
         return pc.all(pc.less(self.keys[:-1], self.keys[1:])).as_py() is True
 
     def count_through(self, key: bytes) -> int:
-        """Give how many rows have this key or a smaller one."""
+        """Return how many rows have this key or a smaller one."""
         if self.words is not None:
             word = np.uint64(int.from_bytes(key, "big"))
             return int(np.searchsorted(self.words, word, side="right"))
         return bisect_right(range(len(self)), key, key=self.key_at)
 
     def split_at(self, place: int) -> tuple["SortedRows", "SortedRows"]:
-        """Give the rows before a place and those from it on."""
+        """Return the rows before a place and those from it on."""
         return self._between(0, place), self._between(place, len(self))
 
     def _between(self, start: int, stop: int) -> "SortedRows":
@@ -87,7 +87,7 @@ class SortedRows:
 
 
 def merged(pieces: Sequence[SortedRows]) -> SortedRows:
-    """Give the rows of pieces as one piece by key; raises Corruption when a key is there twice."""
+    """Return the rows of pieces as one piece by key; raises Corruption for a repeated key."""
     rows = pa.concat_tables([piece.rows for piece in pieces])
     keys: KeyArray = pa.concat_arrays([piece.keys for piece in pieces])
     words = [piece.words for piece in pieces if piece.words is not None]
@@ -109,7 +109,7 @@ def merged(pieces: Sequence[SortedRows]) -> SortedRows:
 
 
 def words_of(keys: KeyArray) -> Words | None:
-    """Give keys of a fixed width of at most eight bytes as numbers in the same order."""
+    """Return keys of a fixed width of at most eight bytes as numbers in the same order."""
     if not isinstance(keys, pa.FixedSizeBinaryArray) or keys.type.byte_width > _WORD_BYTES:
         return None
     width = keys.type.byte_width

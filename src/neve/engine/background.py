@@ -113,7 +113,7 @@ class BackgroundWork:
                 timeout, pause = self._idle_seconds, _PAUSE_SECONDS
 
     def _is_over(self, error: NeveError) -> bool:
-        """Tell whether a failure is the last one (Y4)."""
+        """Return whether a failure is the last one (Y4)."""
         if isinstance(error, Closed | Fenced):
             return True
         has_ended = None if self._has_ended is None else self._has_ended()

@@ -1,6 +1,6 @@
 """Backlog: how far flushes and compactions are behind, the threads at it, and who waits for them.
 
-The pressure is judged anew whenever a memtable is frozen or a Version is shown. Writers that must
+The pressure is judged again whenever a memtable is frozen or a Version is shown. Writers that must
 wait are woken by the next judgement that lets them go on; they look again on their own every now
 and then, whether the work they wait for has failed: then waiting would have no end.
 """

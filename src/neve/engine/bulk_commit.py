@@ -187,7 +187,7 @@ class BulkCommitter:
         )
 
     def _release(self, run: BulkRun) -> None:
-        """Give the run's lease up; one that cannot be given up ends by itself."""
+        """Give up the run's lease; one that cannot be given up ends by itself."""
         leases = self._parts.leases
         with suppress(NeveError):
             leases.objects.delete(leases.paths.lease(run.lease_id))
@@ -284,7 +284,7 @@ class BulkCommitter:
     def _asked(
         self, base: JobBase, proposal: Proposal, current: Version, checks: "_Checks"
     ) -> Proposal:
-        """Give what is asked of one Version; raises Conflict when it has rows and must not."""
+        """Return what is asked of one Version; raises Conflict when it has rows and must not."""
         if checks.replaced is not None:
             return checks.replaced.taken_from(proposal, current)
         if not checks.is_first:
@@ -403,7 +403,7 @@ class _KeysOfWork(Sequence[KeyArray]):
 def _placed(
     files: Sequence[DataFile], version: Version, levels: LevelOptions, identity: PartitionIdentity
 ) -> tuple[DataFile, ...]:
-    """Give the files the level they belong to: the lowest one where nothing is in their way.
+    """Return the files the level they belong to: the lowest one where nothing is in their way.
 
     Where files overlap, with each other or with older ones, level 0 takes them.
     """
@@ -432,7 +432,7 @@ def _touched(edit: VersionEdit) -> tuple[str, ...]:
 def _is_changed(
     base: JobBase, before: Version, after: Version, touched: Iterable[str], keys: KeyArray
 ) -> bool:
-    """Tell whether rows of some keys differ between a Version and the next."""
+    """Return whether rows of some keys differ between a Version and the next."""
     lookup = base.files
     for path in touched:
         old, new = before.files.get(path), after.files.get(path)
@@ -452,5 +452,5 @@ def _is_changed(
 def _changed(number: int) -> Conflict:
     return Conflict(
         f"version {number} changed rows that the job has decided about",
-        hint="run the job again: it decides anew by the rows that are there now",
+        hint="run the job again: it decides again by the rows that are there now",
     )

@@ -63,7 +63,7 @@ class MergePiece:
 
 
 def narrowed_schema(schema: TableSchema, names: Sequence[str]) -> TableSchema:
-    """Give the schema of rows that have only the key and some columns."""
+    """Return the schema of rows that have only the key and some columns."""
     wanted = {*schema.primary_key, *(schema.column(name).field_id for name in names)}
     return TableSchema(
         columns=tuple(each for each in schema.columns if each.field_id in wanted),

@@ -114,7 +114,7 @@ class BulkRows:
 def last_of_each(
     pieces: Iterable[KeyedRows], encoder: KeyEncoder, *, refuses_more: bool
 ) -> Iterator[KeyedRows]:
-    """Give each key once, with the last of its rows, which lie next to each other.
+    """Yield each key once, with the last of its rows, which lie next to each other.
 
     `refuses_more` raises InvalidArgument instead, with examples, when a key has several rows.
     """

@@ -38,7 +38,7 @@ class ChangeFeed:
         self._engine = engine
 
     def changes(self, since: int, until: int | None = None) -> pa.RecordBatchReader:
-        """Give the changes after one Version up to another, by default the current one.
+        """Return the changes after one Version up to another, by default the current one.
 
         Raises InvalidArgument, and NotFound that says from where on history is kept.
         """
@@ -50,7 +50,7 @@ class ChangeFeed:
     def follow(
         self, since: int, *, poll_seconds: float, stop: Event | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Give the changes after a Version, and wait for more; ends when the table is closed.
+        """Return the changes after a Version, and wait for more; ends when the table is closed.
 
         Commits of this process are seen at once, those of others when they are looked for.
         """
@@ -142,7 +142,7 @@ class _Stretch:
         self.rows = ChangeRows(engine.files, self._context(edit.facts.schema_id), self._held.check)
 
     def commits(self) -> Iterator[CommitChanges]:
-        """Give what each commit did, in order; those that changed no row are left out.
+        """Yield what each commit did, in order; those that changed no row are left out.
 
         Rows of a commit are to be read before the next one is asked for.
         """
@@ -170,7 +170,7 @@ class _Stretch:
         self._held.check()
 
     def _checked(self, since: int, until: int | None) -> int:
-        """Give the last Version of the stretch; raises InvalidArgument."""
+        """Return the last Version of the stretch; raises InvalidArgument."""
         for name, number in (("since", since), ("until", since if until is None else until)):
             if type(number) is not int or number < 0:
                 raise InvalidArgument(

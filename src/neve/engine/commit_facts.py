@@ -9,7 +9,7 @@ from neve.model.version import Operation
 
 
 def operation_of(*, added_rows: int, marked: Mapping[str, BitMap64]) -> Operation:
-    """Give the operation of a commit that adds rows and marks older ones."""
+    """Return the operation of a commit that adds rows and marks older ones."""
     if not marked:
         return Operation.APPEND
     return Operation.OVERWRITE if added_rows else Operation.DELETE

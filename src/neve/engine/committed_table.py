@@ -4,7 +4,7 @@ A job has no log and no memtables: it works on what is committed, beside whoever
 and commits through the manifest as everybody does. Each call reads the newest state first.
 
     compact    plan ──► files announced ──► executor ──► one commit ──► plan again
-               a plan whose inputs others changed meanwhile is void, and made anew
+               a plan whose inputs others changed meanwhile is void, and made again
     expire, verify, rebuild_indexes         as for the live writer
     collect_garbage                         as for the live writer, but for files that nobody ever
                                             announced: these may be a flush of a live writer, so
@@ -292,7 +292,7 @@ class CommittedTable:
 
     @contextmanager
     def _base(self, run: RunName) -> Iterator[JobBase]:
-        """Give the newest Version to work on, leased until the end (K2)."""
+        """Return the newest Version to work on, leased until the end (K2)."""
         number = self._pinned_newest()
         renewing = BackgroundWork(
             f"neve-lease-{self._parts.paths.table_id}",

@@ -187,18 +187,18 @@ class _Narrowing:
         self._codec = path.narrowed_codec(given)
 
     def along(self, path: WritePath) -> "_Narrowing":
-        """Give the same under a newer partition spec."""
+        """Return the same under a newer partition spec."""
         if path is self.path:
             return self
         return _Narrowing(path, self.columns)
 
     def batches(self, rows: object) -> Iterator[pa.RecordBatch]:
-        """Give the key and the named columns of rows."""
+        """Return the key and the named columns of rows."""
         return narrowed_batches(rows, self._codec, self.path.context.schema)
 
 
 def _bounded(rows: object, way: _Narrowing) -> Iterator[pa.RecordBatch]:
-    """Give rows as batches of a bounded size, each of which is one write."""
+    """Yield rows as batches of a bounded size, each of which is one write."""
     batches: Iterable[pa.RecordBatch] = (each for each in way.batches(rows) if each.num_rows)
     if not isinstance(rows, pa.RecordBatchReader):
         # All are checked before the first is written, and those that fit are written as one.
@@ -212,14 +212,14 @@ def _bounded(rows: object, way: _Narrowing) -> Iterator[pa.RecordBatch]:
 
 
 def _is_same(found: Row, expected: Mapping[str, object], path: WritePath) -> bool:
-    """Tell whether two rows have the same values, however they were written down."""
+    """Return whether two rows have the same values, however they were written down."""
     codec = path.context.codec
     stored, wanted = codec.encode(found), codec.encode(expected)
     return stored == wanted or _is_same_value(codec.decode(stored), codec.decode(wanted))
 
 
 def _is_same_value(one: object, other: object) -> bool:
-    """Tell whether two values are the same at every depth: zeros are equal, and so is NaN."""
+    """Return whether two values are the same at every depth: zeros are equal, and so is NaN."""
     match one, other:
         case dict(), dict():
             return one.keys() == other.keys() and all(

@@ -9,7 +9,7 @@ Steps:
 4. commit new files, vectors and `flushed_sequence` as one edit; rebased when others were first
 5. let go of the logs that nothing needs any more
 
-A memtable with partial writes is merged anew, between steps 1 and 2, with the rows of the Version
+A memtable with partial writes is merged again, between steps 1 and 2, with the rows of the Version
 it is committed to; it is not rebased then but, when others were first, flushed again on theirs.
 
 A crash before step 4 leaves files that nobody reaches, and the rows in the log; after it, the log

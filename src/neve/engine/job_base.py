@@ -67,7 +67,7 @@ class RunName:
         return self.data_prefix, self.vector_prefix, f"index/{self.digits}"
 
     def placed(self, partition: Partition) -> Partition:
-        """Give a partition whose directory is inside of the run's."""
+        """Return a partition whose directory is inside of the run's."""
         return replace(partition, path=join_path(self.digits, partition.path).rstrip("/"))
 
 

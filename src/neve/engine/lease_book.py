@@ -81,7 +81,7 @@ class LeaseBook:
         return held
 
     def lease_of(self, number: int) -> HeldLease | None:
-        """Give the lease of a pinned Version; None where the handle goes without, or was closed."""
+        """Return the lease of a pinned Version; None without one, or after close."""
         with self._lock:
             entry = self._entries.get(number)
             return None if entry is None else entry.lease
@@ -144,7 +144,7 @@ class LeaseBook:
         return False
 
     def close(self) -> None:
-        """Give every lease up."""
+        """Give up every lease."""
         with self._lock:
             ended = [entry.lease for entry in self._entries.values()]
             ended += self._histories

@@ -467,7 +467,7 @@ class LiveWriter:
         self.backlog.let_go()
 
     def _find_out_whether_ended(self) -> bool:
-        """Tell whether no work can ever get on again; looks whether the table was dropped."""
+        """Return whether no work can ever get on again; looks whether the table was dropped."""
         with suppress(NeveError):
             self.refresh()
         return self._ended is not None

@@ -56,7 +56,7 @@ def given_columns(columns: object, schema: TableSchema) -> tuple[Column, ...]:
 
 
 def narrowed_codec(schema: TableSchema, given: Sequence[Column]) -> RowCodec:
-    """Give the codec of rows that have only the key and the given columns."""
+    """Return the codec of rows that have only the key and the given columns."""
     wanted = {*schema.primary_key, *(column.field_id for column in given)}
     return RowCodec(
         TableSchema(
@@ -71,7 +71,7 @@ def narrowed_codec(schema: TableSchema, given: Sequence[Column]) -> RowCodec:
 def narrowed_batches(
     rows: object, codec: RowCodec, schema: TableSchema
 ) -> Iterator[pa.RecordBatch]:
-    """Give the key and the columns of the codec out of rows; other columns are passed over.
+    """Yield the key and the columns of the codec out of rows; other columns are passed over.
 
     Raises SchemaMismatch for a column that is missing from the rows, or not in the table at all.
     """
@@ -113,7 +113,7 @@ def _check_names(found: Sequence[str], wanted: Sequence[str], schema: TableSchem
 
 
 def newest_rows(batch: pa.RecordBatch, keys: KeyArray) -> tuple[pa.RecordBatch, KeyArray]:
-    """Give each key once, with the last of its rows: all give the same columns."""
+    """Return each key once, with the last of its rows: all give the same columns."""
     codes = keys.dictionary_encode().indices.to_numpy(zero_copy_only=False)
     last = np.empty(int(codes.max(initial=-1)) + 1, np.int64)
     # Of several values for one place the last one stays.
@@ -132,7 +132,7 @@ def given_rows(
     *,
     version: int,
 ) -> list[GivenColumns | None]:
-    """Give what is given of each row once a partial write of some columns is in the memtable.
+    """Return what is given of each row once a partial write of some columns is in the memtable.
 
     `places` are those of the keys that have a row, `version` is what they were merged on.
     """

@@ -42,7 +42,7 @@ class Partition:
 def split_by_partition(
     rows: pa.Table, spec: PartitionSpec, schema: TableSchema
 ) -> Iterator[Partition]:
-    """Give every partition that has rows, in the order in which they first occur."""
+    """Yield every partition that has rows, in the order in which they first occur."""
     if spec.is_unpartitioned:
         yield Partition(values=(), path="", positions=None)
         return
@@ -59,7 +59,7 @@ def split_by_partition(
 def split_by_spec(
     rows: pa.Table, specs: Sequence[PartitionSpec], schema: TableSchema
 ) -> Iterator[tuple[PartitionSpec, pa.Table, Positions | None]]:
-    """Give the rows under the first spec that takes them, with their positions; None for all.
+    """Yield the rows under the first spec that takes them, with their positions; None for all.
 
     A few of the outermost values have no partition under some specs. A row that has such a one was
     written while another spec was current, and keeps to that. Raises SchemaMismatch when it cannot.
@@ -125,7 +125,7 @@ def partition_of(
     spec: PartitionSpec,
     column_type: Callable[[int], pa.DataType],
 ) -> Partition:
-    """Give the partition of rows that are all in one, from its values in the manifest.
+    """Return the partition of rows that are all in one, from its values in the manifest.
 
     Its values are those of the newest types, whatever they were stored as.
     `column_type` gives types by field id, those of columns that were dropped since too.

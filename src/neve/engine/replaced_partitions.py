@@ -1,4 +1,4 @@
-"""ReplacedPartitions: all that some partitions hold goes, in the commit that fills them anew.
+"""ReplacedPartitions: all that some partitions hold goes, in the commit that fills them again.
 
     files of the spec, in one of the partitions     removed
     files of other specs                            their rows of the partitions are marked
@@ -33,7 +33,7 @@ class ReplacedPartitions:
         )
 
     def taken_from(self, proposal: Proposal, current: Version) -> Proposal:
-        """Give a proposal that also takes away what the partitions hold in a Version."""
+        """Return a proposal that also takes away what the partitions hold in a Version."""
         removed: list[str] = []
         marked = dict(proposal.marked)
         for path, file in current.files.items():

@@ -265,7 +265,7 @@ class Rewrite:
                 try:
                     committed = self._commit(left, facts, change)
                 except Conflict as conflict:
-                    # Others changed inputs: what is current then is planned anew.
+                    # Others changed inputs: what is current then is planned again.
                     left = self._without_void(left, conflict)
                 else:
                     return Rewritten(plans=tuple(plan for plan, _ in left), committed=committed)

@@ -8,7 +8,7 @@ from neve.model.version import Operation, Version, VersionEdit, VersionFacts
 
 
 def rollback_edit(current: Version, wanted: Version) -> VersionEdit:
-    """Give the edit from the current Version to the files and vectors of another."""
+    """Return the edit from the current Version to the files and vectors of another."""
     changed = [
         path
         for path, file in current.files.items()

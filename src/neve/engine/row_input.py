@@ -37,7 +37,7 @@ class ArrowStream(Protocol):
     """What gives its rows as an Arrow stream."""
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Give the stream, in Arrow's C form."""
+        """Return the stream, in Arrow's C form."""
         ...
 
 
@@ -62,7 +62,7 @@ Rows: TypeAlias = (
 
 
 def batches_of(rows: object, codec: RowCodec) -> Iterator[pa.RecordBatch]:
-    """Give rows as batches of the schema, in order; raises SchemaMismatch naming column and row."""
+    """Yield rows as batches of the schema; raises SchemaMismatch naming column and row."""
     batches = arrow_batches(rows)
     if batches is not None:
         yield from _normalized(batches, codec.schema)
@@ -82,7 +82,7 @@ def batches_of(rows: object, codec: RowCodec) -> Iterator[pa.RecordBatch]:
 
 
 def arrow_batches(rows: object) -> Iterable[pa.RecordBatch] | None:
-    """Give the batches of rows that are anything Arrow, as they are; None when they are not."""
+    """Return the batches of rows that are anything Arrow, as they are; None when they are not."""
     if isinstance(rows, Mapping):
         return None
     if isinstance(rows, pa.RecordBatch):
@@ -97,7 +97,7 @@ def arrow_batches(rows: object) -> Iterable[pa.RecordBatch] | None:
 
 
 def imported_table(rows: object) -> pa.Table:
-    """Give a table of anything Arrow; raises InvalidArgument for what cannot be read."""
+    """Return a table of anything Arrow; raises InvalidArgument for what cannot be read."""
     try:
         return pa.table(rows)
     except (pa.ArrowException, TypeError, ValueError) as error:

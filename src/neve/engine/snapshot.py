@@ -119,13 +119,13 @@ class Snapshot(KeptInProcess):
         return self._view.context.schema
 
     def get(self, key: object) -> Row | None:
-        """Give the row of a key; None when there is none."""
+        """Return the row of a key; None when there is none."""
         view = self._checked()
         with self._told(view.version):
             return view.get_at(view.context.encode_key(key), self._sequence)
 
     def get_many(self, keys: object, *, with_missing: bool = False) -> pa.Table:
-        """Give the rows of keys in the order asked; missing keys are absent, or rows of NULL."""
+        """Return the rows of keys in the order asked; missing keys are absent, or rows of NULL."""
         view = self._checked()
         with self._told(view.version):
             return rows_in_order(
@@ -176,7 +176,7 @@ class Snapshot(KeptInProcess):
 def rows_in_order(
     keys: object, view: TableView, get_rows: GetRows, *, with_missing: bool
 ) -> pa.Table:
-    """Give the rows of keys in the order asked; a key that is asked for twice is given twice."""
+    """Return the rows of keys in the order asked; a key that is asked for twice is given twice."""
     context = view.context
     batch = key_batch(keys, context)
     encoded = context.encoder.encode_arrays(batch.columns)

@@ -133,7 +133,7 @@ class TableEngine:
     # Reading
 
     def get(self, key: object) -> Row | None:
-        """Give the row of a key; None when there is none."""
+        """Return the row of a key; None when there is none."""
         current = self.current
         view = current.view
         if self._closed is not None:
@@ -152,7 +152,7 @@ class TableEngine:
     def get_many(
         self, keys: KeyArray, *, columns: Sequence[str] | None = None
     ) -> tuple[pa.Table, Places]:
-        """Give the rows of unique keys in any order, and for each the place of its key."""
+        """Return the rows of unique keys in any order, and for each the place of its key."""
 
         def read() -> tuple[pa.Table, Places]:
             with self._held_memory() as (view, sequence):
@@ -172,7 +172,7 @@ class TableEngine:
 
     @contextmanager
     def pinned_view(self) -> Iterator[tuple[TableView, int]]:
-        """Give a view and sequence that stay readable until the end."""
+        """Return a view and sequence that stay readable until the end."""
         self.check_open()
         view, sequence = self.pin_view()
         try:
@@ -281,7 +281,7 @@ class TableEngine:
         return self.current.sequence if sequence is None else sequence
 
     def view_of(self, version: Version) -> TableView:
-        """Give the files of a Version under the schema it was committed with, without memtables."""
+        """Return the files of a Version under its own schema, without memtables."""
         context = self.current.view.context
         if version.facts.schema_id != context.schema.schema_id:
             schema = self.definitions.schema(version.facts.schema_id)
@@ -492,7 +492,7 @@ class TableEngine:
 
     @contextmanager
     def _held_memory(self) -> Iterator[tuple[TableView, int]]:
-        """Give the newest view and sequence, with everything in memory that they show."""
+        """Return the newest view and sequence, with everything in memory that they show."""
         view, sequence = self.current.view, self.current.sequence
         while not pin_memtables(view, sequence):
             # Overwritten rows were let go of between the two: a newer sequence is visible.

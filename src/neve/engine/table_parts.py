@@ -26,7 +26,7 @@ from neve.storage.table_paths import TablePaths
 
 
 def append_files_of(objects: ObjectStore) -> AppendFiles | None:
-    """Give the append files of a store that has any; object stores in the cloud have none."""
+    """Return the append files of a store that has any; object stores in the cloud have none."""
     has_them = all(hasattr(objects, name) for name in ("create", "recycle", "lock"))
     return cast("AppendFiles", objects) if has_them else None
 
@@ -113,7 +113,7 @@ class Definitions:
         self._specs: dict[int, PartitionSpec] = {}
 
     def schema(self, schema_id: int) -> TableSchema:
-        """Give the schema of an id; raises Corruption when the table never had it."""
+        """Return the schema of an id; raises Corruption when the table never had it."""
         with self._lock:
             found = self._schemas.get(schema_id)
         if found is None:
@@ -125,7 +125,7 @@ class Definitions:
         return found
 
     def spec(self, spec_id: int) -> PartitionSpec:
-        """Give the partition spec of an id; raises Corruption when the table never had it."""
+        """Return the partition spec of an id; raises Corruption when the table never had it."""
         with self._lock:
             found = self._specs.get(spec_id)
         if found is None:
@@ -137,7 +137,7 @@ class Definitions:
         return found
 
     def column_type(self, field_id: int) -> pa.DataType:
-        """Give the type of a column, as the newest schema that has it says; raises Corruption."""
+        """Return the type of a column, as the newest schema that has it says; raises Corruption."""
         with self._lock:
             newest_first = sorted(self._schemas.items(), reverse=True)
         for _, schema in newest_first:
@@ -147,18 +147,18 @@ class Definitions:
         raise Corruption(f"the table never had a column of field id {field_id}", path=self._path)
 
     def partition_identity(self) -> PartitionIdentity:
-        """Give what tells partitions apart, under the types that columns have now."""
+        """Return what tells partitions apart, under the types that columns have now."""
         return PartitionIdentity(self.spec, self.column_type)
 
     def specs_from(self, spec_id: int) -> list[PartitionSpec]:
-        """Give the partition spec of an id, and after it all others, the newest first."""
+        """Return the partition spec of an id, and after it all others, the newest first."""
         first = self.spec(spec_id)
         with self._lock:
             others = sorted((each for each in self._specs if each != spec_id), reverse=True)
             return [first, *(self._specs[each] for each in others)]
 
     def learn(self, session: Session) -> tuple[dict[int, TableSchema], dict[int, PartitionSpec]]:
-        """Give what a session has, parsing what was not known; an id never changes its meaning."""
+        """Return a session's definitions, parsing new ones; an id never changes its meaning."""
         schemas, specs = self._versions.schemas_in(session), self._versions.specs_in(session)
         self.add(schemas, specs)
         with self._lock:

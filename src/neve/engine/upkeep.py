@@ -94,7 +94,7 @@ class Kept(TypedDict):
 
 
 def retained(*, keep_last: int | None, older_than_ms: int | None) -> Kept:
-    """Give what stays when these are asked for: with one of them the other keeps nothing.
+    """Return what stays when these are asked for: with one of them the other keeps nothing.
 
     None of them leaves it to the table's retention. Raises InvalidArgument.
     """

@@ -63,7 +63,7 @@ class WritePath:
         self._narrowed: dict[tuple[int, ...], RowCodec] = {}
 
     def narrowed_codec(self, given: Sequence[Column]) -> RowCodec:
-        """Give the codec of rows that have only the key and some columns."""
+        """Return the codec of rows that have only the key and some columns."""
         field_ids = tuple(column.field_id for column in given)
         codec = self._narrowed.get(field_ids)
         if codec is None:
@@ -123,7 +123,7 @@ class WritePath:
         )
 
     def encode_keys(self, batch: pa.RecordBatch) -> KeyArray:
-        """Give the keys of a batch that has the key columns."""
+        """Return the keys of a batch that has the key columns."""
         return self.context.encoder.encode_arrays([batch.column(name) for name in self._key_names])
 
     def _keyed(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, KeyArray]:
@@ -171,7 +171,7 @@ class WritePath:
 
 
 def key_batch(keys: object, context: ReadContext) -> pa.RecordBatch:
-    """Give keys as a batch of the key columns.
+    """Return keys as a batch of the key columns.
 
     Keys are values or tuples, an Arrow array for a single column, or anything Arrow with the key
     columns.
@@ -201,7 +201,7 @@ def key_batch(keys: object, context: ReadContext) -> pa.RecordBatch:
 
 
 def _key_table(keys: ArrowStream | pa.RecordBatch, context: ReadContext) -> pa.Table:
-    """Give Arrow's columns of keys; of a series, which is one column, its values are the keys."""
+    """Return Arrow's columns of keys; of a series, which is one column, its values are the keys."""
     if context.is_single_key and not isinstance(keys, pa.RecordBatch | pa.Table):
         try:
             values = pa.chunked_array(cast("Any", keys))

@@ -14,7 +14,7 @@ gone.
 
 D1  Deletes name their data files as manifests do, or readers such as PyIceberg would not find the
     rows they are about. A warehouse that was moved has Puffin files with the locations of its old
-    place: their footers are written anew, and the vectors stay where they are in the file.
+    place: their footers are written again, and the vectors stay where they are in the file.
 D2  A file of positions is not taken for what it was: one that is there is used when it says the
     same, and is written again when it does not.
 """
@@ -90,7 +90,7 @@ class VectorFiles:
         self._sizes: OrderedDict[str, int] = OrderedDict()
 
     def path(self, file: DataFile) -> str:
-        """Give the Puffin file of the vector."""
+        """Return the Puffin file of the vector."""
         return _vector_of(file).path
 
     def file_bytes(self, file: DataFile) -> int:
@@ -152,7 +152,7 @@ class PositionFiles:
         self._sizes: OrderedDict[str, int] = OrderedDict()
 
     def path(self, file: DataFile) -> str:
-        """Give the file of positions that follows from the vector."""
+        """Return the file of positions that follows from the vector."""
         vector = _vector_of(file)
         return position_delete_path(vector.path, vector.offset)
 
@@ -223,7 +223,7 @@ def _holds(payload: bytes, rows: pa.Table) -> bool:
 
 
 def _moved(payload: bytes, footer: PuffinFooter, *, before: str, after: str) -> bytes:
-    """Give a Puffin file whose vectors name data files under another location."""
+    """Return a Puffin file whose vectors name data files under another location."""
     blobs = []
     for blob in footer.blobs:
         named = blob.referenced_data_file

@@ -65,11 +65,11 @@ class EntryEncoder:
         self._forms: dict[int, _SpecForm] = {}
 
     def data_key(self, file: DataFile) -> str:
-        """Give what a data file is known by in a manifest."""
+        """Return what a data file is known by in a manifest."""
         return self._locate(file.path)
 
     def delete_key(self, file: DataFile) -> str:
-        """Give what the deletes of a data file are known by in a manifest."""
+        """Return what the deletes of a data file are known by in a manifest."""
         assert file.vector is not None
         location = self._locate(self._deletes.path(file))
         has_vectors = self._format_version >= FORMAT_WITH_VECTORS
@@ -120,7 +120,7 @@ class EntryEncoder:
         )
 
     def manifest(self, entries: list[bytes], *, spec_id: int, content: int) -> bytes:
-        """Give the bytes of a manifest."""
+        """Return the bytes of a manifest."""
         return self._form(spec_id).codec.manifest(entries, content=content)
 
     def summaries(
@@ -161,7 +161,7 @@ class EntryEncoder:
 
 
 def delete_key(location: str, offset: int | None) -> str:
-    """Give what deletes are known by: where they are."""
+    """Return what deletes are known by: where they are."""
     return location if offset is None else f"{location}#{offset}"
 
 

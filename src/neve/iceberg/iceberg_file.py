@@ -158,7 +158,7 @@ def position_file(
 
 
 def _referenced(file: DataFile, locate: Locate) -> tuple[str, Mapping[int, bytes]]:
-    """Give the location of a data file, and the bounds of the paths that its deletes are about.
+    """Return the location of a data file, and the bounds of the paths that its deletes are about.
 
     Both bounds are the one path. Readers that know nothing of `referenced_data_file`, such as
     PyIceberg and Polars, learn from them that no other file is concerned.

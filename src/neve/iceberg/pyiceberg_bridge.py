@@ -128,7 +128,7 @@ class ManifestCodec:
         assert manifest.ManifestEntryStatus.DELETED == DELETED
 
     def entry(self, entry: ManifestEntry) -> bytes:
-        """Give the bytes of one entry."""
+        """Return the bytes of one entry."""
         file = entry.file
         values = [getattr(file, name, None) for name in self._file_fields]
         record = (
@@ -141,7 +141,7 @@ class ManifestCodec:
         return _encoded(self._writer, record)
 
     def manifest(self, entries: Sequence[bytes], *, content: int) -> bytes:
-        """Give the bytes of a manifest."""
+        """Return the bytes of a manifest."""
         form = self._form
         return _container(
             entries,
@@ -165,7 +165,7 @@ def encode_manifest_list(
     parent_id: int | None,
     first_row_id: int,
 ) -> bytes:
-    """Give the bytes of the manifest list of a snapshot, whose sequence number is its id."""
+    """Return the bytes of the manifest list of a snapshot, whose sequence number is its id."""
     writer, names, avro_schema = _list_writer(format_version)
     metadata = {
         "snapshot-id": str(snapshot_id),
@@ -271,7 +271,7 @@ def _container(records: Sequence[bytes], metadata: Mapping[str, str]) -> bytes:
 
 
 def _varint(number: int) -> bytes:
-    """Give a count in Avro's zig-zag form."""
+    """Return a count in Avro's zig-zag form."""
     rest = number << 1
     digits = bytearray()
     while rest > 0x7F:  # noqa: PLR2004 - seven bits each
@@ -298,7 +298,7 @@ class _Bytes:
         self.location = location
 
     def open(self, seekable: bool = True) -> io.BytesIO:  # noqa: ARG002 - PyIceberg's signature
-        """Give its bytes as a stream."""
+        """Return its bytes as a stream."""
         return io.BytesIO(self._payload)
 
 

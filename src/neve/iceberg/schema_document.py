@@ -24,7 +24,7 @@ _OWN_MEMBERS: Final = ("primary-key", "last-column-id")
 
 
 def schema_document(schema: TableSchema) -> JsonObject:
-    """Give a schema as Iceberg has it."""
+    """Return a schema as Iceberg has it."""
     members: JsonObject = json.loads(schema.to_json())
     for name in _OWN_MEMBERS:
         members.pop(name)
@@ -32,7 +32,7 @@ def schema_document(schema: TableSchema) -> JsonObject:
 
 
 def spec_documents(specs: Iterable[PartitionSpec], schema: TableSchema) -> dict[int, JsonObject]:
-    """Give specs by id, as Iceberg has them, for readers that have a schema.
+    """Return specs by id, as Iceberg has them, for readers that have a schema.
 
     Fields are named as no other field and no other column is; those of the first spec come first.
     """
@@ -52,14 +52,14 @@ def spec_documents(specs: Iterable[PartitionSpec], schema: TableSchema) -> dict[
 
 
 def name_mapping(schema: TableSchema) -> str:
-    """Give the ids of all columns by name, for files that others bring and that have no ids."""
+    """Return the ids of all columns by name, for files that others bring and that have no ids."""
     fields = schema_document(schema)["fields"]
     assert isinstance(fields, list)
     return json.dumps(_mapped(fields), separators=(",", ":"))
 
 
 def key_order(schema: TableSchema) -> JsonObject:
-    """Give the sort order that all data files have."""
+    """Return the sort order that all data files have."""
     return {
         "order-id": KEY_ORDER_ID,
         "fields": [_sort_field(field_id) for field_id in schema.primary_key],

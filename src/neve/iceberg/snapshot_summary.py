@@ -69,7 +69,7 @@ def snapshot_document(
     summary: Mapping[str, str],
     has_row_ids: bool,
 ) -> JsonObject:
-    """Give a snapshot as a member of the metadata."""
+    """Return a snapshot as a member of the metadata."""
     members: JsonObject = {
         "snapshot-id": version.number,
         "sequence-number": version.number,

@@ -73,7 +73,7 @@ class PublishedHistory:
 
 
 def metadata_document(table: TableDescription, history: PublishedHistory) -> JsonObject:
-    """Give the document of a Version."""
+    """Return the document of a Version."""
     version = table.version
     schemas = [table.schemas[number] for number in sorted(table.schemas)]
     specs = [table.specs[number] for number in sorted(table.specs)]
@@ -116,7 +116,7 @@ def metadata_document(table: TableDescription, history: PublishedHistory) -> Jso
 
 
 def encode_document(document: JsonObject) -> bytes:
-    """Give the bytes of a document, with a checksum of the rest among its properties."""
+    """Return the bytes of a document, with a checksum of the rest among its properties."""
     return _dumped(_with_checksum(document, _checksum(document)))
 
 
@@ -183,7 +183,7 @@ def _objects(document: JsonObject, name: str, path: str) -> tuple[JsonObject, ..
 
 
 def _specs(table: TableDescription) -> list[Json]:
-    """Give all specs by id; the fields of the present one, then of the newest, keep their names."""
+    """Return all specs by id; fields of the present one, then the newest, keep their names."""
     present = table.version.facts.spec_id
     order = sorted(table.specs, key=lambda number: (number != present, -number))
     documents = spec_documents((table.specs[number] for number in order), table.schema)

@@ -42,7 +42,7 @@ class CarriedProposal:
     def edit_on(
         self, current: Version, touched: Collection[str] | None, *, is_committed: bool
     ) -> VersionEdit:
-        """Give the edit that it is on a Version; raises Conflict when it is void there.
+        """Return the edit that it is on a Version; raises Conflict when it is void there.
 
         `touched` is as in `rebase`, from `number` on.
         """

@@ -1,6 +1,6 @@
 """FoldedState: a whole Version as its stored message, on which edits are folded.
 
-Folding by way of values would read and write every fact of every file anew. Here the files that no
+Folding by way of values would read and write every fact of every file again. Here the files that no
 edit touches stay the messages they were stored as, and so do those that an edit adds. The bytes are
 those that `encode_version` gives for the same Version. Facts of files are checked when a Version is
 read, as they were before they were written.

@@ -74,36 +74,36 @@ class Document:
         return document
 
     def integer(self, name: str) -> int:
-        """Give a number from 0 to 2^63 - 1."""
+        """Return a number from 0 to 2^63 - 1."""
         value = self._fields.get(name)
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _U63_MAX:
             self._refuse(name, "a number")
         return value
 
     def optional_integer(self, name: str) -> int | None:
-        """Give a number, or None when it is null or absent."""
+        """Return a number, or None when it is null or absent."""
         return None if self._fields.get(name) is None else self.integer(name)
 
     def text(self, name: str) -> str:
-        """Give a text."""
+        """Return a text."""
         value = self._fields.get(name)
         if not isinstance(value, str):
             self._refuse(name, "a text")
         return value
 
     def optional_text(self, name: str) -> str | None:
-        """Give a text, or None when it is null or absent."""
+        """Return a text, or None when it is null or absent."""
         return None if self._fields.get(name) is None else self.text(name)
 
     def boolean(self, name: str) -> bool:
-        """Give true or false."""
+        """Return true or false."""
         value = self._fields.get(name)
         if not isinstance(value, bool):
             self._refuse(name, "true or false")
         return value
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """Give a list of texts."""
+        """Return a list of texts."""
         value = self._fields.get(name)
         if not isinstance(value, list):
             self._refuse(name, "a list of texts")
@@ -113,7 +113,7 @@ class Document:
         )
 
     def text_map(self, name: str) -> dict[str, str]:
-        """Give an object whose values are texts."""
+        """Return an object whose values are texts."""
         value = self._fields.get(name)
         if not isinstance(value, dict):
             self._refuse(name, "an object of texts")

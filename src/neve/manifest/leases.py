@@ -114,7 +114,7 @@ class HeldLease:
                 self._write()
 
     def release(self) -> None:
-        """Give the lease up; twice is no error."""
+        """Give up the lease; twice is no error."""
         with self._lock:
             self._trusted_until = float("-inf")
         if not self._leases.let_go_here(self):
@@ -225,7 +225,7 @@ class Leases:
         return HeldLease(self, self._ids.uuid().hex, (version, last), seconds)
 
     def unexpired(self, *, known_ms: int = 0) -> Iterator[Lease]:
-        """Give the leases that are in force; damaged ones count as in force for any Version.
+        """Yield the leases that are in force; damaged ones count as in force for any Version.
 
         `known_ms` is a time that has passed, whatever the clock says.
         """

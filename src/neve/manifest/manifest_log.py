@@ -5,7 +5,7 @@ Steps of a commit on the state after segment S:
 1. Create segment S+1 if absent. Whoever creates it has decided the slot.
 2. Move HEAD from S to S+1, if it is still as the state knew it. That is the usual end.
 3. Otherwise resolve: read the slot, then HEAD.
-   - HEAD's checkpoint covers the slot: the slot may have been deleted and created anew by a writer
+   - HEAD's checkpoint covers the slot: the slot may have been deleted and created again by a writer
      that slept. The checkpoint remembers who got it.
    - the slot holds another transaction: lost; nothing of ours will ever be seen.
    - it holds ours and HEAD has reached it: committed.
@@ -18,7 +18,7 @@ P2  HEAD's segment and checkpoint never go down.
 P3  Folding is contiguous from the checkpoint to HEAD; a hole is never passed over. Neither is an
     old copy of HEAD, or a HEAD that is gone, as far as anything there shows it.
 P4  Anyone may move HEAD over a decided segment, so a writer that dies blocks nobody.
-P5  A segment names the transaction before it. A writer that slept may create a slot anew that was
+P5  A segment names the transaction before it. A writer that slept may create a slot again that was
     decided, folded and deleted long ago; nothing that follows names it, so no fold includes it.
 P6  Segments at or below a published checkpoint are garbage.
 P7  What was only read may be lost in a power cut, as long as its writer has not synced it. Before

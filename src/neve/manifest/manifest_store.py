@@ -103,16 +103,16 @@ class ManifestStore:
         self._known: Loaded | None = None
 
     def read(self) -> ReadSession:
-        """Give the newest state."""
+        """Return the newest state."""
         return ReadSession(self._refresh(self._patience()).state)
 
     def read_known(self) -> ReadSession:
-        """Give the newest state that this process knows of; reads only when it knows none."""
+        """Return the newest state that this process knows of; reads only when it knows none."""
         known = self._known
         return self.read() if known is None else ReadSession(known.state)
 
     def open(self) -> ReadSession:
-        """Give the newest state after finishing what writers that died have decided.
+        """Return the newest state after finishing what writers that died have decided.
 
         Raises Corruption when HEAD is an old copy.
         """
@@ -223,7 +223,7 @@ class ManifestStore:
         )
 
     def _fail(self, group: Sequence[_Work[object]], error: Exception) -> None:
-        """Give the error to all but those that failed before anything was staged.
+        """Pass the error to all but those that failed before anything was staged.
 
         A refusal that may rest on what another one of the group staged rests on nothing now.
         """

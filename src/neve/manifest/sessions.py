@@ -64,7 +64,7 @@ class WriteSession:
         return self.view().range(low, high)
 
     def view(self) -> State:
-        """Give the content as this session sees it: the state under what is staged."""
+        """Return the content as this session sees it: the state under what is staged."""
         return State(entries=self.state.entries, changes={**self.state.changes, **self.staged})
 
     def read_like(self, other: "WriteSession") -> None:

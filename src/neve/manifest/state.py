@@ -89,7 +89,7 @@ class State:
                 yield change, value
 
     def apply(self, records: Records, *, segment: int, transaction: bytes, epoch: int) -> "State":
-        """Give the state after the next segment."""
+        """Return the state after the next segment."""
         assert segment == self.segment + 1
         recent = (*self.recent, Decided(segment, transaction))[-RECENT_TRANSACTIONS_MAX:]
         added = sum(len(key) + len(value or b"") for key, value in records.items())
@@ -106,7 +106,7 @@ class State:
     def folded(
         self, fold_entries: Callable[[dict[str, bytes]], dict[str, bytes]] | None = None
     ) -> "State":
-        """Give the same content as a checkpoint of its own, rewritten where a function is given."""
+        """Return the same content as a checkpoint, rewritten where a function is given."""
         entries = dict(self.scan(""))
         if fold_entries is not None:
             entries = dict(sorted(fold_entries(entries).items()))
@@ -115,7 +115,7 @@ class State:
         )
 
     def rebased(self, checkpoint: int) -> "State":
-        """Give the same content as if it had been read from a newer checkpoint, which it covers."""
+        """Return the same content as if read from a newer checkpoint, which it covers."""
         assert self.checkpoint <= checkpoint <= self.segment
         return replace(self.folded(), checkpoint=checkpoint)
 
@@ -123,7 +123,7 @@ class State:
     def from_entries(
         by_key: dict[str, bytes], *, epoch: int, segment: int, recent: tuple[Decided, ...]
     ) -> "State":
-        """Give the state that a checkpoint holds; `by_key` is in ascending order."""
+        """Return the state that a checkpoint holds; `by_key` is in ascending order."""
         byte_count = sum(len(key) + len(value) for key, value in by_key.items())
         return State(
             epoch=epoch,

@@ -116,7 +116,7 @@ class TableCommitter:
             self._is_checkpointing = False
 
     def _session_with(self, number: int) -> Session:
-        """Give what is known of the table if that includes a Version, otherwise the newest."""
+        """Return what is known of the table if that includes a Version, otherwise the newest."""
         session = self._versions.store.read_known()
         if self._versions.head_in(session).current_version < number:
             return self._versions.store.read()
@@ -198,7 +198,7 @@ class _Turn:
             self._carried.edit_on(version, self._touched(session, version), is_committed=True)
 
     def make_edits(self, session: WriteSession, snapshot: TableSnapshot) -> Sequence[VersionEdit]:
-        """Give its edit on the Version that a transaction sees; raises Conflict."""
+        """Return its edit on the Version that a transaction sees; raises Conflict."""
         self._runs += 1
         current = snapshot.version
         if self.is_starved:
@@ -219,7 +219,7 @@ class _Turn:
 
 
 def base_in(versions: TableVersions, session: Session, number: int) -> Version:
-    """Give the Version that a change was made on; raises Conflict when it is not retained."""
+    """Return the Version that a change was made on; raises Conflict when it is not retained."""
     try:
         return versions.version_in(session, number)
     except NotFound as error:

@@ -209,7 +209,7 @@ class TableHead:
         return _decode_head(payload, path)
 
     def advanced(self, change: "HeadChange", *, versions: int, now_ms: int) -> "TableHead":
-        """Give the head after a commit of so many Versions."""
+        """Return the head after a commit of so many Versions."""
         return replace(
             self,
             current_version=self.current_version + versions,
@@ -228,15 +228,15 @@ class TableHead:
         )
 
     def with_epoch(self, epoch: int) -> "TableHead":
-        """Give the head of the next writer."""
+        """Return the head of the next writer."""
         return replace(self, writer_epoch=epoch)
 
     def as_dropped(self) -> "TableHead":
-        """Give the head that takes no commit any more."""
+        """Return the head that takes no commit any more."""
         return replace(self, dropped=True)
 
     def retaining_from(self, oldest_version: int) -> "TableHead":
-        """Give the head after older Versions expired."""
+        """Return the head after older Versions expired."""
         return replace(self, oldest_version=oldest_version)
 
 
@@ -309,7 +309,7 @@ class Requirements:
                 f"a requirement of the commit is not met: {', '.join(words)}",
                 keys=tuple(unmet),
                 path=path,
-                hint="Read the table again and decide anew",
+                hint="Read the table again and decide again",
             )
 
 

@@ -229,7 +229,7 @@ class TableVersions(VersionReader):
         return self.repeat_in(session, self.head_in(session), change)
 
     def repeat_in(self, session: Session, head: TableHead, asked: HeadChange) -> Committed | None:
-        """Give the outcome of this very batch or job, if a session sees it committed."""
+        """Return the outcome of this very batch or job, if a session sees it committed."""
         number: int | None = None
         if asked.application is not None:
             name, batch = asked.application

@@ -100,7 +100,7 @@ class TableWork:
         return self._store.transact(run)
 
     def _live_head_in(self, session: WriteSession) -> TableHead:
-        """Give the head of a table that work can begin on; raises NotFound (N4)."""
+        """Return the head of a table that work can begin on; raises NotFound (N4)."""
         head = self._versions.head_in(session)
         if head.dropped:
             raise NotFound("the table was dropped", path=self._store.log.paths.prefix)
@@ -214,7 +214,7 @@ class TableWork:
             )
 
     def abandoned_in(self, session: Session) -> Iterator[Abandoned]:
-        """Give what jobs left behind that did not commit."""
+        """Yield what jobs left behind that did not commit."""
         for key, payload in session.scan(ABANDONED_PREFIX):
             yield _decode_abandoned(key, payload)
 
@@ -250,7 +250,7 @@ class TableWork:
         return len(old)
 
     def intents_in(self, session: Session) -> Iterator[Intent]:
-        """Give every registered intent."""
+        """Yield every registered intent."""
         for key, payload in session.scan(INTENT_PREFIX):
             yield _decode_intent(key, payload)
 
@@ -280,7 +280,7 @@ class TableWork:
         self._store.transact(run)
 
     def tag(self, name: str, number: int) -> None:
-        """Give a retained Version a name; an existing name moves. Tagged Versions never expire."""
+        """Name a retained Version; an existing name moves. Tagged Versions never expire."""
         key = tag_key(name)
         if name == _MAIN:
             raise InvalidArgument(
@@ -307,11 +307,11 @@ class TableWork:
         self._store.transact(run)
 
     def tags(self) -> dict[str, int]:
-        """Give every tag with its Version's number."""
+        """Return every tag with its Version's number."""
         return self.tags_in(self._store.read())
 
     def tags_in(self, session: Session) -> dict[str, int]:
-        """Give every tag as a session sees it."""
+        """Return every tag as a session sees it."""
         return {
             key.removeprefix(TAG_PREFIX): read_tag(value, path=key)
             for key, value in session.scan(TAG_PREFIX)

@@ -188,7 +188,7 @@ def read_edit(frame: bytes, *, path: str) -> EditMessage:
 
 
 def manifest_of(facts: VersionFacts, *, number: int, parent: int | None) -> mrub_pb2.Manifest:
-    """Give the message of a commit's facts; raises ValueError or DecodeError for foreign bytes."""
+    """Return the message of a commit's facts; raises ValueError, DecodeError for foreign bytes."""
     manifest = mrub_pb2.Manifest(
         snapshot_id=number,
         sequence_number=number,
@@ -393,7 +393,7 @@ def _segments_of(refs: Iterable[mrub_pb2.WalSegmentRef]) -> tuple[WalSegmentRef,
 
 
 def _unread_of(message: mrub_pb2.Manifest | mrub_pb2.DataFileRef) -> bytes:
-    """Give the fields that have no name here: what is left when all that have one are cleared."""
+    """Return the fields that have no name here: what is left when all that have one are cleared."""
     if not len(UnknownFieldSet(message)):
         return b""
     rest = copy.deepcopy(message)

@@ -83,27 +83,27 @@ class VersionReader:
         """The Version staged last in the group being committed, by its edit's bytes (R2)."""
 
     def head(self) -> TableHead:
-        """Give the newest head; raises NotFound when there is no such table."""
+        """Return the newest head; raises NotFound when there is no such table."""
         return self.head_in(self.store.read())
 
     def snapshot_latest(self) -> TableSnapshot:
-        """Give the newest head and Version."""
+        """Return the newest head and Version."""
         session = self.store.read()
         head = self.head_in(session)
         return TableSnapshot(head=head, version=self._folded(session, head, head.current_version))
 
     def snapshot_known(self) -> TableSnapshot:
-        """Give the newest head and Version that this process knows of; there may be newer ones."""
+        """Return the newest head and Version that this process knows; there may be newer ones."""
         session = self.store.read_known()
         head = self.head_in(session)
         return TableSnapshot(head=head, version=self._folded(session, head, head.current_version))
 
     def version(self, number: int) -> Version:
-        """Give a retained Version; raises NotFound that says which there are."""
+        """Return a retained Version; raises NotFound that says which there are."""
         return self.version_in(self.store.read(), number)
 
     def list_versions(self, limit: int = 0) -> list[Version]:
-        """Give the retained Versions, newest first; 0 gives all."""
+        """Return the retained Versions, newest first; 0 gives all."""
         session = self.store.read()
         head = self.head_in(session)
         lowest = head.oldest_version
@@ -116,15 +116,15 @@ class VersionReader:
         return self.head().wal_floor
 
     def schema_json(self, schema_id: int) -> str:
-        """Give the schema of an id, as JSON."""
+        """Return the schema of an id, as JSON."""
         return self._text(self.store.read(), schema_key(schema_id), f"schema {schema_id}")
 
     def spec_json(self, spec_id: int) -> str:
-        """Give the partition spec of an id, as JSON."""
+        """Return the partition spec of an id, as JSON."""
         return self._text(self.store.read(), spec_key(spec_id), f"partition spec {spec_id}")
 
     def head_in(self, session: Session) -> TableHead:
-        """Give the head as a session sees it; raises NotFound."""
+        """Return the head as a session sees it; raises NotFound."""
         payload = session.get(HEAD_KEY)
         if payload is None:
             raise NotFound("there is no such table", path=self._path)
@@ -133,7 +133,7 @@ class VersionReader:
         return head
 
     def version_in(self, session: Session, number: int) -> Version:
-        """Give a retained Version as a session sees it; raises NotFound (R1)."""
+        """Return a retained Version as a session sees it; raises NotFound (R1)."""
         # Not bool, which counts as int, nor what only the type checker would refuse.
         if type(number) is not int:
             raise InvalidArgument(
@@ -148,7 +148,7 @@ class VersionReader:
         return self._folded(session, head, number)
 
     def _folded(self, session: Session, head: TableHead, number: int) -> Version:
-        """Give a Version that is known to be retained."""
+        """Return a Version that is known to be retained."""
         staged = session.staged if isinstance(session, WriteSession) else {}
         pending: list[VersionEdit] = []
         version: Version | None = None
@@ -174,7 +174,7 @@ class VersionReader:
         return version
 
     def commits_in(self, session: Session) -> Iterator[Commit]:
-        """Give the retained Versions without their files, oldest first; each edit is read once."""
+        """Yield the retained Versions without their files, oldest first; each edit is read once."""
         head = self.head_in(session)
         for number in self.kept_alone_in(session, head):
             version = self.version_in(session, number)
@@ -184,7 +184,7 @@ class VersionReader:
             yield Commit(number=number, parent=edit.base or None, facts=edit.facts)
 
     def each_version_in(self, session: Session) -> Iterator[Version]:
-        """Give the retained Versions, oldest first; each edit is applied once."""
+        """Yield the retained Versions, oldest first; each edit is applied once."""
         head = self.head_in(session)
         for number in self.kept_alone_in(session, head):
             yield self.version_in(session, number)
@@ -198,11 +198,11 @@ class VersionReader:
             yield version
 
     def schemas_in(self, session: Session) -> dict[int, str]:
-        """Give every schema the table ever had, as JSON by id."""
+        """Return every schema the table ever had, as JSON by id."""
         return self._texts(session, SCHEMA_PREFIX, "schema")
 
     def specs_in(self, session: Session) -> dict[int, str]:
-        """Give every partition spec the table ever had, as JSON by id."""
+        """Return every partition spec the table ever had, as JSON by id."""
         return self._texts(session, SPEC_PREFIX, "partition spec")
 
     def kept_alone_in(self, session: Session, head: TableHead) -> list[int]:
@@ -224,7 +224,7 @@ class VersionReader:
         return version
 
     def edit_in(self, session: Session, number: int) -> VersionEdit:
-        """Give the edit that made a retained Version; raises NotFound."""
+        """Return the edit that made a retained Version; raises NotFound."""
         payload = session.get(version_key(number))
         if payload is None:
             raise self._not_retained(session, number)
@@ -236,7 +236,7 @@ class VersionReader:
         return edit
 
     def edit_message_in(self, session: Session, number: int) -> EditMessage:
-        """Give the edit that made a retained Version, read and checked only as far as its names.
+        """Return the edit that made a retained Version, read and checked only as far as its names.
 
         Raises NotFound, and Corruption.
         """
@@ -319,7 +319,7 @@ class VersionReader:
 
 
 def _following(session: Session, version: Version | None, edit: VersionEdit) -> Version:
-    """Give the Version after a stored edit; raises InvariantViolation when it breaks a rule."""
+    """Return the Version after a stored edit; raises InvariantViolation when it breaks a rule."""
     check_edit(version, edit)
     after = apply_edit(version, edit)
     check_added(after, edit)
@@ -328,5 +328,5 @@ def _following(session: Session, version: Version | None, edit: VersionEdit) -> 
 
 
 def _exists_in(session: Session) -> Callable[[str], bool]:
-    """Tell whether a session sees a schema or spec; what is there is never changed."""
+    """Return whether a session sees a schema or spec; what is there is never changed."""
     return lambda key: session.get(key) is not None

@@ -76,7 +76,7 @@ class BatchIndex:
         self.is_exact: Final = width is not None and width <= WORD_BYTES
 
     def extended(self, added: Sequence[KeyArray], *, first_position: int) -> "BatchIndex":
-        """Give an index that also holds these batches, which follow those of this one."""
+        """Return an index that also holds these batches, which follow those of this one."""
         words = np.concatenate([self._words(keys) for keys in added])
         positions = np.arange(first_position, first_position + len(words), dtype=np.int64)
         run = _Run.of(words, positions)
@@ -88,7 +88,7 @@ class BatchIndex:
     def find(
         self, key: bytes, key_at: Callable[[int], bytes], *, before: int | None = None
     ) -> int | None:
-        """Give the newest position of a key, lower than `before`; `key_at` gives the real keys."""
+        """Return the newest position of a key, lower than `before`; `key_at` returns real keys."""
         word = exact_word(key) if self.is_exact else hash(key) & _HASH_MASK
         for run in reversed(self._runs):
             words, positions = run.word_view, run.position_view

@@ -32,7 +32,7 @@ class KeyedBatch:
     """What was given of each row, None for all of it; None when all rows are whole."""
 
     def up_to(self, sequence: int) -> "KeyedBatch":
-        """Give the changes that are not above a sequence."""
+        """Return the changes that are not above a sequence."""
         count = sequence - self.first_sequence + 1
         rows = None if self.rows is None else self.rows.slice(0, count)
         return KeyedBatch(
@@ -45,7 +45,7 @@ class KeyedBatch:
         )
 
     def change_at(self, position: int) -> BatchRow | Deleted:
-        """Give what the change at a position of the journal did."""
+        """Return what the change at a position of the journal did."""
         if self.rows is None:
             return DELETED
         row = position - self.first_position
@@ -94,11 +94,11 @@ class BatchJournal:
         self.batches.append(KeyedBatch(first_sequence, last_sequence, position, keys, rows, given))
 
     def find(self, key: bytes) -> tuple[int, BatchRow | Deleted] | None:
-        """Give sequence and kind of the newest change of a key."""
+        """Return sequence and kind of the newest change of a key."""
         return self._change(self._current_index().find(key, self._key_at))
 
     def find_at(self, key: bytes, sequence: int) -> tuple[int, BatchRow | Deleted] | None:
-        """Give sequence and kind of the newest change of a key up to a sequence."""
+        """Return sequence and kind of the newest change of a key up to a sequence."""
         index = self._current_index()
         at = bisect_right(self._first_sequences, sequence, hi=index.batch_count) - 1
         if at < 0:

@@ -24,5 +24,5 @@ class GivenColumns(NamedTuple):
     version: int
 
     def with_more(self, more: "GivenColumns") -> "GivenColumns":
-        """Give what is given when more is written on the Version that is shown then."""
+        """Return what is given when more is written on the Version that is shown then."""
         return GivenColumns(self.field_ids | more.field_ids, self.had_base, more.version)

@@ -26,7 +26,7 @@ Flags: TypeAlias = npt.NDArray[np.bool_]
 
 
 def exact_words(keys: pa.FixedSizeBinaryArray, width: int) -> Words:
-    """Give keys of at most eight bytes as the numbers whose order is theirs."""
+    """Return keys of at most eight bytes as the numbers whose order is theirs."""
     assert width <= WORD_BYTES, "a word holds eight bytes"
     count = len(keys)
     stored = _fixed_bytes(keys, width)
@@ -36,17 +36,17 @@ def exact_words(keys: pa.FixedSizeBinaryArray, width: int) -> Words:
 
 
 def exact_word(key: bytes) -> int:
-    """Give one key of at most eight bytes as its number."""
+    """Return one key of at most eight bytes as its number."""
     return int.from_bytes(key, "big")
 
 
 def key_objects(keys: KeyArray) -> list[bytes]:
-    """Give each key as bytes of its own."""
+    """Return each key as bytes of its own."""
     return cast("list[bytes]", keys.to_numpy(zero_copy_only=False).tolist())
 
 
 def sorted_groups(keys: KeyArray, width: int | None) -> tuple[Positions, Positions]:
-    """Give the positions of the keys in ascending order, and where in it each new key begins.
+    """Return the positions of the keys in ascending order, and where in it each new key begins.
 
     Positions of one key are next to each other in any order.
     """
@@ -104,7 +104,7 @@ def _leading_words(keys: KeyArray) -> Words:
 
 
 def _shared_bytes(keys: KeyArray) -> int:
-    """Give how many bytes all keys begin with: what the first and the last in order share."""
+    """Return how many bytes all keys begin with: what the first and the last in order share."""
     whole = keys.cast(pa.binary()) if pa.types.is_fixed_size_binary(keys.type) else keys
     bounds = cast("dict[str, bytes]", pc.min_max(whole).as_py())
     least, greatest = bounds["min"], bounds["max"]
@@ -115,7 +115,7 @@ def _shared_bytes(keys: KeyArray) -> int:
 
 
 def _spans(keys: KeyArray) -> tuple[npt.NDArray[np.uint8], Positions, Positions]:
-    """Give the bytes of the keys, and where each begins and ends in them."""
+    """Return the bytes of the keys, and where each begins and ends in them."""
     if pa.types.is_fixed_size_binary(keys.type):
         width = keys.type.byte_width
         starts = np.arange(len(keys), dtype=np.int64) * width

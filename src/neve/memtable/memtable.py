@@ -176,7 +176,7 @@ class Memtable:
         self._append(first_sequence, keys, None)
 
     def given_with(self, key: bytes, more: GivenColumns) -> GivenColumns | None:
-        """Give what is given of a key's row once a partial write of it is applied; None: all.
+        """Return what is given of a key's row once a partial write of it is applied; None: all.
 
         `more` is what that write gives by itself, when nothing is known of the key here.
         """
@@ -189,7 +189,7 @@ class Memtable:
         return found.given.with_more(more)
 
     def get(self, key: bytes) -> Found | None:
-        """Give the newest change of a key, None when there is none here."""
+        """Return the newest change of a key, None when there is none here."""
         change = self._rows.get(key)
         batches = self._journal.batches
         if not batches or (change is not None and change[0] > batches[-1].last_sequence):
@@ -200,7 +200,7 @@ class Memtable:
         return found[1]
 
     def get_at(self, key: bytes, sequence: int) -> Found | None:
-        """Give the newest change of a key up to a sequence, None when there is none here.
+        """Return the newest change of a key up to a sequence, None when there is none here.
 
         Raises InvalidArgument for a sequence whose changes were reclaimed.
         """
@@ -240,7 +240,7 @@ class Memtable:
                 del self._pins[sequence]
 
     def view(self, sequence: int) -> MemtableView:
-        """Give everything up to a sequence; the same view until something is written.
+        """Return everything up to a sequence; the same view until something is written.
 
         Raises InvalidArgument for a sequence whose changes were reclaimed.
         """
@@ -342,7 +342,7 @@ class Memtable:
 
 
 def _owned(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Give the rows without the larger memory that they may be a small part of."""
+    """Return the rows without the larger memory that they may be a small part of."""
     if rows.get_total_buffer_size() <= 2 * rows.nbytes + _BATCH_BYTES:
         return rows
     # Joining with nothing copies each column as it lies, several times as fast as taking rows.
@@ -351,7 +351,7 @@ def _owned(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _changes(change: RowChange | None) -> list[RowChange]:
-    """Give a change and all before it, newest first."""
+    """Return a change and all before it, newest first."""
     found: list[RowChange] = []
     while change is not None:
         found.append(change)
@@ -383,7 +383,7 @@ def _needed_changes(
 
 
 def _chained(changes: Sequence[RowChange]) -> RowChange:
-    """Give the first of these changes, newest first, with the others behind it."""
+    """Return the first of these changes, newest first, with the others behind it."""
     chain: RowChange | None = None
     for sequence, value, _ in reversed(changes):
         chain = (sequence, value, chain)

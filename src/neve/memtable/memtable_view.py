@@ -97,18 +97,18 @@ class MemtableView:
         return self._sorted_changes().sequence_min
 
     def keys(self) -> KeyArray:
-        """Give every key that was written or deleted, ascending, once each."""
+        """Return every key that was written or deleted, ascending, once each."""
         return self._sorted_changes().keys
 
     def live_keys(self) -> KeyArray:
-        """Give the keys of the rows of `live`."""
+        """Return the keys of the rows of `live`."""
         changes = self._sorted_changes()
         if bool(changes.is_live.all()):
             return changes.keys
         return changes.keys.filter(pa.array(changes.is_live))
 
     def live(self) -> pa.Table:
-        """Give the newest row of each key that is not deleted, ascending by key."""
+        """Return the newest row of each key that is not deleted, ascending by key."""
         with self._lock:
             if self._live is None:
                 changes = self._sorted_changes_locked()
@@ -116,7 +116,7 @@ class MemtableView:
             return self._live
 
     def partial_rows(self) -> Mapping[GivenColumns, Positions]:
-        """Give which rows of `live` are of partial writes, by what was given of them."""
+        """Return which rows of `live` are of partial writes, by what was given of them."""
         with self._lock:
             if self._partial is None:
                 self._partial = _partial_rows(self._sorted_changes_locked())
@@ -139,7 +139,7 @@ class MemtableView:
 
 
 def visible_change(change: RowChange | None, sequence: int) -> RowChange | None:
-    """Give the newest of a key's changes up to a sequence."""
+    """Return the newest of a key's changes up to a sequence."""
     while change is not None and change[0] > sequence:
         change = change[2]
     return change
@@ -148,7 +148,7 @@ def visible_change(change: RowChange | None, sequence: int) -> RowChange | None:
 def _visible_rows(
     rows: Mapping[bytes, RowChange], sequence: int
 ) -> tuple[list[bytes], list[RowChange], Positions]:
-    """Give keys, newest changes and their sequences, of those that are not above a sequence."""
+    """Return keys, newest changes and their sequences, of those that are not above a sequence."""
     # Loops over rows, once per view.
     keys, changes = list(rows), list(rows.values())
     sequences = _sequences(changes)
@@ -165,7 +165,7 @@ def _sequences(changes: Sequence[RowChange]) -> Positions:
 
 
 def _visible_batches(batches: Sequence[KeyedBatch], sequence: int) -> list[KeyedBatch]:
-    """Give the batches up to a sequence, the last cut where it ends."""
+    """Return the batches up to a sequence, the last cut where it ends."""
     visible: list[KeyedBatch] = []
     for batch in batches:
         if batch.first_sequence > sequence:
@@ -230,7 +230,7 @@ def _joined_keys(
 
 
 def _woven_rows(changes: _SortedChanges, codec: RowCodec) -> pa.Table:
-    """Give the live rows in key order, from both places where rows are."""
+    """Return the live rows in key order, from both places where rows are."""
     row_count, batches = len(changes.values), changes.batches
     live = changes.positions[changes.is_live]
     # A position has a place in the table when its row is there: of rows put one by one only those
@@ -280,7 +280,7 @@ def _bounded_pieces(values: list[bytes]) -> list[list[bytes]]:
 
 
 def taken_rows(table: pa.Table, indices: Positions) -> pa.Table:
-    """Give rows by their place; in windows, where one array could not hold all of them."""
+    """Return rows by their place; in windows, where one array could not hold all of them."""
     taken_bytes = table.nbytes * max(len(indices), table.num_rows) // max(table.num_rows, 1)
     if taken_bytes <= _ARRAY_BYTES_MAX:
         return table.combine_chunks().take(indices)
@@ -291,7 +291,7 @@ def taken_rows(table: pa.Table, indices: Positions) -> pa.Table:
 
 
 def _taken_apart(sources: Sequence[pa.RecordBatch], indices: Positions) -> pa.Table:
-    """Give rows by their place in all sources together, never joining more than these rows."""
+    """Return rows by their place in all sources together, never joining more than these rows."""
     starts = np.concatenate((np.zeros(1, np.int64), np.cumsum([each.num_rows for each in sources])))
     owners = np.searchsorted(starts, indices, side="right") - 1
     by_owner = np.argsort(owners, kind="stable")

@@ -63,7 +63,7 @@ _ARROW_REFUSALS: Final = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.Arrow
 
 
 def fit_column(array: ArrowArray, field: ArrowField) -> ArrowArray:
-    """Give the array with the field's exact type, ids included.
+    """Return the array with the field's exact type, ids included.
 
     Raises SchemaMismatch naming the column, or the path inside it, and the first bad row.
     """
@@ -93,7 +93,7 @@ def _way_out(array: ArrowArray, field: ArrowField, *, row: int | None) -> str:
 
 
 def _can_be_cast(array: ArrowArray, wanted: pa.DataType) -> bool:
-    """Tell whether Arrow casts from type to type at all, if only with loss."""
+    """Return whether Arrow casts from type to type at all, if only with loss."""
     if pa.types.is_nested(wanted) or isinstance(wanted, pa.BaseExtensionType):
         return False
     try:
@@ -325,7 +325,7 @@ def _flattened(array: "pa.ListArray[Any]") -> ArrowArray:
 
 
 def _offsets(array: "pa.ListArray[Any]") -> "pa.Int32Array":
-    """Give offsets into the flattened values, from which NULL lists are left out."""
+    """Return offsets into the flattened values, from which NULL lists are left out."""
     lengths = pc.fill_null(pc.list_value_length(array), 0)
     ends = pc.cumulative_sum(lengths.cast(pa.int64()))
     offsets = pa.concat_arrays([pa.array([0], pa.int64()), ends]).cast(pa.int32())

@@ -112,7 +112,7 @@ _REFUSALS: Final[tuple[_Refusal, ...]] = (
 
 
 def normalize_type(arrow_type: pa.DataType, *, column: str) -> pa.DataType:
-    """Give the type a table holds for `arrow_type`.
+    """Return the type a table holds for `arrow_type`.
 
     Raises SchemaMismatch naming the column, or the path inside it, when there is none.
     """
@@ -146,7 +146,7 @@ def type_name(arrow_type: pa.DataType) -> str:
 
 
 def widens_to(stored: pa.DataType, wanted: pa.DataType) -> bool:
-    """Tell whether Iceberg promotes primitive `stored` to `wanted`, which keeps every value."""
+    """Return whether Iceberg promotes primitive `stored` to `wanted`, which keeps every value."""
     if pa.types.is_decimal128(stored) and pa.types.is_decimal128(wanted):
         same_scale = bool(stored.scale == wanted.scale)
         return same_scale and bool(stored.precision <= wanted.precision)

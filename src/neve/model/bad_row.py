@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 
 def first_bad_row(rows: int, is_good: Callable[[int], bool]) -> int:
-    """Give the first bad row; `is_good` judges that many rows from the start, and not all are."""
+    """Return the first bad row; `is_good` judges that many rows from the start, and not all are."""
     good, bad = 0, rows
     while bad - good > 1:
         middle = (good + bad) // 2

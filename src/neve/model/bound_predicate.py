@@ -116,11 +116,11 @@ class BoundPredicate(ABC):
 
     @abstractmethod
     def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
-        """Tell for every row whether it matches; never NULL. Raises SchemaMismatch."""
+        """Return for every row whether it matches; never NULL. Raises SchemaMismatch."""
 
     @abstractmethod
     def to_arrow(self) -> pc.Expression:
-        """Give the filter as an Arrow expression over the columns' names.
+        """Return the filter as an Arrow expression over the columns' names.
 
         For rows in memory. Arrow's dataset scan skips Parquet row groups by their bounds, in which
         NaN does not take part, and so loses NaN rows that `!=` and `is_nan` should find; it also
@@ -141,11 +141,11 @@ class Always(BoundPredicate):
         return frozenset()
 
     def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
-        """Tell for every row whether it matches."""
+        """Return for every row whether it matches."""
         return pa.repeat(pa.scalar(self.answer), batch.num_rows)
 
     def to_arrow(self) -> pc.Expression:
-        """Give the filter as an Arrow expression."""
+        """Return the filter as an Arrow expression."""
         return pc.scalar(self.answer)
 
 
@@ -179,7 +179,7 @@ class BoundCondition(BoundPredicate):
         return literal
 
     def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
-        """Tell for every row whether it matches."""
+        """Return for every row whether it matches."""
         asked = self.column
         column = read_column(batch, asked.around or asked)
         if asked.places:
@@ -189,7 +189,7 @@ class BoundCondition(BoundPredicate):
         return cast("pa.BooleanArray", matches.fill_null(False))
 
     def to_arrow(self) -> pc.Expression:
-        """Give the filter as an Arrow expression."""
+        """Return the filter as an Arrow expression."""
         asked = self.column
         column = pc.field((asked.around or asked).name)
         if asked.places:
@@ -238,14 +238,14 @@ class AllOf(BoundPredicate):
         return _field_ids(self.operands)
 
     def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
-        """Tell for every row whether it matches."""
+        """Return for every row whether it matches."""
         answer = self.operands[0].evaluate(batch)
         for operand in self.operands[1:]:
             answer = pc.and_(answer, operand.evaluate(batch))
         return answer
 
     def to_arrow(self) -> pc.Expression:
-        """Give the filter as an Arrow expression."""
+        """Return the filter as an Arrow expression."""
         return _join(self.operands, operator.and_)
 
 
@@ -261,14 +261,14 @@ class AnyOf(BoundPredicate):
         return _field_ids(self.operands)
 
     def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
-        """Tell for every row whether it matches."""
+        """Return for every row whether it matches."""
         answer = self.operands[0].evaluate(batch)
         for operand in self.operands[1:]:
             answer = pc.or_(answer, operand.evaluate(batch))
         return answer
 
     def to_arrow(self) -> pc.Expression:
-        """Give the filter as an Arrow expression."""
+        """Return the filter as an Arrow expression."""
         return _join(self.operands, operator.or_)
 
 

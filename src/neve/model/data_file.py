@@ -112,7 +112,7 @@ class DataFile:
         return self.row_count - self.deleted_count
 
     def with_vector(self, vector: VectorRef) -> "DataFile":
-        """Give the same file under another vector."""
+        """Return the same file under another vector."""
         return replace(self, vector=vector)
 
 

@@ -32,7 +32,7 @@ _RESERVED_PREFIX: Final = "_neve"
 def walk_fields(
     fields: tuple[ArrowField, ...], *, below: str = ""
 ) -> Iterator[tuple[str, ArrowField]]:
-    """Give every field with its full name, a field before what is inside it."""
+    """Yield every field with its full name, a field before what is inside it."""
     for field in fields:
         path = f"{below}{field.name}"
         yield path, field
@@ -40,7 +40,7 @@ def walk_fields(
 
 
 def with_fresh_ids(fields: tuple[ArrowField, ...], ids: Iterator[int]) -> tuple[ArrowField, ...]:
-    """Give ids as Iceberg does: to all these fields first, then inside each of them in turn."""
+    """Return ids as Iceberg does: to all these fields first, then inside each of them in turn."""
     own_ids = [next(ids) for _ in fields]
     return tuple(
         pa.field(
@@ -54,7 +54,7 @@ def with_fresh_ids(fields: tuple[ArrowField, ...], ids: Iterator[int]) -> tuple[
 
 
 def have_unique_ids(fields: tuple[ArrowField, ...]) -> bool:
-    """Tell whether every field has an id that can stay and that no other one has."""
+    """Return whether every field has an id that can stay and that no other one has."""
     seen: set[int] = set()
     for _, field in walk_fields(fields):
         field_id = field_id_of(field)

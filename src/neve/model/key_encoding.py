@@ -98,7 +98,7 @@ class KeyEncoder:
         return self._width
 
     def encode(self, values: Sequence[object]) -> bytes:
-        """Give the key of one row; `neve.model.key_values` says which Python values fit.
+        """Return the key of one row; `neve.model.key_values` says which Python values fit.
 
         Raises InvalidArgument for a wrong number of values, SchemaMismatch naming the column for
         a value that does not fit, LimitExceeded above KEY_BYTES_MAX.
@@ -112,7 +112,7 @@ class KeyEncoder:
         return key
 
     def encode_arrays(self, arrays: Sequence[ArrowColumn]) -> KeyArray:
-        """Give the keys of whole columns, byte for byte those of `encode`.
+        """Return the keys of whole columns, byte for byte those of `encode`.
 
         The result is fixed-size binary when `is_fixed_width`, otherwise binary, or large binary
         beyond 2 GiB. Raises SchemaMismatch with column and first row of a NULL, a NaN or a value
@@ -121,7 +121,7 @@ class KeyEncoder:
         return self._vectors.encode(arrays)
 
     def decode(self, key: bytes) -> tuple[object, ...]:
-        """Give the values of one key; raises Corruption with the offset of the damage."""
+        """Return the values of one key; raises Corruption with the offset of the damage."""
         if not isinstance(key, bytes):
             raise InvalidArgument(f"a key is {type(key).__name__}", hint="Pass bytes")
         if len(key) > KEY_BYTES_MAX:
@@ -145,14 +145,14 @@ class KeyEncoder:
         return tuple(values)
 
     def decode_arrays(self, keys: ArrowArray) -> list[ArrowArray]:
-        """Give the key columns of many keys; raises Corruption naming the first bad row.
+        """Return the key columns of many keys; raises Corruption naming the first bad row.
 
         `keys` is fixed-size binary, binary or large binary.
         """
         return self._vectors.decode(keys)
 
     def prefix_range(self, values: Sequence[object]) -> KeyRange:
-        """Give the range of all keys whose leading columns have these values; none: all keys."""
+        """Return the range of all keys whose leading columns have these values; none: all keys."""
         self._check_arity(values, at_least=0)
         encoders = self._encoders[: len(values)]
         prefix = _concatenate(encoders, values)
@@ -175,7 +175,7 @@ class KeyEncoder:
 
 
 def internal_key(user_key: bytes, sequence: int, op: KeyOp) -> bytes:
-    """Give the key of one write: ascending by user key, then newest first."""
+    """Return the key of one write: ascending by user key, then newest first."""
     if sequence > SEQUENCE_MAX:
         raise LimitExceeded(
             "sequence numbers of this table are used up",
@@ -192,7 +192,7 @@ def internal_key(user_key: bytes, sequence: int, op: KeyOp) -> bytes:
 
 
 def split_internal_key(key: bytes) -> tuple[bytes, int, KeyOp]:
-    """Give user key, sequence and operation; raises Corruption for what no write has made."""
+    """Return user key, sequence and operation; raises Corruption for what no write has made."""
     at = len(key) - _TAG_BYTES
     if at < 0:
         raise Corruption(f"internal key has only {len(key)} bytes", offset=0)

@@ -42,7 +42,7 @@ class KeyOrder:
         return KeyOrder(dict(rows))
 
     def after(self, removed: Iterable[DataFile], added: Iterable[DataFile]) -> "KeyOrder":
-        """Give the order after a change; its cost follows the change and the places it touches."""
+        """Return the order after a change; the cost follows the change and what it touches."""
         gone = [file for file in removed if file.level > 0]
         new = [file for file in added if file.level > 0]
         if not gone and not new:

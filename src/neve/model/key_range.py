@@ -33,12 +33,12 @@ class KeyRange:
 
     @classmethod
     def with_prefix(cls, prefix: bytes) -> Self:
-        """Give the range of all keys that begin with `prefix`."""
+        """Return the range of all keys that begin with `prefix`."""
         return cls(prefix, cls.after(prefix))
 
     @staticmethod
     def after(prefix: bytes) -> bytes | None:
-        """Give the smallest key above every key that begins with `prefix`; None: there is none."""
+        """Return the smallest key above every key that begins with `prefix`, or None."""
         # FF has no successor at its own place, so the carry moves to the byte before it.
         shortened = prefix.rstrip(b"\xff")
         if not shortened:
@@ -60,7 +60,7 @@ class KeyRange:
         return self.intersection(other) is not None
 
     def intersection(self, other: "KeyRange") -> "KeyRange | None":
-        """Give the keys inside both, or None when there can be none."""
+        """Return the keys inside both, or None when there can be none."""
         starts = [bound for bound in (self.start, other.start) if bound is not None]
         ends = [bound for bound in (self.end, other.end) if bound is not None]
         start = max(starts, default=None)

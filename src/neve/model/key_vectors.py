@@ -82,7 +82,7 @@ class KeyVectors:
         self._segments = tuple(segments)
 
     def encode(self, arrays: Sequence[ArrowColumn]) -> KeyArray:
-        """Give one key per row: fixed-size binary for a single run, otherwise binary."""
+        """Return one key per row: fixed-size binary for a single run, otherwise binary."""
         if len(arrays) != len(self._columns):
             raise InvalidArgument(
                 f"{counted(len(arrays), 'array')} for a key of "
@@ -127,7 +127,7 @@ class KeyVectors:
         return keys
 
     def decode(self, keys: ArrowArray) -> list[ArrowArray]:
-        """Give the key columns of many keys; raises Corruption naming the first bad row."""
+        """Return the key columns of many keys; raises Corruption naming the first bad row."""
         data, starts, ends = _spans(keys)
         if not starts.size:
             return [pa.array([], column.type) for column in self._columns]
@@ -155,7 +155,7 @@ class KeyVectors:
 
 
 def first_invalid_row(array: ArrowArray) -> int | None:
-    """Give the first row whose value its Arrow type forbids, such as text that is not UTF-8."""
+    """Return the first row whose value its Arrow type forbids, such as text that is not UTF-8."""
     if _is_valid(array):
         return None
     return first_bad_row(len(array), lambda rows: _is_valid(array.slice(0, rows)))
@@ -185,7 +185,7 @@ def _record_of(columns: Sequence[KeyColumn]) -> np.dtype[np.void]:
 
 
 def _checked(column: KeyColumn, array: ArrowColumn) -> ArrowArray:
-    """Give one contiguous array of plain storage, with every value fit for a key."""
+    """Return one contiguous array of plain storage, with every value fit for a key."""
     if not isinstance(array, pa.Array | pa.ChunkedArray):
         raise column.refuses(f"was given {type(array).__name__}", hint="Pass an Arrow array")
     if array.type != column.type:
@@ -222,7 +222,7 @@ def _fill(run: _Run, arrays: Sequence[ArrowArray], rows: int) -> Records:
 
 
 def _ordered(column: KeyColumn, array: ArrowArray) -> npt.NDArray[np.generic]:
-    """Give a column's values as unsigned words, or raw bytes, whose order is the values' order."""
+    """Return a column's values as unsigned words, or raw bytes, in the order of the values."""
     match column.kind:
         case KeyKind.BOOL:
             return array.to_numpy(zero_copy_only=False)
@@ -408,7 +408,7 @@ def _refuse_rows(bad: Flags, what: str) -> None:
 
 
 def _spans(keys: ArrowArray) -> tuple[Bytes, Positions, Positions]:
-    """Give the bytes of all keys and where each begins and ends in them."""
+    """Return the bytes of all keys and where each begins and ends in them."""
     if not isinstance(keys, pa.Array):
         raise InvalidArgument(f"keys are {type(keys).__name__}", hint="Pass one Arrow array")
     if keys.null_count:
@@ -431,7 +431,7 @@ def _spans(keys: ArrowArray) -> tuple[Bytes, Positions, Positions]:
 
 
 def _windows(data: Bytes, starts: Positions, width: int) -> Bytes:
-    """Give `width` bytes from each start; the caller has checked that they are there."""
+    """Return `width` bytes from each start; the caller has checked that they are there."""
     if data.size == starts.size * width:  # the windows are all there is: no copy
         return data.reshape(-1, width)
     return sliding_window_view(data, width)[starts]
@@ -449,7 +449,7 @@ def _unescaped_nuls(data: Bytes) -> Positions:
 def _text_ends(
     column: KeyColumn, data: Bytes, stops: Positions, *, starts: Positions, limits: Positions
 ) -> Positions:
-    """Give where the terminator of each row's text is."""
+    """Return where the terminator of each row's text is."""
     # The pad stands for "no stop left"; it lies behind the limit of every row.
     padded: Positions = np.append(stops, data.size)
     ends: Positions = padded[np.searchsorted(stops, starts)]
@@ -459,7 +459,7 @@ def _text_ends(
 
 
 def _texts(column: KeyColumn, data: Bytes, *, starts: Positions, ends: Positions) -> ArrowArray:
-    """Give the unescaped values between `starts` and `ends`."""
+    """Return the unescaped values between `starts` and `ends`."""
     total = int((ends - starts).sum())
     if total > _OFFSET_MAX:
         raise LimitExceeded(

@@ -80,14 +80,14 @@ class PictureLine(NamedTuple):
 
 
 def levels_of(files: Iterable[DataFile]) -> tuple[LevelBar, ...]:
-    """Give the levels of some files, from 0 on; a level without files is left out."""
+    """Return the levels of some files, from 0 on; a level without files is left out."""
     return _by_level(
         (file.level, file.row_count, file.deleted_count, file.file_bytes) for file in files
     )
 
 
 def levels_of_listing(files: pa.Table) -> tuple[LevelBar, ...]:
-    """Give the levels of what `table.files()` gives."""
+    """Return the levels of what `table.files()` gives."""
     names = ("level", "record_count", "deleted_count", "file_size_bytes")
     return _by_level(zip(*(files.column(name).to_pylist() for name in names), strict=True))
 
@@ -167,7 +167,7 @@ def _level_words(level: LevelBar) -> list[str]:
 
 
 def _aligned_words(levels: Sequence[LevelBar]) -> list[str]:
-    """Give the words of levels so that what belongs together is below one another."""
+    """Return the words of levels so that what belongs together is below one another."""
     rows = [_level_words(level) for level in levels]
     widths = [_width(column) for column in zip_longest(*rows, fillvalue="")]
     return [

@@ -30,7 +30,7 @@ class PartitionGroup:
 
 
 def partition_groups(spec: PartitionSpec, arrays: Sequence[ArrowArray]) -> Iterator[PartitionGroup]:
-    """Give every partition that has rows, in the order in which they first occur.
+    """Yield every partition that has rows, in the order in which they first occur.
 
     The arrays are the values of the fields of the spec, at least one, as `PartitionSpec.values`
     gives them.
@@ -56,7 +56,7 @@ def partition_groups(spec: PartitionSpec, arrays: Sequence[ArrowArray]) -> Itera
 
 
 def _codes(arrays: Sequence[ArrowArray]) -> Positions:
-    """Give each combination of values a number: equal numbers, equal partition."""
+    """Return each combination of values a number: equal numbers, equal partition."""
     codes: Positions | None = None
     for array in arrays:
         # Arrow does not compare values of extension types, such as uuids; it does their storage.

@@ -47,11 +47,11 @@ class PartitionIdentity:
         return cls(by_id.__getitem__, types.__getitem__)
 
     def of(self, file: DataFile) -> PartitionId:
-        """Give the partition of a file."""
+        """Return the partition of a file."""
         return self.of_values(file.spec_id, file.partition)
 
     def of_values(self, spec_id: int, partition: tuple[PartitionValue, ...]) -> PartitionId:
-        """Give the partition of stored values, in the form of the newest types."""
+        """Return the partition of stored values, in the form of the newest types."""
         if not partition:
             return spec_id, partition
         stored = spec_id, partition

@@ -179,7 +179,7 @@ class PartitionSpec:
         return not self.fields
 
     def texts(self, schema: SchemaView) -> list[str]:
-        """Give the fields as `parse` reads them, under the names that columns have now."""
+        """Return the fields as `parse` reads them, under the names that columns have now."""
         return [_text(field, schema.column_by_id(field.source_id).name) for field in self.fields]
 
     def values(self, batch: pa.RecordBatch, schema: SchemaView) -> tuple[ArrowArray, ...]:
@@ -192,7 +192,7 @@ class PartitionSpec:
         return tuple(arrays)
 
     def to_json(self) -> str:
-        """Give Iceberg's JSON form."""
+        """Return Iceberg's JSON form."""
         fields = [
             {
                 "source-id": field.source_id,

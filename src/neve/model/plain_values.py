@@ -140,7 +140,7 @@ def less(left: PlainValue, right: PlainValue) -> bool:
 
 
 def plain_of(scalar: ArrowScalar) -> PlainValue | None:
-    """Give an Arrow scalar as a plain value, or None for NULL."""
+    """Return an Arrow scalar as a plain value, or None for NULL."""
     if not scalar.is_valid:
         return None
     if isinstance(scalar, pa.Date32Scalar | pa.Time64Scalar | pa.TimestampScalar):
@@ -176,12 +176,12 @@ def stored_type(type_: pa.DataType) -> pa.DataType:
 
 
 def stored_array(array: ArrowArray) -> ArrowArray:
-    """Give the same values in the type Arrow's kernels compare them as."""
+    """Return the same values in the type Arrow's kernels compare them as."""
     return array.storage if isinstance(array, pa.UuidArray) else array
 
 
 def is_nan(value: object) -> bool:
-    """Tell whether a value is NaN, or the missing datetime of pandas."""
+    """Return whether a value is NaN, or the missing datetime of pandas."""
     if isinstance(value, Decimal):
         return value.is_nan()
     # Nothing else differs from itself.
@@ -189,7 +189,7 @@ def is_nan(value: object) -> bool:
 
 
 def is_float(type_: pa.DataType) -> bool:
-    """Tell whether a column can hold NaN."""
+    """Return whether a column can hold NaN."""
     return pa.types.is_floating(type_)
 
 
@@ -376,7 +376,7 @@ def _without_numpy(value: object) -> object:
 
 
 def _floor_scaled(number: int | Decimal, scale: int) -> tuple[int, bool]:
-    """Give floor(number × 10^scale) and whether nothing was cut off."""
+    """Return floor(number × 10^scale) and whether nothing was cut off."""
     if isinstance(number, int):
         return number * 10**scale, True
     if not number:

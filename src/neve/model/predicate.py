@@ -315,7 +315,7 @@ def _operands(predicate: object, kind: type[And] | type[Or]) -> tuple[Predicate,
 
 
 def _depth_above(operands: tuple[Predicate, ...]) -> int:
-    """Give the depth of what joins these operands; raises LimitExceeded, InvalidArgument."""
+    """Return the depth of what joins these operands; raises LimitExceeded, InvalidArgument."""
     depth = 1
     for operand in operands:
         if not isinstance(operand, Predicate):

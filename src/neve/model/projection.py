@@ -33,7 +33,7 @@ from neve.model.transforms import Identity, Truncate
 
 
 def project(predicate: BoundPredicate, spec: PartitionSpec) -> BoundPredicate:
-    """Give a predicate on the spec's partition values, by partition field id."""
+    """Return a predicate on the spec's partition values, by partition field id."""
     if isinstance(predicate, Always):
         return predicate
     if isinstance(predicate, AllOf):
@@ -101,7 +101,7 @@ def _apply(condition: BoundCondition, field: PartitionField, value: PlainValue) 
 
 
 def _outermost(condition: BoundCondition) -> PlainValue:
-    """Give the last value on the way to the literal that matches, or the literal itself."""
+    """Return the last value on the way to the literal that matches, or the literal itself."""
     literal = condition.literal
     exclusive = condition.operator in (Operator.LT, Operator.GT)
     if exclusive and not isinstance(literal, str | bytes):

@@ -141,7 +141,7 @@ class _Bounds:
     upper: PlainValue | None
 
     def match(self, condition: BoundCondition) -> tuple[bool, bool]:
-        """Tell whether some, and whether all, of the values between the bounds match."""
+        """Return whether some, and whether all, of the values between the bounds match."""
         operator = condition.operator
         match operator:
             case Operator.IS_NULL | Operator.IS_NAN:

@@ -64,7 +64,7 @@ class RowCodec:
         self._readers: dict[bytes, _RowReader] = {}
 
     def encode(self, row: Mapping[str, object]) -> bytes:
-        """Give the bytes of a row: a value per column, by name.
+        """Return the bytes of a row: a value per column, by name.
 
         A column left out becomes its write default, or NULL. Raises SchemaMismatch naming the
         column, before anything is made.
@@ -72,7 +72,7 @@ class RowCodec:
         return self._write(row)
 
     def decode(self, value: bytes) -> dict[str, object]:
-        """Give the row in column order.
+        """Return the row in column order.
 
         Raises Corruption for bytes that are no row, SchemaMismatch for a sound date or timestamp
         outside Python's years 1 to 9999, which only `decode_many` can give.
@@ -82,7 +82,7 @@ class RowCodec:
         return self._reader_of(value).read(value)
 
     def encode_batch(self, batch: pa.RecordBatch) -> list[bytes]:
-        """Give the bytes of each row of a batch, which is made to fit by `normalize_batch`."""
+        """Return the bytes of each row of a batch, which is made to fit by `normalize_batch`."""
         rows = self._vectors.encode(normalize_batch(batch, self.schema))
         longest = max(map(len, rows), default=0)
         if longest > ROW_BYTES_MAX:
@@ -90,7 +90,7 @@ class RowCodec:
         return rows
 
     def decode_many(self, values: Sequence[bytes]) -> pa.RecordBatch:
-        """Give the rows as a batch with the schema's Arrow schema, in the order given.
+        """Return the rows as a batch with the schema's Arrow schema, in the order given.
 
         Raises Corruption as `decode` does; dates and timestamps of any year are fine.
         """
@@ -110,7 +110,7 @@ class RowCodec:
 
 
 def describe_row(value: bytes) -> list[tuple[int, str, object]]:
-    """Give field id, type name and value of each field of a row, as the row itself tells them.
+    """Return field id, type name and value of each field of a row, as the row itself tells them.
 
     Fields of structs are named by their ids. Raises Corruption.
     """
@@ -192,7 +192,7 @@ class _RowWriter:
         return encoded
 
     def _write_with_nulls(self, values: tuple[Any, ...]) -> bytes:
-        """Give the bytes of a row whose values other than None are of the expected classes.
+        """Return the bytes of a row whose values other than None are of the expected classes.
 
         Gives nothing for any other row; raises what `write` catches.
         """
@@ -275,7 +275,7 @@ def _quick_writer(arrow_type: pa.DataType) -> ToRaw | None:
 
 
 def _positions(writers: Sequence[ToRaw | None]) -> tuple[tuple[int, ToRaw], ...]:
-    """Give the places where values are not their own raw form."""
+    """Return the places where values are not their own raw form."""
     return tuple((at, to_raw) for at, to_raw in enumerate(writers) if to_raw is not None)
 
 

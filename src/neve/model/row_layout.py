@@ -109,7 +109,7 @@ def fixed_code(arrow_type: pa.DataType) -> str | None:
 
 
 def is_stored_zero(raw: Raw, zero: Raw) -> bool:
-    """Tell whether a raw value is stored as zero is; −0.0 equals zero and is not."""
+    """Return whether a raw value is stored as zero is; −0.0 equals zero and is not."""
     return raw == zero and (not isinstance(raw, float) or math.copysign(1.0, raw) > 0)
 
 
@@ -218,7 +218,7 @@ class SequenceLayout:
         return (raws, at) if self._code is not None else self._pieces(value, at, raws)
 
     def _entries(self, value: bytes, *, at: int, count: int) -> Sequence[Raw]:
-        """Give fixed-width values, or lengths."""
+        """Return fixed-width values, or lengths."""
         if self._code is not None and self._code.endswith("s"):
             ends = range(at + self._width, at + (count + 1) * self._width, self._width)
             return [value[end - self._width : end] for end in ends]

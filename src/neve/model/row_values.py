@@ -61,7 +61,7 @@ _STORAGE_TYPES: Final[dict[TypeKind, pa.DataType]] = {
 
 
 def storage_type(arrow_type: pa.DataType) -> pa.DataType:
-    """Give the Arrow type of the same memory whose values are those of `Domain.STORAGE`."""
+    """Return the Arrow type of the same memory whose values are those of `Domain.STORAGE`."""
     fields = child_fields(arrow_type)
     if not fields:
         return _STORAGE_TYPES.get(kind_of(arrow_type), arrow_type)
@@ -105,7 +105,7 @@ def value_reader(stored: pa.DataType, wanted: pa.DataType, domain: Domain) -> Fr
 
 
 def initial_value(column: Column) -> object:
-    """Give what a column is in a row that was written before it existed; raises Corruption."""
+    """Return what a column is in a row that was written before it existed; raises Corruption."""
     if column.initial_default is None and not column.nullable:
         raise Corruption(
             f"row has no column {shown(column.name)}, which is never NULL and has no initial "

@@ -48,7 +48,7 @@ class RowVectors:
         }
 
     def encode(self, batch: pa.RecordBatch) -> list[bytes]:
-        """Give the bytes of each row of a batch that has exactly the schema."""
+        """Return the bytes of each row of a batch that has exactly the schema."""
         places, rows = self._places, batch.num_rows
         head = np.zeros((rows, places.head_end), np.uint8)
         head[:, : places.bitmap_at] = np.frombuffer(self._header, np.uint8)
@@ -74,7 +74,7 @@ class RowVectors:
         return list(map(b"".join, zip(lines, *pieces, strict=True))) if pieces else lines
 
     def decode(self, values: Sequence[bytes]) -> pa.RecordBatch:
-        """Give the rows as a batch that has exactly the schema; raises Corruption."""
+        """Return the rows as a batch that has exactly the schema; raises Corruption."""
         if all(map(methodcaller("startswith", self._header), values)):
             return self._own.read(values)
         groups = _rows_by_header(values)
@@ -138,7 +138,7 @@ class _Places:
 
 
 def _fixed_bytes(array: ArrowArray, *, width: int) -> _Bytes:
-    """Give the values as lines of bytes; what lies under NULL is whatever memory holds."""
+    """Return the values as lines of bytes; what lies under NULL is whatever memory holds."""
     if pa.types.is_boolean(array.type):
         flags = array.fill_null(False).to_numpy(zero_copy_only=False)
         return cast("_Bytes", flags.astype(np.uint8).reshape(len(array), 1))
@@ -196,7 +196,7 @@ class _ColumnReader:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema.arrow_schema)
 
     def _pieces(self, values: Sequence[bytes], head: _Bytes, sizes: _Numbers) -> ArrowArray:
-        """Give all rows as one binary array: of each row its head, then its variable-width values.
+        """Return all rows as one binary array: for each row its head, then variable-width values.
 
         Nothing is copied but the rows themselves, once; every length is checked before use.
         """

@@ -79,7 +79,7 @@ class Unfit(ValueError):
         self.path = path
 
     def below(self, name: str) -> "Unfit":
-        """Give the same finding as seen from the field that contains the place of this one."""
+        """Return the same finding as seen from the field that contains the place of this one."""
         return Unfit(self.reason, path=f"{name}.{self.path}" if self.path else name)
 
 
@@ -103,7 +103,7 @@ class ScalarForm:
 
 
 def scalar_form(arrow_type: pa.DataType) -> ScalarForm:
-    """Give the form of a primitive type that `normalize_type` gave."""
+    """Return the form of a primitive type that `normalize_type` gave."""
     kind = kind_of(arrow_type)
     if kind is TypeKind.DECIMAL:
         numeric = cast("pa.Decimal128Type[int, int]", arrow_type)
@@ -114,7 +114,7 @@ def scalar_form(arrow_type: pa.DataType) -> ScalarForm:
 
 
 def canonical_scalar(arrow_type: pa.DataType, value: object) -> object:
-    """Give the value as it would come back out after being stored; raises Unfit."""
+    """Return the value as it would come back out after being stored; raises Unfit."""
     form = scalar_form(arrow_type)
     raw = form.to_raw(value)
     return raw if form.from_raw is None else form.from_raw(raw)
@@ -137,7 +137,7 @@ def _boolean_value(raw: Raw) -> bool:
 
 
 def int_of(value: object) -> int | None:
-    """Give an integer of Python or NumPy as a plain int; None for everything else."""
+    """Return an integer of Python or NumPy as a plain int; None for everything else."""
     if type(value) is int:
         return value
     # NumPy's timedelta is one of its integers, as Python's bool is one of Python's.
@@ -272,7 +272,7 @@ def _time_value(raw: Raw) -> dt.time:
 
 
 def since_epoch(value: object, *, zoned: bool) -> tuple[int, int]:
-    """Give microseconds since 1970 and the nanoseconds beyond them that pandas carries.
+    """Return microseconds since 1970 and the nanoseconds beyond them that pandas carries.
 
     Raises Unfit for what is no datetime, and for one with a zone or without, as the column is not.
     """

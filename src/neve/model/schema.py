@@ -200,7 +200,7 @@ class TableSchema:
         """Make the first schema of a table: types normalised, key columns NOT NULL, ids given.
 
         Field ids in the metadata are kept when every field, nested ones too, has one of its own;
-        otherwise all are given anew, as Iceberg does: the fields of a struct first, then what
+        otherwise all are given again, as Iceberg does: the fields of a struct first, then what
         is inside each of them.
         """
         if len(schema) > FIELDS_MAX:
@@ -276,7 +276,7 @@ class TableSchema:
         return all(kind_of(column.type) not in floats for column in self.key_columns)
 
     def column(self, name: str) -> Column:
-        """Give a column by name; raises NotFound with the most similar name."""
+        """Return a column by name; raises NotFound with the most similar name."""
         found = self._by_name.get(name)
         if found is None:
             raise _no_such_column(name, list(self._by_name))
@@ -286,7 +286,7 @@ class TableSchema:
         return name in self._by_name
 
     def column_by_id(self, field_id: int) -> Column:
-        """Give a column by field id; raises NotFound."""
+        """Return a column by field id; raises NotFound."""
         found = self._by_id.get(field_id)
         if found is None:
             raise NotFound(f"no column has field id {shown(field_id)}")
@@ -294,7 +294,7 @@ class TableSchema:
 
 
 def normalize_batch(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
-    """Give the batch with exactly `schema.arrow_schema`: columns by name, cast without loss.
+    """Return the batch with exactly `schema.arrow_schema`: columns by name, cast without loss.
 
     A column left out becomes its write default, or NULL. Raises SchemaMismatch for a column the
     table does not have, one it needs, a value that would change, or a NULL where none is allowed,

@@ -76,7 +76,7 @@ def parse_object(text: str, *, what: str = "schema") -> JsonObject:
 
 
 def text_member(members: JsonObject, name: str, *, where: str) -> str:
-    """Give a string member."""
+    """Return a string member."""
     text = _member(members, name, str, where=where)
     if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
         raise Corruption(f"{where}.{name} in JSON holds a lone surrogate")
@@ -84,17 +84,17 @@ def text_member(members: JsonObject, name: str, *, where: str) -> str:
 
 
 def flag_member(members: JsonObject, name: str, *, where: str) -> bool:
-    """Give a boolean member."""
+    """Return a boolean member."""
     return _member(members, name, bool, where=where)
 
 
 def number_member(members: JsonObject, name: str, *, where: str) -> int:
-    """Give an integer member."""
+    """Return an integer member."""
     return _member(members, name, int, where=where)
 
 
 def numbers_member(members: JsonObject, name: str, *, where: str) -> list[int]:
-    """Give a member that is a list of integers."""
+    """Return a member that is a list of integers."""
     numbers = _member(members, name, list, where=where)
     if not all(type(number) is int for number in numbers):
         raise Corruption(f"{where}.{name} in JSON holds something other than integers")
@@ -102,7 +102,7 @@ def numbers_member(members: JsonObject, name: str, *, where: str) -> list[int]:
 
 
 def objects_member(members: JsonObject, name: str, *, where: str) -> list[JsonObject]:
-    """Give a member that is a list of objects."""
+    """Return a member that is a list of objects."""
     objects = _member(members, name, list, where=where)
     if not all(isinstance(each, dict) for each in objects):
         raise Corruption(f"{where}.{name} in JSON holds something other than objects")
@@ -110,7 +110,7 @@ def objects_member(members: JsonObject, name: str, *, where: str) -> list[JsonOb
 
 
 def type_to_json(arrow_type: pa.DataType, *, docs: bool = True) -> Json:
-    """Give Iceberg's JSON of a type whose nested fields all have ids."""
+    """Return Iceberg's JSON of a type whose nested fields all have ids."""
     fields = child_fields(arrow_type)
     match kind_of(arrow_type):
         case TypeKind.STRUCT:
@@ -169,7 +169,7 @@ def type_from_json(value: Json, *, where: str, depth: int = 1) -> pa.DataType:
 
 
 def default_to_json(arrow_type: pa.DataType, value: object) -> Json:
-    """Give Iceberg's JSON of a default value in its canonical Python form."""
+    """Return Iceberg's JSON of a default value in its canonical Python form."""
     match value:
         case decimal.Decimal():
             return format(value, "f")
@@ -205,7 +205,7 @@ def default_from_json(arrow_type: pa.DataType, value: Json, *, where: str) -> ob
 
 
 def is_json_default(value: object) -> bool:
-    """Tell whether Iceberg's JSON has a form for this default; NaN and infinities have none."""
+    """Return whether Iceberg's JSON has a form for this default; NaN and infinities have none."""
     return not isinstance(value, float) or math.isfinite(value)
 
 

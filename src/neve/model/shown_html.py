@@ -52,14 +52,14 @@ Cell = str | int | float | None | Markup
 
 
 def page(title: str, *parts: Markup, line: str = "") -> str:
-    """Give a whole page: a title, a line below it, and its parts."""
+    """Return a whole page: a title, a line below it, and its parts."""
     below = f'<div style="{_QUIET}">{_text(line)}</div>' if line else ""
     body = "".join(part.html for part in parts)
     return f'<div style="{_FRAME}"><div><b>{_text(title)}</b></div>{below}{body}</div>'
 
 
 def facts(members: Mapping[str, Cell]) -> Markup:
-    """Give names with what they are, a row each; those that are None or empty are left out."""
+    """Return names with what they are, a row each; those that are None or empty are left out."""
     rows = "".join(
         f'<tr><th style="{_NAME}">{_text(name)}</th><td style="{_LEFT}">{_cell(value)}</td></tr>'
         for name, value in members.items()
@@ -69,7 +69,7 @@ def facts(members: Mapping[str, Cell]) -> Markup:
 
 
 def listing(names: Sequence[str], rows: Iterable[Sequence[Cell]], *, more: int = 0) -> Markup:
-    """Give a table with a head; of more rows than a page takes, and `more`, it says how many."""
+    """Return a table with a head; of more rows than a page takes, and `more`, it says how many."""
     waiting = iter(rows)
     shown = list(islice(waiting, ROWS_MAX))
     more += sum(1 for _ in waiting)
@@ -87,22 +87,22 @@ def listing(names: Sequence[str], rows: Iterable[Sequence[Cell]], *, more: int =
 
 
 def note(text: str) -> Markup:
-    """Give a quiet line."""
+    """Return a quiet line."""
     return Markup(f'<div style="{_QUIET}">{_text(text)}</div>' if text else "")
 
 
 def warning(text: str) -> Markup:
-    """Give a line that stands out."""
+    """Return a line that stands out."""
     return Markup(f'<div style="color:#c2410c">{_text(text)}</div>' if text else "")
 
 
 def picture(svg: str) -> Markup:
-    """Give a drawing made by `neve.model.levels_picture`."""
+    """Return a drawing made by `neve.model.levels_picture`."""
     return Markup(f'<div style="margin:0.4em 0">{svg}</div>' if svg else "")
 
 
 def shown_page(title: str, make: Callable[[], str]) -> str:
-    """Give the page that `make` makes; when that fails, one that says why (H3)."""
+    """Return the page that `make` makes; when that fails, one that says why (H3)."""
     try:
         return make()
     except Exception as error:  # noqa: BLE001 - what is shown at a prompt must not end the program

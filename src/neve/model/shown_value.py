@@ -45,12 +45,12 @@ def listed(names: Sequence[str]) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """Give a number with its noun, which takes an s in the plural."""
+    """Return a number with its noun, which takes an s in the plural."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def shown_bytes(count: int) -> str:
-    """Give a size in the largest unit that it fills: 812 bytes, 1.2 kB, 3.4 MB."""
+    """Return a size in the largest unit that it fills: 812 bytes, 1.2 kB, 3.4 MB."""
     size, unit = float(count), ""
     for larger in _UNITS:
         # What would be shown as 1000.0 is one of the next unit.
@@ -69,6 +69,6 @@ def shown_moment(milliseconds: int) -> str:
 
 
 def shown_type(arrow_type: object) -> str:
-    """Give the text of an Arrow type, cut where it grows too long to read."""
+    """Return the text of an Arrow type, cut where it grows too long to read."""
     text = str(arrow_type)
     return text if len(text) <= _TYPE_MAX else f"{text[:_TYPE_MAX]}…"

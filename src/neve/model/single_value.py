@@ -40,7 +40,7 @@ _EIGHT_BYTES: Final = frozenset(
 
 
 def encode_single_value(type_: pa.DataType, value: PlainValue) -> bytes:
-    """Give the bytes of a plain value of a primitive type."""
+    """Return the bytes of a plain value of a primitive type."""
     match kind_of(type_):
         case TypeKind.BOOLEAN:
             return b"\1" if value else b"\0"
@@ -64,7 +64,7 @@ def encode_single_value(type_: pa.DataType, value: PlainValue) -> bytes:
 
 
 def decode_single_value(type_: pa.DataType, stored: bytes) -> PlainValue:
-    """Give the plain value of stored bytes; raises Corruption when they are none of the type."""
+    """Return the plain value of stored bytes; raises Corruption when they are none of the type."""
     try:
         match kind_of(type_):
             case TypeKind.BOOLEAN:

@@ -57,7 +57,7 @@ class Transform(ABC):
 
     @abstractmethod
     def __str__(self) -> str:
-        """Give Iceberg's name of the transform, such as `bucket[16]`."""
+        """Return Iceberg's name of the transform, such as `bucket[16]`."""
 
     @property
     def preserves_order(self) -> bool:
@@ -66,7 +66,7 @@ class Transform(ABC):
 
     @abstractmethod
     def accepts(self, source: pa.DataType) -> bool:
-        """Tell whether the transform takes values of this type."""
+        """Return whether the transform takes values of this type."""
 
     @abstractmethod
     def result_type(self, source: pa.DataType) -> pa.DataType:
@@ -212,7 +212,7 @@ class Bucket(Transform):
         return not (pa.types.is_nested(source) or pa.types.is_boolean(source) or is_float(source))
 
     def result_type(self, source: pa.DataType) -> pa.DataType:  # noqa: ARG002 - one for all
-        """Give 32-bit numbers of buckets."""
+        """Return 32-bit numbers of buckets."""
         return pa.int32()
 
     def _apply(self, array: ArrowArray, *, column: str) -> ArrowArray:  # noqa: ARG002 - nothing can fail

@@ -9,7 +9,7 @@ _U64_BITS: Final = 64
 
 
 def encode_varint(value: int) -> bytes:
-    """Give the shortest encoding of a number from 0 to 2^64 - 1."""
+    """Return the shortest encoding of a number from 0 to 2^64 - 1."""
     assert 0 <= value < 1 << _U64_BITS
     if value < _CONTINUES:
         return bytes((value,))
@@ -22,7 +22,7 @@ def encode_varint(value: int) -> bytes:
 
 
 def read_varint(buffer: bytes, position: int) -> tuple[int, int]:
-    """Give the number at `position` and where it ends; raises Corruption."""
+    """Return the number at `position` and where it ends; raises Corruption."""
     value = 0
     shift = 0
     while True:

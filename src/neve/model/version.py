@@ -92,7 +92,7 @@ class VersionEdit:
 
 
 def apply_edit(version: Version | None, edit: VersionEdit) -> Version:
-    """Give the Version after an edit; None stands for the table before its first.
+    """Return the Version after an edit; None stands for the table before its first.
 
     Raises Corruption when the edit does not fit: a file it removes or marks is not there, or one it
     adds already is.
@@ -132,5 +132,5 @@ def apply_edit(version: Version | None, edit: VersionEdit) -> Version:
 
 
 def _copied(files: Mapping[str, DataFile]) -> dict[str, DataFile]:
-    """Copy a mapping; `copy` clones a dict whole, `dict` puts every key anew after a removal."""
+    """Copy a mapping; `copy` clones a dict whole, `dict` puts every key again after a removal."""
     return files.copy() if isinstance(files, dict) else dict(files)

@@ -59,11 +59,11 @@ def commit_words(version: Version) -> str:
 
 
 def pair_words(pairs: Mapping[str, str]) -> str:
-    """Give names with their values in one line, the first of them."""
+    """Return names with their values in one line, the first of them."""
     return first_words([f"{name}={value}" for name, value in sorted(pairs.items())])
 
 
 def first_words(names: Sequence[str]) -> str:
-    """Give the first of some names in one line, and how many more there are."""
+    """Return the first of some names in one line, and how many more there are."""
     more = f" and {len(names) - _NAMES_SHOWN:,} more" if len(names) > _NAMES_SHOWN else ""
     return ", ".join(names[:_NAMES_SHOWN]) + more

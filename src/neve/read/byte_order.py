@@ -35,7 +35,7 @@ _TURNS_MAX: Final = 16
 
 
 def byte_order(parts: Sequence[KeyArray]) -> tuple[_Positions, _Flags]:
-    """Give the order of keys that lie behind one another, in parts that ascend each.
+    """Return the order of keys that lie behind one another, in parts that ascend each.
 
     Equal keys stay as they come. The flags, one for each place in the order but the last, say
     where the next key is the same.
@@ -84,7 +84,7 @@ class _KeyBytes:
         self._at_byte = np.ndarray((self._end + 1,), ">u8", padded, strides=(1,))
 
     def words(self, rows: _Positions | None, at: int) -> _Numbers:
-        """Give the eight bytes from a place on of keys, None for all, as numbers."""
+        """Return the eight bytes from a place on of keys, None for all, as numbers."""
         starts, lengths = self._starts, self.lengths
         if rows is not None:
             starts, lengths = starts[rows], lengths[rows]
@@ -93,7 +93,7 @@ class _KeyBytes:
         return found
 
     def any_beyond(self, rows: _Positions, at: int) -> bool:
-        """Tell whether any of these keys goes on behind a place."""
+        """Return whether any of these keys goes on behind a place."""
         return bool((self.lengths[rows] > at).any())
 
 
@@ -113,7 +113,7 @@ class _Tied:
         self.rows: _Positions = order[self._places]
 
     def sorted_by(self, numbers: _Numbers) -> tuple[_Positions, _Flags]:
-        """Give the order, and what is the same, once numbers of these rows were compared too."""
+        """Return the order, and what is the same, once numbers of these rows were compared too."""
         is_ascending = (numbers[:-1] <= numbers[1:]) | self._begins[1:]
         order = self._order
         if not is_ascending.all():
@@ -127,7 +127,7 @@ class _Tied:
 
 
 def _alike(one: bytes, other: bytes) -> int:
-    """Give with how many bytes both begin."""
+    """Return with how many bytes both begin."""
     count = min(len(one), len(other))
     differ = np.frombuffer(one, np.uint8, count) != np.frombuffer(other, np.uint8, count)
     return int(differ.argmax()) if differ.any() else count

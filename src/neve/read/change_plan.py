@@ -78,7 +78,7 @@ def grouped(commits: Iterable[CommitChanges]) -> Iterator[list[CommitChanges]]:
 
 
 def marked_often(group: Iterable[CommitChanges]) -> dict[str, ChangedFile]:
-    """Give the files that several commits of a group mark, with all that they mark, by path."""
+    """Return the files that several commits of a group mark, with all that they mark, by path."""
     found: dict[str, ChangedFile] = {}
     often: set[str] = set()
     for commit in group:
@@ -94,7 +94,7 @@ def marked_often(group: Iterable[CommitChanges]) -> dict[str, ChangedFile]:
 
 
 def _marks(commit: CommitChanges) -> tuple[int, int]:
-    """Give how many rows a commit marks in files that stay, and about how many stored bytes."""
+    """Return how many rows a commit marks in files that stay, and about how many stored bytes."""
     rows = size = 0
     for each in commit.taken:
         if each.without is not None:

@@ -61,7 +61,7 @@ class ChangeRows:
         self._shared = {}
 
     def runs(self, changed: Iterable[ChangedFile]) -> list[list[Source]]:
-        """Give the changed rows of one side of a commit; the rows of a run ascend by key."""
+        """Return the changed rows of one side of a commit; the rows of a run ascend by key."""
         by_run: dict[tuple[object, ...], list[ChangedFile]] = {}
         for each in changed:
             file = each.file
@@ -118,14 +118,14 @@ class ChangeRows:
         return flags
 
     def _marked_since(self, file: DataFile, other: DataFile) -> Positions:
-        """Give the positions that the other vector of a file marks, and its own does not."""
+        """Return the positions that the other vector of a file marks, and its own does not."""
         return positions_in(self._marked(other) - self._marked(file))
 
     def _marked(self, file: DataFile) -> BitMap64:
         return self._access.marked(file) or BitMap64()
 
     def _shared_block(self, changed: ChangedFile, other: DataFile) -> Block | None:
-        """Give one commit's rows of a file that several mark; None when it marks none."""
+        """Return one commit's rows of a file that several mark; None when it marks none."""
         wanted = self._marked_since(changed.file, other)
         if not len(wanted):
             return None
@@ -176,7 +176,7 @@ class _Piece:
     count: int
 
     def chosen_of(self, rows: pa.Table) -> pa.Table:
-        """Give those of the group's rows that are chosen."""
+        """Return those of the group's rows that are chosen."""
         if self.count == rows.num_rows:
             return rows
         # Few of many are picked, and most of them filtered: each is the faster way.

@@ -50,7 +50,7 @@ _Codes = npt.NDArray[np.int8]
 
 
 def feed_schema(schema: TableSchema) -> pa.Schema:
-    """Give the columns of a feed: those of the table, and three that say what happened.
+    """Return the columns of a feed: those of the table, and three that say what happened.
 
     Raises SchemaMismatch when the table has a column of such a name.
     """
@@ -70,7 +70,7 @@ def feed_schema(schema: TableSchema) -> pa.Schema:
 
 
 def change_batches(commit: CommitChanges, rows: ChangeRows) -> Iterator[pa.RecordBatch]:
-    """Give the changes of one commit, by key; no batch is empty."""
+    """Yield the changes of one commit, by key; no batch is empty."""
     taken, brought = rows.runs(commit.taken), rows.runs(commit.brought)
     codec = rows.context.codec if commit.drops_equal else None
     labels = _Labels(commit, feed_schema(rows.context.schema))
@@ -84,7 +84,7 @@ def change_batches(commit: CommitChanges, rows: ChangeRows) -> Iterator[pa.Recor
 def _joined(
     window: Window, first_brought: int, codec: RowCodec | None
 ) -> Iterator[tuple[pa.Table, _Codes | int]]:
-    """Give the rows of both sides by key, and what happened to each or to all.
+    """Yield the rows of both sides by key, and what happened to each or to all.
 
     With a codec, keys whose rows are equal on both sides are left out.
     """
@@ -115,7 +115,7 @@ def _differ(rows: pa.Table, order: Positions, paired: Flags, codec: RowCodec) ->
 
 
 def _equal_rows(before: pa.Table, after: pa.Table, codec: RowCodec) -> Flags:
-    """Tell row by row whether two tables of one schema have the same values."""
+    """Return row by row whether two tables of one schema have the same values."""
     is_same = np.ones(before.num_rows, np.bool_)
     is_plain = True
     for left, right in zip(before.columns, after.columns, strict=True):

@@ -38,7 +38,7 @@ class ChosenColumns:
     """From a column to the struct that is given of it; nothing for one that is given whole."""
 
     def given(self, rows: pa.Table) -> pa.Table:
-        """Give what was asked for of rows of `names`."""
+        """Return what was asked for of rows of `names`."""
         if not self.ways:
             return rows
         columns = []
@@ -87,7 +87,7 @@ def _refuse_again(places: _Places, others: Mapping[_Places, str], name: str) -> 
 
 
 def _pruned(type_: pa.DataType, wanted: Collection[_Places]) -> pa.DataType:
-    """Give a struct with the wanted fields only; what is wanted whole stays as it is."""
+    """Return a struct with the wanted fields only; what is wanted whole stays as it is."""
     if () in wanted:
         return type_
     fields = []

@@ -132,7 +132,7 @@ def _map_arrays(old: pa.DataType, new: pa.DataType) -> ArrayWay:
 
 
 def _with_children(array: ArrowArray, new: pa.DataType, children: ArrowArray) -> ArrowArray:
-    """Give the same lists of other children: validity, lengths and offset stay what they are."""
+    """Return the same lists of other children: validity, lengths and offset stay what they are."""
     validity, offsets = array.buffers()[:2]
     return pa.Array.from_buffers(
         new, len(array), [validity, offsets], offset=array.offset, children=[children]

@@ -22,7 +22,7 @@ from neve.read.read_context import ReadContext
 def statistics_facts(
     file: DataFile, context: ReadContext, field_ids: Iterable[int]
 ) -> dict[int, ColumnFacts]:
-    """Give what is known of some columns of a file; what is unknown is left out."""
+    """Return what is known of some columns of a file; what is unknown is left out."""
     source = context.mapping_from(file.schema_id).source
     present = {column.field_id for column in source.columns}
     statistics = {known.field_id: known for known in file.statistics}

@@ -84,12 +84,12 @@ class FileRows:
         return FilePieces(gathering.pieces, len(starts) - 1 - group_count)
 
     def read(self, piece: Piece, *, use_threads: bool) -> pa.Table | None:
-        """Give the rows of a piece; None when there are none."""
+        """Return the rows of a piece; None when there are none."""
         chosen = self._choose(piece, self._plan.names, use_threads=use_threads)
         return None if chosen is None else chosen[0]
 
     def read_with_keys(self, piece: Piece) -> tuple[pa.Table, RowKeys] | None:
-        """Give the rows of a piece and their keys; None when there are none."""
+        """Return the rows of a piece and their keys; None when there are none."""
         context, names = self._view.context, self._plan.names
         if context.words.is_exact:
             chosen = self._choose(piece, names, use_threads=True)
@@ -168,7 +168,7 @@ class FileRows:
     def _choose(
         self, piece: Piece, names: tuple[str, ...], *, use_threads: bool
     ) -> tuple[pa.Table, Flags | None] | None:
-        """Give columns of the rows of a piece, and which of its positions they are from."""
+        """Return columns of the rows of a piece, and which of its positions they are from."""
         kept = self._kept_in(piece)
         if not piece.needs_filter:
             rows = self._columns(names, piece, use_threads=use_threads)

@@ -85,7 +85,7 @@ class FileProbe:
         return self._open() if reader is None else reader
 
     def find_row(self, key: bytes, word: int) -> dict[str, object] | None:
-        """Give the file's live row of a key, as a row of the file's own schema; None without."""
+        """Return the file's live row of a key, as a row of the file's own schema; None without."""
         find = self._find
         if find is None:
             find = self._open_finder()
@@ -140,7 +140,7 @@ class _Shelf:
         self._runs = [_Run(each) for level, each in runs if level > 0]
 
     def find_row(self, key: bytes, word: int) -> Hit | None:
-        """Give the live row of a key with the file it is in; None without one."""
+        """Return the live row of a key with the file it is in; None without one."""
         for probe in self._young:
             if probe.key_min <= key <= probe.key_max:
                 row = probe.find_row(key, word)
@@ -197,7 +197,7 @@ class FileSet:
         return self._level0_count
 
     def _number_of(self, file: DataFile) -> int:
-        """Give the number of a partition: it is compared quicker than its values."""
+        """Return the number of a partition: it is compared quicker than its values."""
         # Two threads may draw a number at once: each is drawn once, and the first one stays.
         return self.numbers.setdefault((file.spec_id, file.partition), next(_partition_numbers))
 
@@ -219,7 +219,7 @@ class FileSet:
     def searches(
         self, keys: KeyArray, *, bounds: tuple[bytes, bytes] | None = None
     ) -> Iterator[tuple[FileProbe, Positions | None]]:
-        """Give every file that may hold some of the keys, and which of them; None for all.
+        """Yield every file that may hold some of the keys, and which of them; None for all.
 
         `bounds` are the lowest and the highest key, where they are known.
         """
@@ -236,13 +236,13 @@ class FileSet:
                 yield probe, wanted
 
     def probes(self, key_range: KeyRange | None = None) -> Iterator[FileProbe]:
-        """Give every file whose keys may lie in a range, in the order in which they were added."""
+        """Yield every file whose keys may lie in a range, in the order in which they were added."""
         for probe in self.by_path.values():
             if key_range is None or _overlaps(probe.file, key_range):
                 yield probe
 
     def overlapping(self, key_min: bytes, key_max: bytes) -> Iterator[FileProbe]:
-        """Give every file whose bounds overlap those of some keys."""
+        """Yield every file whose bounds overlap those of some keys."""
         for probe in self.by_path.values():
             if probe.key_min <= key_max and key_min <= probe.key_max:
                 yield probe
@@ -251,7 +251,7 @@ class FileSet:
 def _shelves(
     by_run: Mapping[tuple[int, int], Sequence[FileProbe]], partitions: KeyPartitions | None
 ) -> tuple[_Shelf, dict[int, dict[Place, _Shelf]]]:
-    """Give the shelf of the files that may hold any key, and the others by spec and partition.
+    """Return the shelf of the files that may hold any key, and the others by spec and partition.
 
     The files come by level and number of their partition.
     """

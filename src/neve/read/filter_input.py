@@ -78,7 +78,7 @@ class RowFilter:
         return np.concatenate(answers) if answers else np.empty(0, np.bool_)
 
     def reduced_to(self, predicate: BoundPredicate) -> "RowFilter":
-        """Give a filter that asks less, where the rest is known to be true."""
+        """Return a filter that asks less, where the rest is known to be true."""
         return RowFilter(predicate, self.schema, self.text, self.expression, self.expression_names)
 
 

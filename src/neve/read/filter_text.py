@@ -93,7 +93,7 @@ class _Token:
 
 
 def parse_filter(text: str) -> Predicate:
-    """Give the predicate a text spells; raises InvalidArgument naming the place of a mistake."""
+    """Return the predicate a text spells; raises InvalidArgument naming the place of a mistake."""
     return _Parser(text).parse()
 
 

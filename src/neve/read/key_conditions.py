@@ -35,7 +35,7 @@ _SIDES: Final = 2
 
 
 def asked_range(asked: object, encoder: KeyEncoder) -> KeyRange:
-    """Give the keys from a low one up to, and without, a high one; raises InvalidArgument.
+    """Return the keys from a low one up to, and without, a high one; raises InvalidArgument.
 
     Either may be None for no bound, a value for the first column, or a tuple of leading columns.
     """
@@ -63,7 +63,7 @@ def _prefix(bound: object, encoder: KeyEncoder) -> bytes | None:
 
 
 def intersected(one: KeyRange, other: KeyRange) -> KeyRange:
-    """Give the keys inside both, which may be none."""
+    """Return the keys inside both, which may be none."""
     found = one.intersection(other)
     return NO_KEYS if found is None else found
 
@@ -71,7 +71,7 @@ def intersected(one: KeyRange, other: KeyRange) -> KeyRange:
 def implied_range(
     predicate: BoundPredicate, context: ReadContext
 ) -> tuple[KeyRange, BoundPredicate]:
-    """Give the keys that can match, and what of the predicate is left to ask of their rows."""
+    """Return the keys that can match, and what of the predicate is left to ask of their rows."""
     conditions = predicate.operands if isinstance(predicate, AllOf) else (predicate,)
     known: set[int] = set()
     found = KeyRange()
@@ -97,7 +97,7 @@ def implied_range(
 
 
 def _bounds(prefix: bytes, column: Column, condition: BoundCondition) -> KeyRange | None:
-    """Give the keys behind a prefix whose next column fulfils a condition; None: cannot tell."""
+    """Return the keys behind a prefix whose next column fulfils a condition; None: cannot tell."""
     operator = condition.operator
     try:
         match operator:

@@ -59,7 +59,7 @@ class KeyPartitioning:
         self._places: dict[tuple[PartitionValue, ...], Place | None] = {}
 
     def place_of(self, key: bytes) -> Place | None:
-        """Give the partition of a key; None for one that has none, so that no row has it."""
+        """Return the partition of a key; None for one that has none, so that no row has it."""
         values = self._encoder.decode(key)
         found: list[bytes | None] = []
         for field in self._fields:
@@ -74,7 +74,7 @@ class KeyPartitioning:
         return tuple(found)
 
     def groups(self, keys: KeyArray) -> dict[Place, Positions] | None:
-        """Give the positions of keys by partition, ascending in each; None if one has none."""
+        """Return the positions of keys by partition, ascending in each; None if one has none."""
         columns = self._encoder.decode_arrays(keys)
         try:
             arrays = [
@@ -89,7 +89,7 @@ class KeyPartitioning:
         }
 
     def place_of_file(self, file: DataFile) -> Place | None:
-        """Give the partition of a file; None when its values tell none: it may hold any key."""
+        """Return the partition of a file; None when its values tell none: it may hold any key."""
         known = self._places.get(file.partition, ())
         if known != ():
             return known
@@ -124,18 +124,18 @@ class KeyPartitions:
         self._by_spec: dict[int, KeyPartitioning | None] = {}
 
     def of_spec(self, spec_id: int) -> KeyPartitioning | None:
-        """Give the partitions under a spec; None when the key does not determine them."""
+        """Return the partitions under a spec; None when the key does not determine them."""
         if spec_id not in self._by_spec:
             self._by_spec[spec_id] = self._made(self._spec_of(spec_id))
         return self._by_spec[spec_id]
 
     def place_of_file(self, file: DataFile) -> Place | None:
-        """Give the partition of a file; None when it may hold any key."""
+        """Return the partition of a file; None when it may hold any key."""
         partitioning = self.of_spec(file.spec_id)
         return None if partitioning is None else partitioning.place_of_file(file)
 
     def place_of_key(self, spec_id: int, key: bytes) -> Place | None:
-        """Give the partition of a key under a spec; None when no row of the spec can have it."""
+        """Return the partition of a key under a spec; None when no row of the spec can have it."""
         partitioning = self.of_spec(spec_id)
         assert partitioning is not None, "only specs that the key determines are asked"
         return partitioning.place_of(key)
@@ -164,7 +164,7 @@ class PartitionedKeys:
         self._groups: dict[int, dict[Place, Positions] | None] = {}
 
     def positions_for(self, file: DataFile) -> Positions | None:
-        """Give which of the keys may be in a file, ascending; None for all of them."""
+        """Return which of the keys may be in a file, ascending; None for all of them."""
         partitioning = self._partitions.of_spec(file.spec_id)
         place = None if partitioning is None else partitioning.place_of_file(file)
         if partitioning is None or place is None:
@@ -175,7 +175,7 @@ class PartitionedKeys:
         return None if groups is None else groups.get(place, _NONE)
 
     def keys_for(self, file: DataFile) -> KeyArray:
-        """Give the keys that may be in a file, in their order."""
+        """Return the keys that may be in a file, in their order."""
         positions = self.positions_for(file)
         return self._keys if positions is None else self._keys.take(positions)
 

@@ -46,7 +46,7 @@ class MemoryRows:
         self._joined: tuple[pa.Table, KeyArray] | None = None
 
     def hidden(self, key_min: bytes, key_max: bytes) -> list[KeyArray]:
-        """Give the keys between two that were written or deleted, each array ascending."""
+        """Return the keys between two that were written or deleted, each array ascending."""
         found: list[KeyArray] = []
         for view, _ in self._views:
             keys = view.keys()
@@ -61,7 +61,7 @@ class MemoryRows:
         return sum(stop - start for start, stop in spans)
 
     def live(self, wanted: KeyRange) -> tuple[pa.Table, KeyArray] | None:
-        """Give the live rows with keys in a range, ascending, and their keys; None without any."""
+        """Return the live rows with keys in a range, ascending, and their keys; or None."""
         if not self.live_count(wanted):
             return None
         if self._joined is None:
@@ -71,7 +71,7 @@ class MemoryRows:
         return rows.slice(start, stop - start), keys.slice(start, stop - start)
 
     def _unhidden_keys(self) -> list[tuple[KeyArray, Flags | None]]:
-        """Give for each view the keys of its live rows that no newer one hides, and which rows."""
+        """Return for each view the keys of live rows that no newer one hides, and which rows."""
         if self._live_keys is not None:
             return self._live_keys
         found: list[tuple[KeyArray, Flags | None]] = []
@@ -103,7 +103,7 @@ class MemoryRows:
         return pa.concat_tables(tables).take(order), keys.take(order)
 
     def _merged(self, memtable: Memtable, view: MemtableView, rows: pa.Table) -> pa.Table:
-        """Give rows as they are, those of partial writes with what others wrote since."""
+        """Return rows as they are, those of partial writes with what others wrote since."""
         table = self._table
         stale = {
             given: places for given, places in view.partial_rows().items() if table.is_stale(given)
@@ -122,7 +122,7 @@ class MemoryRows:
 
 
 def _span(keys: KeyArray, wanted: KeyRange) -> tuple[int, int]:
-    """Give where the keys of a range begin and end among ascending ones."""
+    """Return where the keys of a range begin and end among ascending ones."""
     start = 0 if wanted.start is None else key_place(keys, wanted.start)
     stop = len(keys) if wanted.end is None else key_place(keys, wanted.end)
     return start, max(start, stop)
@@ -135,5 +135,5 @@ def _members(keys: KeyArray, others: KeyArray) -> Flags:
 
 
 def keys_of(keys: KeyArray, words: SearchWords) -> RowKeys:
-    """Give encoded keys in the form in which an ordered scan compares them."""
+    """Return encoded keys in the form in which an ordered scan compares them."""
     return RowKeys(words.words(keys)) if words.is_exact else RowKeys(keys)

@@ -101,7 +101,7 @@ def _lazily(pieces: Callable[[], Iterable[LoadBlock]]) -> Iterator[LoadBlock]:
 def ordered_rows(
     runs: Sequence[Iterable[Source]], *, descending: bool, limit: int | None
 ) -> Generator[pa.Table, None, None]:
-    """Give all rows by key, never an empty table; raises Corruption for a key twice.
+    """Yield all rows by key, never an empty table; raises Corruption for a key twice.
 
     With a limit, at least so many rows are given when there are, but few more are touched.
     """
@@ -112,14 +112,14 @@ def ordered_rows(
 
 
 def ordered_windows(runs: Sequence[Iterable[Source]]) -> Generator[Window, None, None]:
-    """Give all rows in windows: ascending from one to the next, and run by run within each."""
+    """Return all rows in windows: ascending from one to the next, and run by run within each."""
     under_way = [_Run(n, sources, looks_ahead=True) for n, sources in enumerate(runs)]
     direction = _Ascending()
     return _windows(under_way, direction, direction.last, None)
 
 
 def rows_by_key(blocks: list[Block]) -> Iterator[pa.Table]:
-    """Give the rows of a window ascending; raises Corruption for a key twice."""
+    """Return the rows of a window ascending; raises Corruption for a key twice."""
     return _Ascending().by_key(blocks)
 
 

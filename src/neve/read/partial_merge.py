@@ -39,7 +39,7 @@ MERGED_ROWS_MAX: Final = 16_384
 
 
 def widened(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
-    """Give whole rows: what the batch lacks is its write default, or NULL.
+    """Return whole rows: what the batch lacks is its write default, or NULL.
 
     A column that can be neither is NULL all the same, see `required_columns`.
     """
@@ -54,7 +54,7 @@ def widened(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
 
 
 def required_columns(schema: TableSchema, given: Iterable[int]) -> list[Column]:
-    """Give the columns, neither given nor of the key, that a row cannot go without."""
+    """Return the columns, neither given nor of the key, that a row cannot go without."""
     known = {*schema.primary_key, *given}
     return [
         column
@@ -71,7 +71,7 @@ def merged(
     given: Iterable[int],
     schema: TableSchema,
 ) -> pa.RecordBatch:
-    """Give whole rows, with the base's values in the columns that were not given.
+    """Return whole rows, with the base's values in the columns that were not given.
 
     Both have the schema; `places` says for each row of the base which row it belongs to.
     """
@@ -92,7 +92,7 @@ def merged(
 def without_base(
     rows: pa.RecordBatch, *, given: Iterable[int], schema: TableSchema
 ) -> pa.RecordBatch:
-    """Give merged rows as they are when their base is gone: only what was given stays.
+    """Return merged rows as they are when their base is gone: only what was given stays.
 
     So does what cannot be NULL and has no default.
     """
@@ -106,7 +106,7 @@ class Base(Protocol):
     """What lies below the rows that are merged: a TableView, as far as it matters here."""
 
     def get_many(self, keys: KeyArray, sequence: int) -> tuple[pa.Table, Places]:
-        """Give the rows of unique keys in any order, and for each the place of its key."""
+        """Return the rows of unique keys in any order, and for each the place of its key."""
         ...
 
 
@@ -119,7 +119,7 @@ def merged_on(
     *,
     schema: TableSchema,
 ) -> pa.Table:
-    """Give rows in their order, some of them merged anew with the base's rows of their keys."""
+    """Return rows in their order, some of them merged again with the base's rows of their keys."""
     tables = [rows]
     order = np.arange(rows.num_rows, dtype=np.int64)
     count = rows.num_rows
@@ -143,7 +143,7 @@ def merged_row(
     given: GivenColumns,
     schema: TableSchema,
 ) -> dict[str, object]:
-    """Give one row merged anew with the base's row of its key, None when that has none."""
+    """Return one row merged again with the base's row of its key, None when that has none."""
     if base is None and not given.had_base:
         return row
     kept = {*schema.primary_key, *given.field_ids}

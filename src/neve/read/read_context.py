@@ -56,7 +56,7 @@ class ReadContext:
         self._mappings: dict[int, SchemaMapping] = {}
 
     def mapping_from(self, schema_id: int) -> SchemaMapping:
-        """Give the way from an older schema of the table to this one."""
+        """Return the way from an older schema of the table to this one."""
         mapping = self._mappings.get(schema_id)
         if mapping is None:
             source = (
@@ -67,12 +67,12 @@ class ReadContext:
         return mapping
 
     def encode_value(self, value: object) -> bytes:
-        """Give the bytes of a key of one column: what the encoder gives for a tuple of it."""
+        """Return the bytes of a key of one column: what the encoder gives for a tuple of it."""
         encoded = self._encode_value(value)
         return encoded if len(encoded) <= KEY_BYTES_MAX else self.encoder.encode((value,))
 
     def encode_key(self, key: object) -> bytes:
-        """Give the bytes of a key: a value, a tuple in key order, or a dict of the key columns."""
+        """Return the bytes of a key: a value, a tuple in key order, or a dict of key columns."""
         if type(key) is tuple:
             return self.encoder.encode(key)
         try:

@@ -36,25 +36,25 @@ class RowKeys:
         return len(self._keys)
 
     def at(self, place: int) -> SortKey:
-        """Give the key at a place; -1 is the last."""
+        """Return the key at a place; -1 is the last."""
         if isinstance(self._keys, np.ndarray):
             return int(self._keys[place])
         return key_at(self._keys, place)
 
     def between(self, start: int, stop: int) -> "RowKeys":
-        """Give the keys from a place up to another."""
+        """Return the keys from a place up to another."""
         if isinstance(self._keys, np.ndarray):
             return RowKeys(self._keys[start:stop])
         return RowKeys(self._keys.slice(start, stop - start))
 
     def filtered(self, kept: Flags) -> "RowKeys":
-        """Give the keys that are kept."""
+        """Return the keys that are kept."""
         if isinstance(self._keys, np.ndarray):
             return RowKeys(self._keys[kept])
         return RowKeys(self._keys.filter(pa.array(kept)))
 
     def taken(self, places: Positions) -> "RowKeys":
-        """Give the keys at some places that ascend."""
+        """Return the keys at some places that ascend."""
         if isinstance(self._keys, np.ndarray):
             return RowKeys(self._keys[places])
         return RowKeys(self._keys.take(places))
@@ -78,7 +78,7 @@ def key_place(keys: KeyArray, bound: bytes, *, after: bool = False) -> int:
 
 
 def merged_order(parts: Sequence[RowKeys]) -> Positions:
-    """Give the order by key of rows that lie behind one another, part by part.
+    """Return the order by key of rows that lie behind one another, part by part.
 
     Raises Corruption when a key is there twice.
     """
@@ -89,7 +89,7 @@ def merged_order(parts: Sequence[RowKeys]) -> Positions:
 
 
 def paired_order(left: Sequence[RowKeys], right: Sequence[RowKeys]) -> tuple[Positions, Flags]:
-    """Give the order by key of rows on the left, part by part, and behind them those on the right.
+    """Return the order by key of rows on the left, part by part, then those on the right.
 
     Of a key on both sides the left row comes first; the flags, one for each place in the order, say
     whether its key is on both. Raises Corruption when a key is twice on one side.
@@ -105,7 +105,7 @@ def paired_order(left: Sequence[RowKeys], right: Sequence[RowKeys]) -> tuple[Pos
 
 
 def _order(parts: Sequence[RowKeys]) -> tuple[Positions, Flags]:
-    """Give the order by key, equal ones as they come, and where the next key is the same."""
+    """Return the order by key, equal ones as they come, and where the next key is the same."""
     arrays = [part._keys for part in parts]  # noqa: SLF001 - of the same kind
     words = [each for each in arrays if isinstance(each, np.ndarray)]
     if len(words) < len(arrays):

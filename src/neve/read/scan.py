@@ -326,7 +326,7 @@ class Scan(KeptInProcess):
             yield item
 
     def _memory_parts(self) -> Iterator[tuple[pa.Table, KeyArray]]:
-        """Give the rows in memory in the range, in parts, ascending by key."""
+        """Yield the rows in memory in the range, in parts, ascending by key."""
         found = self._memory.live(self._plan.key_range)
         if found is not None:
             rows, keys = found
@@ -334,7 +334,7 @@ class Scan(KeptInProcess):
                 yield rows.slice(start, _BATCH_ROWS), keys.slice(start, _BATCH_ROWS)
 
     def _chosen_in_memory(self, rows: pa.Table, keys: KeyArray) -> tuple[pa.Table, KeyArray] | None:
-        """Give the rows of a part that the filter chooses; None when there are none."""
+        """Return the rows of a part that the filter chooses; None when there are none."""
         if not self._plan.filter.is_trivial:
             mask = pa.array(self._plan.filter.mask(rows))
             rows, keys = rows.filter(mask), keys.filter(mask)

@@ -48,7 +48,7 @@ class SchemaMapping:
         )
 
     def row(self, row: dict[str, object]) -> dict[str, object]:
-        """Give a row of the source as one of the target."""
+        """Return a row of the source as one of the target."""
         if self.is_identity:
             return row
         mapped: dict[str, object] = {}
@@ -58,12 +58,12 @@ class SchemaMapping:
         return mapped
 
     def source_names(self, names: Sequence[str]) -> list[str]:
-        """Give the source's columns that columns of the target are made of."""
+        """Return the source's columns that columns of the target are made of."""
         found = (self._by_name[name].source for name in names)
         return [name for name in found if name is not None]
 
     def batch(self, batch: pa.RecordBatch, names: Sequence[str] | None = None) -> pa.RecordBatch:
-        """Give some columns of the target, by default all, out of a batch of the source.
+        """Return some columns of the target, by default all, out of a batch of the source.
 
         The batch has at least the columns of `source_names`.
         """
@@ -77,7 +77,7 @@ class SchemaMapping:
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
     def table(self, table: pa.Table, names: Sequence[str] | None = None) -> pa.Table:
-        """Give some columns of the target, by default all, out of a table of the source."""
+        """Return some columns of the target, by default all, out of a table of the source."""
         wanted = self.target.arrow_schema.names if names is None else list(names)
         if self.is_identity:
             return table if table.column_names == wanted else table.select(wanted)

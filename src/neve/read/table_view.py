@@ -30,7 +30,7 @@ Row: TypeAlias = dict[str, Any]
 """A row by column names; which types its values have, the table's schema says."""
 
 _Group = tuple[int, GivenColumns | None]
-"""Rows of one batch: of its id, and of what was given of them when they are merged anew."""
+"""Rows of one batch: of its id, and of what was given of them when they are merged again."""
 
 
 class TableView:
@@ -70,11 +70,11 @@ class TableView:
         return self.files.version.number
 
     def get(self, key: bytes) -> Row | None:
-        """Give the newest row of a key; None when there is none."""
+        """Return the newest row of a key; None when there is none."""
         return self.get_at(key, SEQUENCE_MAX)
 
     def get_at(self, key: bytes, sequence: int) -> Row | None:
-        """Give the row of a key as it was when `sequence` was the last write."""
+        """Return the row of a key as it was when `sequence` was the last write."""
         for memtable in self.memtables:
             found = memtable.get_at(key, sequence)
             if found is not None:
@@ -88,18 +88,18 @@ class TableView:
         return self._row_in_files(key)
 
     def is_stale(self, given: GivenColumns | None) -> TypeGuard[GivenColumns]:
-        """Tell whether others may have committed since a row of a partial write was merged."""
+        """Return whether others may have committed since a row of a partial write was merged."""
         return given is not None and given.version < self.others_version
 
     def below(self, memtable: Memtable) -> "TableView":
-        """Give the view without a memtable and all newer ones."""
+        """Return the view without a memtable and all newer ones."""
         older = self.memtables[self.memtables.index(memtable) + 1 :]
         return TableView(older, self.files, self.context, others_version=self.others_version)
 
     def get_many(
         self, keys: KeyArray, sequence: int, *, columns: Sequence[str] | None = None
     ) -> tuple[pa.Table, Places]:
-        """Give the rows of keys in any order, and for each the place of its key."""
+        """Return the rows of keys in any order, and for each the place of its key."""
         schema = self.context.schema.arrow_schema
         search = _Search(keys, schema.names if columns is None else list(columns))
         for memtable in self.memtables:
@@ -235,7 +235,7 @@ class _Search:
 
 
 def _still_open(wanted: Places | None, open_places: Flags) -> Places | None:
-    """Give those of the wanted places where nothing was found yet; None for all there are."""
+    """Return those of the wanted places where nothing was found yet; None for all there are."""
     if wanted is not None:
         return wanted[open_places[wanted]]
     return None if open_places.all() else np.flatnonzero(open_places)

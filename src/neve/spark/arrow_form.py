@@ -20,7 +20,7 @@ _HEX: Final = np.frombuffer(bytes(range(256)).hex().encode(), np.uint8).reshape(
 
 
 def spark_arrow_type(arrow_type: pa.DataType) -> pa.DataType:
-    """Give the Arrow type of what Spark shows for a type of a table."""
+    """Return the Arrow type of what Spark shows for a type of a table."""
     children = [spark_arrow_type(child.type) for child in child_fields(arrow_type)]
     match kind_of(arrow_type):
         case TypeKind.UUID:
@@ -42,18 +42,18 @@ def spark_arrow_type(arrow_type: pa.DataType) -> pa.DataType:
 
 
 def spark_arrow_schema(schema: pa.Schema) -> pa.Schema:
-    """Give the Arrow schema in which Spark takes rows of a schema."""
+    """Return the Arrow schema in which Spark takes rows of a schema."""
     return pa.schema([pa.field(each.name, spark_arrow_type(each.type)) for each in schema])
 
 
 def spark_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Give rows in Spark's form."""
+    """Return rows in Spark's form."""
     arrays = [_converted(array) for array in batch.columns]
     return pa.RecordBatch.from_arrays(arrays, schema=spark_arrow_schema(batch.schema))
 
 
 def spark_table(table: pa.Table) -> pa.Table:
-    """Give rows in Spark's form."""
+    """Return rows in Spark's form."""
     schema = spark_arrow_schema(table.schema)
     return pa.Table.from_batches([spark_batch(each) for each in table.to_batches()], schema=schema)
 
@@ -86,7 +86,7 @@ def _converted(array: ArrowArray) -> ArrowArray:
 
 
 def _with_children(array: ArrowArray, wanted: pa.DataType, children: ArrowArray) -> ArrowArray:
-    """Give the same lists of other children: validity, lengths and offset stay what they are."""
+    """Return the same lists of other children: validity, lengths and offset stay what they are."""
     validity, offsets = array.buffers()[:2]
     return pa.Array.from_buffers(
         wanted, len(array), [validity, offsets], offset=array.offset, children=[children]

@@ -52,13 +52,13 @@ class VersionsPartition(InputPartition):
 
 
 def feed_fields() -> StructType:
-    """Give the columns that a feed adds to those of the table."""
+    """Return the columns that a feed adds to those of the table."""
     types = (StringType(), LongType(), TimestampType())
     return StructType([StructField(*each) for each in zip(_FEED_NAMES, types, strict=True)])
 
 
 def read_changes(pinned: PinnedTable, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    """Give the changes of some Versions in Spark's form."""
+    """Yield the changes of some Versions in Spark's form."""
     if not isinstance(partition, VersionsPartition):
         return  # what Spark makes up when there is nothing to read
     target = pinned.schema
@@ -81,7 +81,7 @@ def read_changes(pinned: PinnedTable, partition: InputPartition) -> Iterator[pa.
 
 
 def schema_id_at(stored: StoredTable, number: int) -> int:
-    """Give the id of the schema that a Version was committed with."""
+    """Return the id of the schema that a Version was committed with."""
     versions = stored.versions
     return versions.edit_in(versions.store.read(), max(number, 1)).facts.schema_id
 
@@ -112,7 +112,7 @@ class ChangesReader(DataSourceReader):
         return divided(self._since, self._pinned.version)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Give the changes of some Versions."""
+        """Return the changes of some Versions."""
         return read_changes(self._pinned, partition)
 
 
@@ -156,7 +156,7 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self._current()
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        """Give the current Version, for the progress of the query."""
+        """Return the current Version, for the progress of the query."""
         return {_VERSION: self._current()}
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
@@ -175,7 +175,7 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return divided(since, until)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Give the changes of some Versions."""
+        """Return the changes of some Versions."""
         return read_changes(self._pinned, partition)
 
     def commit(self, end: Offset) -> None:

@@ -63,7 +63,7 @@ def find_java(environment: Mapping[str, str]) -> JavaRuntime:
 
 
 def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
-    """Give the programs to try, best first, each with the words for it."""
+    """Yield the programs to try, best first, each with the words for it."""
     home = environment.get("JAVA_HOME")
     if home:
         yield "JAVA_HOME", Path(home) / "bin" / "java"
@@ -76,7 +76,7 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
 
 
 def _judge(where: str, java: Path) -> JavaRuntime | str:
-    """Give the runtime, or in words why it cannot run Spark."""
+    """Return the runtime, or in words why it cannot run Spark."""
     if java.parent.parent.resolve() == _SHIM.resolve():
         return f"{where} is neve's own shim"
     whole = _ask_version(java, _WANTED_MODULE)
@@ -91,7 +91,7 @@ def _judge(where: str, java: Path) -> JavaRuntime | str:
 
 
 def _ask_version(java: Path, *arguments: str) -> int | None:
-    """Give the major version, None when it does not start."""
+    """Return the major version, None when it does not start."""
     try:
         done = subprocess.run(  # noqa: S603 - the program that Spark would start, fixed arguments
             [str(java), *arguments, "-version"],

@@ -1,4 +1,4 @@
-"""JobSite: where a job works, in a form that goes to the workers, each of which opens it anew."""
+"""JobSite: where a job works, in a form that goes to the workers, each of which opens it again."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ Pairs = tuple[tuple[str, str], ...]
 
 
 def pairs_of(options: Mapping[str, str] | None) -> Pairs:
-    """Give options in a form that can be compared."""
+    """Return options in a form that can be compared."""
     return tuple(sorted((options or {}).items()))
 
 

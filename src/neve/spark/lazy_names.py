@@ -33,7 +33,7 @@ HOMES: Final = {
 
 
 def find_lazily(name: str) -> object:
-    """Give a name of `neve.spark`; raises AttributeError for one it has not."""
+    """Return a name of `neve.spark`; raises AttributeError for one it has not."""
     home = HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'neve.spark' has no attribute {name!r}")

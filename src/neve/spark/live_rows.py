@@ -44,7 +44,7 @@ _STRANGE: Final = "cast(raise_error('a data file is not the one that the table k
 
 
 def scanned_together(group: FileGroup) -> tuple[list[str], list[list[MarkedFile]]]:
-    """Give the files that are scanned as they are, and the marked ones, by scan.
+    """Return the files that are scanned as they are, and the marked ones, by scan.
 
     A few clean rows beside many marked ones are scanned with these: one scan less.
     """
@@ -59,7 +59,7 @@ def scanned_together(group: FileGroup) -> tuple[list[str], list[list[MarkedFile]
 
 
 def live_rows(session: SparkSession, rows: DataFrame, files: Sequence[MarkedFile]) -> DataFrame:
-    """Give the rows of files that their bitmaps do not mark, with some columns behind the others.
+    """Return the rows of files that their bitmaps do not mark, with some columns behind the others.
 
     The files are of one scan (`scanned_together`).
     """
@@ -90,7 +90,7 @@ def live_rows(session: SparkSession, rows: DataFrame, files: Sequence[MarkedFile
 
 
 def _are_few_beside(clean: Sequence[CleanFile], marked: Sequence[MarkedFile]) -> bool:
-    """Tell whether clean files may be scanned with marked ones, and cost little there."""
+    """Return whether clean files may be scanned with marked ones, and cost little there."""
     clean_rows = sum(file.row_count for file in clean)
     marked_rows = sum(file.row_count for file in marked)
     sizes = [file.file_bytes for file in clean] + [file.file_bytes for file in marked]
@@ -108,7 +108,7 @@ def _is_live(place: str) -> str:
 
 
 def _first_word(files: Sequence[MarkedFile]) -> str:
-    """Give the place of a file's first word among those of all files, as text of Spark.
+    """Return the place of a file's first word among those of all files, as text of Spark.
 
     There is none for a row that the file does not have.
     """
@@ -126,7 +126,7 @@ def _first_word(files: Sequence[MarkedFile]) -> str:
 
 
 def _lists(lists: Sequence[Sequence[MarkedFile]]) -> "pa.Array[Any]":
-    """Give the words of files, as one list for all the files that are given together."""
+    """Return the words of files, as one list for all the files that are given together."""
     ends = np.cumsum([0, *(sum(len(file.words) for file in files) for files in lists)])
     words = np.concatenate([file.words for files in lists for file in files])
     return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(words))

@@ -57,7 +57,7 @@ _DELETED_ELSEWHERE_FROM: Final = 1_000
 def executor(
     session: SparkSession, *, storage_options: Mapping[str, str] | None = None
 ) -> SparkExecutor:
-    """Give what executes the plans of an open table on Spark: `table.compact(executor=…)`."""
+    """Return what executes the plans of an open table on Spark: `table.compact(executor=…)`."""
     check_session(session)
     return SparkExecutor(session, storage_options)
 

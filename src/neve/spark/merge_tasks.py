@@ -47,7 +47,7 @@ class TargetRows:
     """The struct of these columns, as Spark takes it."""
 
     def __call__(self, batches: Batches) -> Batches:
-        """Give the rows with two columns more."""
+        """Yield the rows with two columns more."""
         base: JobBase | None = None
         for batch in batches:
             error: bytes | None = None
@@ -136,7 +136,7 @@ class MergeRows:
 def values_of(
     rows: pa.RecordBatch, struct_name: str, columns: Sequence[str], base: JobBase
 ) -> pa.RecordBatch:
-    """Give the key and the columns of a clause out of rows."""
+    """Return the key and the columns of a clause out of rows."""
     names = [column.name for column in base.schema.key_columns]
     arrays = [rows.column(name) for name in key_names(len(names))]
     if struct_name:
@@ -146,7 +146,7 @@ def values_of(
 
 
 def _merge_pieces(batches: Iterable[pa.RecordBatch], base: JobBase) -> Iterator[KeyedRows]:
-    """Give rows as they came, but for their key columns, which are fitted."""
+    """Yield rows as they came, but for their key columns, which are fitted."""
     for batch in batches:
         refuse_failed(batch)
         rows = batch
@@ -163,7 +163,7 @@ def _keys_in(batch: pa.RecordBatch, base: JobBase) -> list[ArrowArray]:
 
 
 def _shown(column: "pa.ChunkedArray[Any]", wanted: pa.DataType) -> "pa.ChunkedArray[Any]":
-    """Give a column of the table as Spark takes it."""
+    """Return a column of the table as Spark takes it."""
     if column.type == wanted:
         return column
     if column.type == pa.uuid():

@@ -12,7 +12,7 @@
 Conditions and values are Spark's SQL, or its Columns, over `source`, the rows given, and `target`,
 the row that their key has. Of the clauses of a case the first whose condition is true applies; when
 none is, the row changes nothing. Rows are decided about by the Version the job works on; when one
-of their keys changes before the commit, all of it is decided anew.
+of their keys changes before the commit, all of it is decided again.
 """
 
 from collections.abc import Mapping, Sequence

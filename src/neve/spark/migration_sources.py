@@ -49,7 +49,7 @@ class Source(Protocol):
         ...
 
     def frame(self, session: SparkSession, schema: TableSchema) -> DataFrame:
-        """Give its rows, with the columns of a table that was made for them."""
+        """Return its rows, with the columns of a table that was made for them."""
         ...
 
 
@@ -73,7 +73,7 @@ class ParquetSource:
         self.schema = empty_batch(self._frame.schema).schema
 
     def frame(self, _session: SparkSession, _schema: TableSchema) -> DataFrame:
-        """Give the rows as Spark reads them."""
+        """Return the rows as Spark reads them."""
         return self._frame
 
 
@@ -103,7 +103,7 @@ class DeltaSource:
         self._files = list(_delta_files(table, _root_of(self._files_uri)))
 
     def frame(self, session: SparkSession, schema: TableSchema) -> DataFrame:
-        """Give the live rows."""
+        """Return the live rows."""
         return _frame(
             session,
             list(_cut(self._files, lambda file: file.byte_count)),
@@ -144,7 +144,7 @@ class IcebergSource:
             ) from error
 
     def frame(self, session: SparkSession, schema: TableSchema) -> DataFrame:
-        """Give the live rows."""
+        """Return the live rows."""
         files = [
             IcebergFiles(
                 self._table.metadata,
@@ -181,7 +181,7 @@ def _read_delta(
 def _with_partition(
     rows: pa.RecordBatch, partition: Mapping[str, object], schema: TableSchema
 ) -> pa.RecordBatch:
-    """Give rows with the columns that only the log has."""
+    """Return rows with the columns that only the log has."""
     columns = dict(zip(rows.schema.names, rows.columns, strict=True))
     for name, value in partition.items():
         value_type = schema.column(name).type
@@ -211,7 +211,7 @@ def _frame(
     read: Callable[[Item], Iterator[pa.RecordBatch]],
     schema: TableSchema,
 ) -> DataFrame:
-    """Give the rows that workers read, each task by one of them."""
+    """Yield the rows that workers read, each task by one of them."""
     given = list(tasks)
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -292,7 +292,7 @@ def _root_of(uri: str) -> str:
 
 
 def _newest_metadata(location: str) -> str:
-    """Give the newest metadata file of a table, itself or its directory being named."""
+    """Return the newest metadata file of a table, itself or its directory being named."""
     if location.endswith(".metadata.json"):
         return location
     store, root = pafs.FileSystem.from_uri(_uri_of(location))
@@ -315,7 +315,7 @@ def _metadata_order(name: str) -> tuple[int, str]:
 
 
 def _first_words(error: Exception) -> str:
-    """Give the line of an error of Spark that says what is wrong: the one with its condition."""
+    """Return the line of an error of Spark that says what is wrong: the one with its condition."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     told = next((line for line in lines if "[" in line), lines[0])
     return told[max(told.find("["), 0) :][:_WORDS_CHARACTERS]

@@ -13,7 +13,7 @@ _WIDTH: Final = 30
 
 @contextmanager
 def shown(title: str, progress: Progress | None) -> Iterator[Progress]:
-    """Give who is told of progress: the one given, or a bar that goes away with the work."""
+    """Return who is told of progress: the one given, or a bar that goes away with the work."""
     if progress is not None:
         yield progress
         return

@@ -23,7 +23,7 @@ _EQUALITIES: Final = (spark.EqualTo, spark.EqualNullSafe, spark.In, spark.IsNull
 
 
 def pushed_predicate(asked: spark.Filter, schema: TableSchema) -> Predicate | None:
-    """Give what a filter implies, None when that is nothing that files could be chosen by."""
+    """Return what a filter implies, None when that is nothing that files could be chosen by."""
     is_denied = isinstance(asked, spark.Not)
     inner = asked.child if isinstance(asked, spark.Not) else asked
     path: tuple[str, ...] = getattr(inner, "attribute", ())

@@ -107,7 +107,7 @@ class WantedVersion:
         return self.version is None and self.timestamp is None and self.tag is None
 
     def of(self, table: CatalogTable) -> tuple[Version, int]:
-        """Give the Version and the id of the schema it is read in; raises NotFound."""
+        """Return the Version and the id of the schema it is read in; raises NotFound."""
         if self.is_current:
             return table.current().version, table.schema.schema_id
         found = table.at(self.version, timestamp=self.timestamp, tag=self.tag).version
@@ -138,7 +138,7 @@ class CleanFile:
     row_count: int
 
     def marked(self, dead: BitMap64) -> MarkedFile:
-        """Give the same file with a bitmap."""
+        """Return the same file with a bitmap."""
         return MarkedFile(
             path=self.path,
             file_bytes=self.file_bytes,
@@ -248,7 +248,7 @@ def plan_read(
 
 
 def leased_view(table: CatalogTable, wanted: WantedVersion) -> tuple[TableView, HeldLease | None]:
-    """Give the files of a Version and a lease on it; raises NotFound when it has expired."""
+    """Return the files of a Version and a lease on it; raises NotFound when it has expired."""
     parts = table.stored.parts(table.properties, recorder=NoRecorder(), listener=unheard)
     for tries_left in reversed(range(_LEASE_TRIES)):
         version, schema_id = wanted.of(table)
@@ -264,7 +264,7 @@ def leased_view(table: CatalogTable, wanted: WantedVersion) -> tuple[TableView, 
 
 
 def files_view(stored: StoredTable, version: Version, schema_id: int) -> TableView:
-    """Give the files of a Version under a schema, without what is in any log."""
+    """Return the files of a Version under a schema, without what is in any log."""
     definitions = Definitions(stored.versions, path=stored.paths.manifest)
     context = ReadContext(
         definitions.schema(schema_id), schema_of=definitions.schema, spec_of=definitions.spec
@@ -380,7 +380,7 @@ def _dead_rows(view: TableView, file: DataFile, memory: MemoryRows | None) -> Bi
 def _stored_columns(
     view: TableView, schema_id: int, names: tuple[str, ...]
 ) -> tuple[StoredColumn | None, ...]:
-    """Give columns as files of a schema have them.
+    """Return columns as files of a schema have them.
 
     Spark can find columns by id, but skips row groups by name, and inside of a column it forgets
     ids when it prunes: it has to ask for the very names that the file has.
@@ -407,7 +407,7 @@ def _words(dead: BitMap64, row_count: int) -> npt.NDArray[np.int64]:
 
 
 def _spark_location(stored: StoredTable) -> str:
-    """Give the warehouse as Hadoop writes it: nothing is escaped, and S3's scheme is s3a."""
+    """Return the warehouse as Hadoop writes it: nothing is escaped, and S3's scheme is s3a."""
     location = stored.objects.location.rstrip("/")
     if location.startswith("file://"):
         return unquote(location)

@@ -73,7 +73,7 @@ def read(
     fresh: bool = False,
     storage_options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """Give a table as a DataFrame: the current Version, or one by number, time or tag.
+    """Return a table as a DataFrame: the current Version, or one by number, time or tag.
 
     `columns` are names, with dots for fields inside of structs, as in `Table.scan`. `filter` is
     text such as "amount > 5", `neve.col(…)` or an expression of PyIceberg; files in which no row
@@ -246,7 +246,7 @@ def _is_as_stored(column: Column, stored: StoredColumn | None) -> bool:
 
 
 def _shown(column: Column, stored: StoredColumn | None) -> SparkColumn:
-    """Give a column under its name: out of a file, or what stands for it in older ones."""
+    """Return a column under its name: out of a file, or what stands for it in older ones."""
     if stored is not None:
         value = sf.col(quoted(stored.name))
         return shown_column(value, stored.type, column.type).alias(column.name)

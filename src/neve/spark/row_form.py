@@ -40,7 +40,7 @@ def check_key_columns(spark_schema: StructType, schema: TableSchema) -> None:
 
 
 def empty_batch(spark_schema: StructType) -> pa.RecordBatch:
-    """Give a batch without rows that has the columns of a DataFrame."""
+    """Return a batch without rows that has the columns of a DataFrame."""
     try:
         arrow = to_arrow_schema(spark_schema, timezone="UTC")
     except Exception as error:  # PySpark's error for a type that Arrow has not
@@ -52,13 +52,13 @@ def empty_batch(spark_schema: StructType) -> pa.RecordBatch:
 
 
 def fitted(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
-    """Give rows of exactly the table's schema; raises SchemaMismatch naming column and key."""
+    """Return rows of exactly the table's schema; raises SchemaMismatch naming column and key."""
     with _told_for_spark(batch, schema):
         return normalize_batch(_with_uuids(batch, schema), schema)
 
 
 def key_columns(batch: pa.RecordBatch, schema: TableSchema) -> list[ArrowArray]:
-    """Give the key columns out of rows that may have others; raises SchemaMismatch."""
+    """Return the key columns out of rows that may have others; raises SchemaMismatch."""
     names = batch.schema.names
     for column in schema.key_columns:
         if names.count(column.name) != 1:
@@ -80,7 +80,7 @@ def key_columns(batch: pa.RecordBatch, schema: TableSchema) -> list[ArrowArray]:
 def source_columns(
     batch: pa.RecordBatch, schema: TableSchema, field_ids: Sequence[int]
 ) -> pa.RecordBatch:
-    """Give some columns, by field id, out of rows; those left out are their default or NULL."""
+    """Return some columns, by field id, out of rows; those left out are their default or NULL."""
     wanted = [schema.column_by_id(field_id).name for field_id in field_ids]
     named = list(dict.fromkeys([*wanted, *(column.name for column in schema.key_columns)]))
     present = batch.select([name for name in named if name in batch.schema.names])
@@ -94,12 +94,12 @@ def source_columns(
 
 
 def encoded_keys(batch: pa.RecordBatch, encoder: KeyEncoder) -> KeyArray:
-    """Give the keys of fitted rows."""
+    """Return the keys of fitted rows."""
     return encoder.encode_arrays([batch.column(name) for name in encoder.names])
 
 
 def without_own(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Give rows without the columns that neve added on their way."""
+    """Return rows without the columns that neve added on their way."""
     return batch.select([name for name in batch.schema.names if not name.startswith(OWN_PREFIX)])
 
 

@@ -43,7 +43,7 @@ class NeveSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Give the name of the format."""
+        """Return the name of the format."""
         return "neve"
 
     def schema(self) -> StructType:

@@ -54,7 +54,7 @@ def refuse_create_table(options: Mapping[str, str]) -> None:
 
 
 def storage_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Give the options of the warehouse's storage, without what they begin with."""
+    """Return the options of the warehouse's storage, without what they begin with."""
     return {
         name[len(_STORAGE_PREFIX) :]: value
         for name, value in options.items()

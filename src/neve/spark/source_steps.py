@@ -84,7 +84,7 @@ class SourceSteps:
         )
 
     def schema(self, pinned: PinnedTable) -> StructType:
-        """Give the columns of a table, or of its change feed."""
+        """Return the columns of a table, or of its change feed."""
         schema = pinned.schema
         shown = spark_schema(
             replace(schema.column(field.name), type=field.type) for field in pinned.chosen.schema

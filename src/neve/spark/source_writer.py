@@ -156,7 +156,7 @@ class _Asked:
         )
 
     def stream_id(self) -> str:
-        """Give what the stream is known by, for good."""
+        """Return what the stream is known by, for good."""
         if self.app_id:
             return self.app_id
         place = unquote(self.checkpoint or "").removeprefix("file:")
@@ -257,7 +257,7 @@ def _told(messages: Iterable[WriterCommitMessage | None]) -> list[TaskWork]:
 
 
 def _runs_of(told: Iterable[TaskWork]) -> list[BulkRun]:
-    """Give the runs that tasks worked in: one, unless they had nothing to do."""
+    """Return the runs that tasks worked in: one, unless they had nothing to do."""
     return list(dict.fromkeys(each.run for each in told if each.run is not None))
 
 
@@ -286,7 +286,7 @@ def _refuse_shared_keys(base: JobBase, work: BulkWork) -> None:
 
 
 def _overlapping(files: tuple[DataFile, ...]) -> Iterator[list[DataFile]]:
-    """Give the files whose ranges of keys touch, group by group."""
+    """Yield the files whose ranges of keys touch, group by group."""
     ordered = sorted(files, key=lambda file: file.key_min)
     group: list[DataFile] = []
     for file in ordered:

@@ -33,7 +33,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def spark_condition(predicate: BoundPredicate) -> Column:
-    """Give the condition, over columns named and typed as Spark shows them."""
+    """Return the condition, over columns named and typed as Spark shows them."""
     match predicate:
         case Always(answer):
             return sf.lit(answer)
@@ -48,7 +48,7 @@ def spark_condition(predicate: BoundPredicate) -> Column:
 
 
 def _column(asked: BoundColumn) -> Column:
-    """Give a column, or the field inside of one that is asked about."""
+    """Return a column, or the field inside of one that is asked about."""
     whole = asked.around or asked
     column, type_ = sf.col(quoted(whole.name)), whole.type
     for place in asked.places:
@@ -105,7 +105,7 @@ def _comparison(asked: BoundCondition, column: Column, value: Column) -> Column:
 
 
 def spark_literal(value: PlainValue, arrow_type: pa.DataType) -> Column:
-    """Give a plain value as a literal of the type that Spark shows its column in."""
+    """Return a plain value as a literal of the type that Spark shows its column in."""
     match kind_of(arrow_type):
         case TypeKind.DATE:
             # Spark's literals end at the year 9999, its columns do not.

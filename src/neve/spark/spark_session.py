@@ -64,7 +64,7 @@ def session(
     app_name: str = "neve",
     config: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """Give the running SparkSession, or start one.
+    """Return the running SparkSession, or start one.
 
     `master` is as Spark's, by default `local[*]`; `remote` is the address of a Spark Connect
     server. `config` are settings of Spark, and win over neve's. Raises Unavailable when there is no
@@ -150,7 +150,7 @@ def _is_local(master: str) -> bool:
 
 
 def _local_settings() -> dict[str, str]:
-    """Give settings for one machine: all cores, a quarter of the memory, nothing heard outside."""
+    """Return settings for one machine: all cores, a quarter of the memory, no open ports."""
     memory_mib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // _MEMORY_SHARE >> 20
     cores = os.cpu_count() or 1
     return {

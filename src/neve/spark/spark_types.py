@@ -57,12 +57,12 @@ _UUID_CUTS: Final = ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))
 
 
 def quoted(name: str) -> str:
-    """Give a column's name so that Spark takes dots and blanks in it as they are."""
+    """Return a column's name so that Spark takes dots and blanks in it as they are."""
     return f"`{name.replace('`', '``')}`"
 
 
 def spark_schema(columns: Iterable[Column]) -> st.StructType:
-    """Give columns as Spark shows them; raises SchemaMismatch.
+    """Return columns as Spark shows them; raises SchemaMismatch.
 
     All may be NULL: Spark takes no other word from a file.
     """
@@ -77,20 +77,20 @@ def spark_schema(columns: Iterable[Column]) -> st.StructType:
 
 
 def stored_field(name: str, arrow_type: pa.DataType, *, field_id: int) -> st.StructField:
-    """Give a column as it is in files; raises SchemaMismatch."""
+    """Return a column as it is in files; raises SchemaMismatch."""
     stored = _spark_type(arrow_type, name, stored=True)
     return st.StructField(name, stored, metadata={FIELD_ID: field_id})
 
 
 def holds(kind: TypeKind, arrow_type: pa.DataType) -> bool:
-    """Tell whether a type is of a kind, or has one inside that is."""
+    """Return whether a type is of a kind, or has one inside that is."""
     if kind_of(arrow_type) is kind:
         return True
     return any(holds(kind, field.type) for field in child_fields(arrow_type))
 
 
 def settings_for(columns: Iterable[Column]) -> dict[str, str]:
-    """Give the settings without which Spark refuses these columns."""
+    """Return the settings without which Spark refuses these columns."""
     has_time = any(holds(TypeKind.TIME, column.type) for column in columns)
     return dict(TIME_ENABLED) if has_time else {}
 
@@ -137,7 +137,7 @@ def shown_column(value: SparkColumn, stored: pa.DataType, wanted: pa.DataType) -
 
 
 def given_column(value: SparkColumn, wanted: pa.DataType) -> SparkColumn:
-    """Give of a struct, as Spark shows it, the fields that are wanted, and of those inside it."""
+    """Return of a struct, as Spark shows it, the fields that are wanted, and of those inside it."""
     if kind_of(wanted) is not TypeKind.STRUCT:
         return value
     fields = [

@@ -6,7 +6,7 @@ A stream that is started again repeats the batch it was at, under the same numbe
 last batch is recorded in the very commit that has its rows, so a batch that was committed before
 the stream died is not committed again, and one that was not, is.
 
-Spark repeats no batch but the last. A number below it is that of a stream that counts anew, with
+Spark repeats no batch but the last. A number below it is that of a stream that counts again, with
 other rows: it is an error, which ends the stream.
 """
 
@@ -34,7 +34,7 @@ def upsert_batch(
     tasks: int | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> Callable[[DataFrame, int], None]:
-    """Give a function for `foreachBatch` that upserts each batch once per (app_id, batch id).
+    """Return a function for `foreachBatch` that upserts each batch once per (app_id, batch id).
 
     `app_id` names the stream for good: give every stream into a table its own, and a new one to a
     stream that starts over with another checkpoint. A number below the last one of `app_id` raises

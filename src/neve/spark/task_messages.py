@@ -97,7 +97,7 @@ def reported(run: Callable[[], BulkWork]) -> Iterator[pa.RecordBatch]:
 
 
 def told_error(error: NeveError) -> bytes:
-    """Give an error as bytes, for the driver; raises one that may be gone at another try.
+    """Return an error as bytes, for the driver; raises one that may be gone at another try.
 
     Spark shows the notes of what a task raises, so the driver can still read it.
     """
@@ -119,7 +119,7 @@ def error_in(text: str) -> NeveError | None:
 
 
 def write_error(error: NeveError) -> bytes:
-    """Give an error as bytes; what caused it becomes a note."""
+    """Return an error as bytes; what caused it becomes a note."""
     facts = {
         name: value
         for name, value in vars(error).items()

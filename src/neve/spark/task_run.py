@@ -100,7 +100,7 @@ def run_tasks(
 
 
 def answers_of(outcomes: Iterable[bytes | NeveError]) -> list[bytes]:
-    """Give the answers of tasks; raises the first error among them."""
+    """Return the answers of tasks; raises the first error among them."""
     answers = []
     for outcome in outcomes:
         if isinstance(outcome, NeveError):

@@ -71,7 +71,7 @@ def delete_plan(rows: DataFrame, site: JobSite, base: JobBase, *, tasks: int | N
 def key_order(
     rows: DataFrame, schema: TableSchema, names: Sequence[str] | None = None
 ) -> list[Column]:
-    """Give expressions whose order is that of the table's keys, which may have other names."""
+    """Return expressions whose order is that of the table's keys, which may have other names."""
     types = {field.name: field.dataType for field in rows.schema.fields}
     order: list[Column] = []
     keys = [column.name for column in schema.key_columns]
@@ -104,7 +104,7 @@ def collect(messages: DataFrame) -> list[Message]:
 def order_apart(
     rows: DataFrame, order_by: object, schema: TableSchema
 ) -> tuple[DataFrame, str | None]:
-    """Give rows and the column they are ordered by, under another name if the table has it not.
+    """Return rows and the column they are ordered by, under another name if the table has it not.
 
     Raises InvalidArgument for a column that the rows do not have, or that has no order.
     """
@@ -156,7 +156,7 @@ def mapped(rows: DataFrame, task: ArrowTask, schema: StructType | str) -> DataFr
 def in_ranges(
     rows: DataFrame, keys: Sequence[Column], order_by: str | None, tasks: int | None
 ) -> DataFrame:
-    """Give rows in ranges of keys, one to a task, sorted in each."""
+    """Return rows in ranges of keys, one to a task, sorted in each."""
     ranged = (
         rows.repartitionByRange(*keys) if tasks is None else rows.repartitionByRange(tasks, *keys)
     )

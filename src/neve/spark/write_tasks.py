@@ -49,7 +49,7 @@ class MarkPartitions:
     site: JobSite
 
     def __call__(self, batches: Batches) -> Batches:
-        """Give the rows with two columns more."""
+        """Yield the rows with two columns more."""
         base: JobBase | None = None
         for batch in batches:
             error: bytes | None = None
@@ -146,7 +146,7 @@ class DeleteRows:
 
 
 def first_with_rows(batches: Batches) -> Batches:
-    """Give the first batch that has rows, if there is one: without rows there is nothing to do."""
+    """Yield the first batch that has rows, if there is one: without rows there is nothing to do."""
     for batch in batches:
         if batch.num_rows:
             yield batch
@@ -154,7 +154,7 @@ def first_with_rows(batches: Batches) -> Batches:
 
 
 def chained(first: pa.RecordBatch, rest: Batches) -> Batches:
-    """Give a batch and those behind it that have rows."""
+    """Yield a batch and those behind it that have rows."""
     yield first
     yield from (batch for batch in rest if batch.num_rows)
 

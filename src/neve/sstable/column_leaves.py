@@ -61,7 +61,7 @@ class Leaf:
 
 
 def leaves_of(schema: TableSchema) -> tuple[Leaf, ...]:
-    """Give the leaves of a schema in the order Parquet has them."""
+    """Return the leaves of a schema in the order Parquet has them."""
     return _leaves(schema.arrow_schema)
 
 

@@ -44,14 +44,14 @@ _BYTE_MAX: Final = 0xFF
 
 
 def lower_bound(value: PlainValue, arrow_type: pa.DataType) -> bytes:
-    """Give the single-value form of the lowest value, or of less."""
+    """Return the single-value form of the lowest value, or of less."""
     if isinstance(value, float) and value == 0.0:
         value = -0.0
     return encode_single_value(arrow_type, _cut(value, arrow_type))
 
 
 def upper_bound(value: PlainValue, arrow_type: pa.DataType) -> bytes | None:
-    """Give the single-value form of the highest value, or of more; None when there is none."""
+    """Return the single-value form of the highest value, or of more; None when there is none."""
     if isinstance(value, float) and value == 0.0:
         value = 0.0
     cut = _cut(value, arrow_type)
@@ -122,7 +122,7 @@ class StatisticsCollector:
                 self._bound(seen, leaf, values)
 
     def finish(self, metadata: pq.FileMetaData) -> tuple[ColumnStatistics, ...]:
-        """Give the statistics of all leaves, ascending by field id."""
+        """Return the statistics of all leaves, ascending by field id."""
         totals = [[0, 0] for _ in self.leaves]
         for group in range(metadata.num_row_groups):
             row_group = metadata.row_group(group)
@@ -160,7 +160,7 @@ class StatisticsCollector:
 
 
 def mean_length(values: ArrowArray) -> float:
-    """Give the mean number of bytes of the values of a leaf that are there."""
+    """Return the mean number of bytes of the values of a leaf that are there."""
     if not (pa.types.is_string(values.type) or pa.types.is_binary(values.type)):
         return stored_type(values.type).bit_width / 8
     lengths = pc.binary_length(values)  # type: ignore[call-overload]  # checked above

@@ -73,7 +73,7 @@ class FooterFacts:
     key_max: bytes
 
     def texts(self) -> dict[str, str]:
-        """Give the facts as they are stored."""
+        """Return the facts as they are stored."""
         return {
             _FORMAT_KEY: FORMAT,
             "neve.table-id": self.table_id,
@@ -95,7 +95,7 @@ class SealedFile:
 
 
 def seal(body: pa.Buffer, schema: pa.Schema, facts: FooterFacts) -> SealedFile:
-    """Give a Parquet file, written with this schema, its final footer.
+    """Return a Parquet file, written with this schema, its final footer.
 
     1. Read the metadata, and find where the chunks are.
     2. Checksum the chunks, and what is between the last of them and the footer.

@@ -6,7 +6,7 @@ Rows come from one of two places, and are the same in both:
     data file     whole row groups, decoded; those of point reads are kept in the group cache
 
 The key index comes from the index file. One that is missing, damaged, or of another file is no
-error: keys are read from the data file and indexed anew, and rows too come from there.
+error: keys are read from the data file and indexed again, and rows too come from there.
 
 R1  Opening compares size and footer checksum with what the Version says of the file.
 R2  Whatever byte is damaged, a read gives the rows that were written, or raises Corruption.
@@ -120,7 +120,7 @@ class DataFileReader:
         return GroupFacts(self._footer.metadata, self._schema)
 
     def group(self, n: int) -> pa.RecordBatch:
-        """Give a row group with all columns in the file's schema; raises Corruption."""
+        """Return a row group with all columns in the file's schema; raises Corruption."""
         if self._rows_are_mapped:
             batch = self._mapped_group(n)
             if batch is not None:
@@ -135,7 +135,7 @@ class DataFileReader:
         stop: int,
         use_threads: bool = True,
     ) -> pa.Table:
-        """Give rows from `start` up to `stop` with these columns, None for all.
+        """Return rows from `start` up to `stop` with these columns, None for all.
 
         Raises NotFound for a column the file has not, Corruption.
         """
@@ -169,7 +169,7 @@ class DataFileReader:
         return stored.slice(start - self._starts[groups[0]], stop - start)
 
     def take(self, positions: Positions, columns: Sequence[str] | None) -> pa.Table:
-        """Give the rows at these positions, in their order, with these columns, None for all."""
+        """Return the rows at these positions, in their order, with these columns, None for all."""
         names = self._names(columns)
         if not len(positions):
             return self._arrow_schema(names).empty_table()
@@ -185,16 +185,16 @@ class DataFileReader:
         return self._key_index
 
     def find(self, key: bytes) -> int:
-        """Give the position of a key's row, or -1."""
+        """Return the position of a key's row, or -1."""
         return self.find_word(key, self._words.word(key))
 
     def finder(self) -> Callable[[bytes, int], int]:
-        """Give the quickest function that does what `find_word` does."""
+        """Return the quickest function that does what `find_word` does."""
         index = self.key_index
         return index.exact_finder() if index.is_exact else self.find_word
 
     def find_word(self, key: bytes, word: int) -> int:
-        """Give the position of a key's row, or -1, where the key's word is known."""
+        """Return the position of a key's row, or -1, where the key's word is known."""
         index = self._key_index
         if index is None:
             index = self.key_index
@@ -221,12 +221,12 @@ class DataFileReader:
         return places[is_same], positions[is_same]
 
     def positions_of(self, keys: KeyArray) -> Positions:
-        """Give the positions of the rows that have one of these keys, ascending."""
+        """Return the positions of the rows that have one of these keys, ascending."""
         _, positions = self.find_many(keys, self._words.words(keys))
         return np.unique(positions)
 
     def keys_at(self, positions: Positions) -> KeyArray:
-        """Give the keys of the rows at these positions, in their order."""
+        """Return the keys of the rows at these positions, in their order."""
         if not len(positions):
             rows = self._arrow_schema(self._key_names).empty_table()
         else:
@@ -234,7 +234,7 @@ class DataFileReader:
         return self._encoder.encode_arrays([rows.column(name) for name in self._key_names])
 
     def key_bound(self, key: bytes, *, side: Side) -> int:
-        """Give the position of the first row whose key is not below `key`; right: is above it.
+        """Return the position of the first row whose key is not below `key`; right: is above it.
 
         `key` may be any bytes, such as the bound of a range.
         """
@@ -261,7 +261,7 @@ class DataFileReader:
     # Rows
 
     def row(self, position: int) -> Row:
-        """Give one row as Python values, those of `neve.model.row_codec`."""
+        """Return one row as Python values, those of `neve.model.row_codec`."""
         rows = self._uniform_rows
         n, i = divmod(position, rows) if rows else self._place_of(position)
         get = self._getters.get(n)
@@ -319,7 +319,7 @@ class DataFileReader:
         return self._has_index_rows
 
     def _place_of(self, position: int) -> tuple[int, int]:
-        """Give the group of a row, and its place there."""
+        """Return the group of a row, and its place there."""
         rows = self._uniform_rows
         if rows:
             return divmod(position, rows)
@@ -330,7 +330,7 @@ class DataFileReader:
         return bisect_right(self._starts, position) - 1
 
     def _open_index(self) -> IndexFile | None:
-        """Give the index file, opened once; None when it is missing or of no use."""
+        """Return the index file, opened once; None when it is missing or of no use."""
         with self._lock:
             if self._is_index_open:
                 return self._index
@@ -363,7 +363,7 @@ class DataFileReader:
         return KeyIndex.build(keys, self._words)
 
     def _mapped_group(self, n: int) -> pa.RecordBatch | None:
-        """Give a group out of the index file; None when it is damaged, and from then on."""
+        """Return a group out of the index file; None when it is damaged, and from then on."""
         assert self._index is not None
         try:
             return self._index.group(n)
@@ -384,7 +384,7 @@ class DataFileReader:
         return pa.Table.from_batches(batches).select(names)
 
     def _read_cached(self, groups: range, names: Sequence[str], row_count: int) -> pa.Table | None:
-        """Give groups out of the cache for a short range, which often comes again; None: read it.
+        """Return groups out of the cache for a short range, which often comes again; None: read it.
 
         Groups that are not there are decoded for the cache when all columns are asked for, and only
         for ranges that begin or end inside a group: a scan of everything keeps nothing.
@@ -404,7 +404,7 @@ class DataFileReader:
         )
 
     def _key_group(self, n: int) -> pa.RecordBatch:
-        """Give a group that has the key columns, and perhaps others."""
+        """Return a group that has the key columns, and perhaps others."""
         if self._rows_are_mapped:
             batch = self._mapped_group(n)
             if batch is not None:
@@ -434,7 +434,7 @@ class DataFileReader:
         return cached.read_row
 
     def _key_getter(self, n: int) -> RowGetter:
-        """Give the function from a row's place in a group to its key columns."""
+        """Return the function from a row's place in a group to its key columns."""
         found = self._key_getters.get(n)
         if found is not None:
             return found
@@ -498,7 +498,7 @@ class DataFileReader:
 
 
 def _key_part(schema: TableSchema) -> TableSchema:
-    """Give the schema of the key columns alone, in key order."""
+    """Return the schema of the key columns alone, in key order."""
     return TableSchema(
         columns=schema.key_columns,
         primary_key=schema.primary_key,

@@ -293,7 +293,7 @@ class _PendingRows:
         self.byte_count += batch.nbytes
 
     def bytes_of(self, rows: int) -> int:
-        """Give the size of the first rows."""
+        """Return the size of the first rows."""
         size = 0
         for batch, _ in self._batches:
             size += batch.slice(0, rows).nbytes
@@ -350,7 +350,7 @@ class _OpenFile:
             self.kept_groups.append(group.select(self._user_names))
 
     def is_full(self, bytes_max: int) -> bool:
-        """Tell whether another group like the last would be too much."""
+        """Return whether another group like the last would be too much."""
         expected = self._sink.tell() + self._last_group_bytes
         return expected > bytes_max or self._group_count >= GROUPS_MAX
 

@@ -55,7 +55,7 @@ _OFFSET_MIN: Final = 4
 
 
 def encode_vector(positions: BitMap64) -> bytes:
-    """Give the blob of a vector; equal positions give equal bytes."""
+    """Return the blob of a vector; equal positions give equal bytes."""
     compact = positions.copy()
     compact.run_optimize()
     checked = _MAGIC + compact.serialize()
@@ -71,7 +71,7 @@ def encode_vector(positions: BitMap64) -> bytes:
 
 
 def decode_vector(blob: bytes, *, path: str | None = None, offset: int = 0) -> BitMap64:
-    """Give the positions in a blob, which begins at `offset` of `path`; raises Corruption."""
+    """Return the positions in a blob, which begins at `offset` of `path`; raises Corruption."""
     if not VECTOR_BYTES_MIN <= len(blob) <= VECTOR_BYTES_MAX:
         raise Corruption(
             f"a deletion vector cannot have {len(blob):,} bytes", path=path, offset=offset
@@ -138,19 +138,19 @@ def check_marked(
 
 
 def bitmap_of(positions: npt.NDArray[np.int64]) -> BitMap64:
-    """Give positions as a bitmap; they may be in any order and repeat."""
+    """Return positions as a bitmap; they may be in any order and repeat."""
     assert not len(positions) or positions.min() >= 0
     # The bitmap takes an array of the standard library as a whole, anything else one by one.
     return BitMap64(array("Q", positions.astype(np.uint64, copy=False).tobytes()))
 
 
 def positions_in(bitmap: BitMap64) -> npt.NDArray[np.int64]:
-    """Give the positions of a bitmap, ascending; all of them are below 2^63."""
+    """Return the positions of a bitmap, ascending; all of them are below 2^63."""
     return np.frombuffer(bitmap.to_array(), dtype=np.int64)
 
 
 def keep_mask(positions: BitMap64, file: DataFile) -> npt.NDArray[np.bool_]:
-    """Give True for each row of a file that no position marks; raises Corruption for others."""
+    """Return True for each row of a file that no position marks; raises Corruption for others."""
     # First, so that a few bytes of runs never become an array of their length.
     if positions and positions.max() >= file.row_count:
         raise Corruption(

@@ -59,7 +59,7 @@ class GroupCache:
             return self._byte_count
 
     def find(self, path: str, group: int, *, keys_only: bool = False) -> CachedGroup | None:
-        """Give a group that is there."""
+        """Return a group that is there."""
         part = (path, group, keys_only)
         with self._lock:
             entry = self._entries.get(part)
@@ -75,7 +75,7 @@ class GroupCache:
         *,
         keys_only: bool = False,
     ) -> CachedGroup:
-        """Give a group, decoding it when it is not there; raises what decoding raises."""
+        """Return a group, decoding it when it is not there; raises what decoding raises."""
         found = self.find(path, group, keys_only=keys_only)
         if found is not None:
             return found

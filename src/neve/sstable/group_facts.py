@@ -27,11 +27,11 @@ class GroupFacts:
         self._known: dict[tuple[int, int], ColumnFacts] = {}
 
     def byte_count(self, group: int) -> int:
-        """Give about how many bytes a group has in memory."""
+        """Return about how many bytes a group has in memory."""
         return int(self._metadata.row_group(group).total_byte_size)
 
     def of(self, group: int, field_id: int) -> ColumnFacts | None:
-        """Give what is known of a column in a group; None when nothing is."""
+        """Return what is known of a column in a group; None when nothing is."""
         leaf = self._leaves.get(field_id)
         if leaf is None:
             return None
@@ -70,7 +70,7 @@ def _leaves(metadata: pq.FileMetaData, schema: TableSchema) -> dict[int, _Leaf]:
 
 
 def _plain(raw: object, type_: pa.DataType) -> PlainValue | None:
-    """Give a bound as a plain value; None when it is none of the column."""
+    """Return a bound as a plain value; None when it is none of the column."""
     if pa.types.is_decimal(type_):
         unscaled = int.from_bytes(raw, signed=True) if isinstance(raw, bytes) else raw
         return decimal_of(unscaled, type_) if isinstance(unscaled, int) else None

@@ -90,7 +90,7 @@ def encode_index_file(
     words: SearchWords,
     groups: Sequence[pa.RecordBatch] = (),
 ) -> tuple[memoryview, ...]:
-    """Give the index file of `file`, in pieces; with `groups`, it holds the rows too.
+    """Return the index file of `file`, in pieces; with `groups`, it holds the rows too.
 
     Groups are all rows of the file in order, in batches of one schema and, but for the last, of one
     length.
@@ -260,7 +260,7 @@ class IndexFile:
         return self._schema
 
     def group(self, number: int) -> pa.RecordBatch:
-        """Give the rows of one group of a file that has rows; raises Corruption."""
+        """Return the rows of one group of a file that has rows; raises Corruption."""
         batch = self._batches.get(number)
         if batch is None:
             batch = self._batches[number] = self._read_group(number)
@@ -315,7 +315,7 @@ class IndexFile:
         return batch
 
     def _checked(self, piece: _Piece, *, what: str) -> pa.Buffer:
-        """Give the bytes of a piece, once their checksum was found right."""
+        """Return the bytes of a piece, once their checksum was found right."""
         if piece.offset + piece.length > self._buffer.size:
             raise self._damage(f"I3: index file ends before its {what}", offset=piece.offset)
         found = self._buffer.slice(piece.offset, piece.length)

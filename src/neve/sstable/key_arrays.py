@@ -26,32 +26,32 @@ def concat_keys(pieces: Sequence[KeyArray]) -> KeyArray:
 
 
 def as_large(keys: KeyArray) -> KeyArray:
-    """Give the keys in the type that holds any number of bytes."""
+    """Return the keys in the type that holds any number of bytes."""
     return cast("KeyArray", keys.cast(pa.large_binary()))
 
 
 def same_keys(left: KeyArray, right: KeyArray) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
-    """Tell place by place whether two arrays of one length have the same key."""
+    """Return place by place whether two arrays of one length have the same key."""
     if left.type != right.type:
         left, right = as_large(left), as_large(right)
     return pc.equal(left, right).to_numpy(zero_copy_only=False)
 
 
 def key_at(keys: KeyArray, place: int) -> bytes:
-    """Give one key."""
+    """Return one key."""
     key = keys[place].as_py()
     assert isinstance(key, bytes)
     return key
 
 
 def keys_ascend(keys: KeyArray) -> bool:
-    """Tell whether each key is above the one before it."""
+    """Return whether each key is above the one before it."""
     count = len(keys)
     return count <= 1 or pc.all(pc.less(keys.slice(0, count - 1), keys.slice(1))).as_py() is True
 
 
 def within(keys: KeyArray, key_min: bytes, key_max: bytes) -> slice:
-    """Give the stretch of ascending keys from `key_min` up to and with `key_max`."""
+    """Return the stretch of ascending keys from `key_min` up to and with `key_max`."""
     places = range(len(keys))
     start = bisect_left(places, key_min, key=lambda place: key_at(keys, place))
     stop = bisect_right(places, key_max, start, key=lambda place: key_at(keys, place))

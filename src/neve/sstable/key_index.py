@@ -101,7 +101,7 @@ class KeyIndex:
         return self._positions
 
     def find_one(self, word: int) -> int:
-        """Give the position of the row with this exact word, or -1."""
+        """Return the position of the row with this exact word, or -1."""
         assert self.is_exact, "a hashed word has candidates"
         at = self._lower(word)
         # Behind the last word, the view has nothing to compare with.
@@ -110,7 +110,7 @@ class KeyIndex:
         return -1
 
     def exact_finder(self) -> Callable[[bytes, int], int]:
-        """Give a function of a key and its word that does what `find_one` does, in one frame."""
+        """Return a function of a key and its word that does what `find_one` does, in one frame."""
         assert self.is_exact, "a hashed word has candidates"
         fences, view, count = self._made_fences(), self._view, self.row_count
 
@@ -125,7 +125,7 @@ class KeyIndex:
         return find
 
     def candidates(self, word: int) -> range | list[int]:
-        """Give the positions of all rows with this word, ascending."""
+        """Return the positions of all rows with this word, ascending."""
         at = self._lower(word)
         count, view = self.row_count, self._view
         if at == count or view[at] != word:
@@ -140,7 +140,7 @@ class KeyIndex:
         return found
 
     def find_many(self, words: Words) -> tuple[Positions, Positions]:
-        """Give all candidates of many words, in any order: place in `words`, and position.
+        """Return all candidates of many words, in any order: place in `words`, and position.
 
         The pairs ascend by place, and those of one place by position.
         """
@@ -164,12 +164,12 @@ class KeyIndex:
         return places, at_place[places]
 
     def lower_bound(self, word: int) -> int:
-        """Give the position of the first row whose exact word is at least `word`."""
+        """Return the position of the first row whose exact word is at least `word`."""
         assert self.is_exact, "hashed words have no order"
         return self._lower(word)
 
     def upper_bound(self, word: int) -> int:
-        """Give the position of the first row whose exact word is above `word`."""
+        """Return the position of the first row whose exact word is above `word`."""
         assert self.is_exact, "hashed words have no order"
         return self._lower(word + 1)
 

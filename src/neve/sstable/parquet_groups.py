@@ -117,7 +117,7 @@ class ParquetGroups:
         ]
 
     def read(self, groups: range, names: Sequence[str], *, use_threads: bool = True) -> pa.Table:
-        """Give whole groups, at least one, with these columns; raises Corruption."""
+        """Return whole groups, at least one, with these columns; raises Corruption."""
         leaves = self._leaves(names)
         schema = pa.schema([self._schema.field(name) for name in names])
         if not use_threads or len(groups) == 1:
@@ -250,7 +250,7 @@ def _shown(groups: range) -> str:
 
 
 def _fit(decoded: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Give columns exactly the fields of a schema; raises ValueError when they cannot have them."""
+    """Cast columns to exactly the fields of a schema; raises ValueError when they cannot be."""
     columns = []
     for field in schema:
         column = decoded.column(field.name)
@@ -264,7 +264,7 @@ def _fit(decoded: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:
-    """Give the rows of a group as one batch; raises LimitExceeded beyond Arrow's 32-bit offsets."""
+    """Return the rows of a group as one batch; raises LimitExceeded beyond 32-bit offsets."""
     batches = table.combine_chunks().to_batches()
     if len(batches) != 1:
         raise LimitExceeded(

@@ -204,13 +204,13 @@ class FilePlan:
 
 
 def group_rows_max(file_format: FileFormat) -> int:
-    """Give how many rows a group has where they are narrow."""
+    """Return how many rows a group has where they are narrow."""
     is_columnar = file_format is FileFormat.COLUMNAR
     return min(_COLUMNAR_ROWS_MAX, GROUP_ROWS_MAX) if is_columnar else GROUP_ROWS_MAX
 
 
 def group_rows_for(bytes_of: Callable[[int], int], *, rows_max: int, bytes_max: int) -> int:
-    """Give how many rows a group has, a power of two, by the bytes of so many first rows."""
+    """Return how many rows a group has, a power of two, by the bytes of so many first rows."""
     rows = rows_max
     while rows > 1 and bytes_of(rows) > bytes_max:
         rows //= 2
@@ -234,7 +234,7 @@ def _is_repetitive(values: ArrowArray) -> bool:
 
 
 def _is_compressible(values: ArrowArray, codec: Literal["zstd", "snappy", "gzip"]) -> bool:
-    """Tell whether values that are written as they are get much smaller."""
+    """Return whether values that are written as they are get much smaller."""
     if pa.types.is_boolean(values.type):
         return True
     # Joining with nothing makes buffers of just these values; theirs is the last one.

@@ -102,7 +102,7 @@ class PuffinFooter:
 def write_puffin(
     vectors: Mapping[str, BitMap64], *, created_by: str
 ) -> tuple[bytes, dict[str, BlobPlace]]:
-    """Give the bytes of a Puffin file and where in it each data file's vector lies.
+    """Return the bytes of a Puffin file and where in it each data file's vector lies.
 
     `vectors` has the location of each data file, as Iceberg's metadata spells it. Equal vectors
     give equal bytes.
@@ -130,7 +130,7 @@ def write_puffin(
 
 
 def encode_footer(footer: PuffinFooter) -> bytes:
-    """Give the bytes of a footer, both of its magics included."""
+    """Return the bytes of a footer, both of its magics included."""
     document: dict[str, Json] = {"blobs": [_blob_json(blob) for blob in footer.blobs]}
     if footer.properties:
         document["properties"] = dict(footer.properties)

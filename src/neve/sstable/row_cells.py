@@ -44,11 +44,11 @@ class RowCells:
         self._columns: Final = tuple(_ColumnCells(column) for column in schema.columns)
 
     def row(self, batch: pa.RecordBatch, i: int) -> Row:
-        """Give one row; to read several of one batch, bind it."""
+        """Return one row; to read several of one batch, bind it."""
         return self.bind(batch)(i)
 
     def bind(self, batch: pa.RecordBatch) -> RowGetter:
-        """Give the function from row number to row; the batch lives as long as it does.
+        """Return the function from row number to row; the batch lives as long as it does.
 
         A row is raised as SchemaMismatch when it has a date or timestamp that Python cannot hold,
         as Corruption when it has a value its type forbids.
@@ -105,7 +105,7 @@ class _ColumnCells:
         self._write: Final = value_writer(column.type, Domain.STORAGE) if is_nested else None
 
     def getter(self, array: ArrowArray) -> _Getter:
-        """Give the function from row number to value."""
+        """Return the function from row number to value."""
         assert array.type == self._type, "a batch of another schema"
         get = self._value_getter(array)
         if not array.null_count or self._write is not None:

@@ -65,13 +65,13 @@ class SearchWords:
         """Bytes of every key when words are exact, otherwise 0."""
 
     def word(self, key: bytes) -> int:
-        """Give the word of a whole key."""
+        """Return the word of a whole key."""
         if self.is_exact:
             return int.from_bytes(key)
         return mmh3.mmh3_x64_128_utupledigest(key, _SEED)[0]
 
     def first_word(self, key: bytes, *, after: bool = False) -> int:
-        """Give the lowest word whose key is not below `key`, or is above it when `after`.
+        """Return the lowest word whose key is not below `key`, or is above it when `after`.
 
         Only where words are exact. `key` may be any bytes, such as the bound of a range; the answer
         for bytes above every key is one past the highest word.
@@ -83,7 +83,7 @@ class SearchWords:
         return word + (len(key) > width or (after and len(key) == width))
 
     def words(self, keys: KeyArray) -> Words:
-        """Give the words of a column of keys, in its order."""
+        """Return the words of a column of keys, in its order."""
         if not self.is_exact:
             return _hashes(keys)
         width = self.key_width
@@ -109,7 +109,7 @@ def _hashes(keys: KeyArray) -> Words:
 
 
 def _places(keys: KeyArray) -> tuple[_Numbers, _Numbers, npt.NDArray[np.uint8]]:
-    """Give where each key begins, how long it is, and the memory they lie in."""
+    """Return where each key begins, how long it is, and the memory they lie in."""
     if isinstance(keys, pa.FixedSizeBinaryArray):
         width = keys.type.byte_width
         memory = fixed_bytes(keys, width=width).ravel()

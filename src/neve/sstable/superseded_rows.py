@@ -37,7 +37,7 @@ def superseded_rows(
     vector_of: Callable[[DataFile], BitMap64 | None],
     keys_for: Callable[[DataFile], KeyArray] | None = None,
 ) -> dict[str, BitMap64]:
-    """Give the live rows of ascending `keys` by path of their file; files without one are left out.
+    """Return the live rows of ascending `keys` by path of their file; others are left out.
 
     `vector_of` gives the rows of a file that are marked already, and so no longer live. Only files
     whose bounds hold one of the keys are opened. `keys_for` gives those of the keys that may be in

@@ -59,11 +59,11 @@ class VectorCache:
             return self._byte_count
 
     def positions(self, file: DataFile) -> BitMap64:
-        """Give the marked positions of a file; raises Corruption, or NotFound for the vector."""
+        """Return the marked positions of a file; raises Corruption, or NotFound for the vector."""
         return BitMap64() if file.vector is None else self._entry(file, file.vector).vector
 
     def mask(self, file: DataFile) -> npt.NDArray[np.bool_] | None:
-        """Give True for each live row, read-only; None when no row is marked."""
+        """Return True for each live row, read-only; None when no row is marked."""
         if file.vector is None:
             return None
         entry = self._entry(file, file.vector)

@@ -50,7 +50,7 @@ class LockHandle(Protocol):
     """An exclusive lock, held until released or until the process dies."""
 
     def release(self) -> None:
-        """Give the lock up; twice is no error."""
+        """Give up the lock; twice is no error."""
         ...
 
 

@@ -193,7 +193,7 @@ class ResumableListing:
         self._stream: obstore.ListStream[Sequence[obstore.ObjectMeta]] | None = None
 
     def next_chunk(self) -> list[ObjectInfo] | Failure:
-        """Give the next entries, none at the end."""
+        """Return the next entries, none at the end."""
         chunk = _attempt(self._advance)
         if isinstance(chunk, Failure):
             self._stream = None
@@ -234,7 +234,7 @@ def s3_bucket(name: str, *, prefix: str, options: S3Options) -> S3Store:
 
 
 def entity_tag(tag: str) -> str:
-    """Give the part of a tag that the server compares."""
+    """Return the part of a tag that the server compares."""
     return tag.partition(" ")[0]
 
 
@@ -248,7 +248,7 @@ def check_tag(tag: str) -> None:
 
 
 def _without_retries(bucket: Bucket) -> Bucket:
-    """Give the same bucket with requests that are sent once."""
+    """Return the same bucket with requests that are sent once."""
     once: obstore.store.RetryConfig = {"max_retries": 0}
     match bucket:
         case S3Store():

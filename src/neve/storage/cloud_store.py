@@ -240,7 +240,7 @@ class CloudStore:
         return replace(failure, verdict=Verdict.LOST) if lost else failure
 
     def _found(self, answer: T | Failure, path: str) -> T:
-        """Give what a read found; raises NotFound or Unavailable."""
+        """Return what a read found; raises NotFound or Unavailable."""
         if not isinstance(answer, Failure):
             return answer
         if answer.verdict is Verdict.MISSING:
@@ -307,12 +307,12 @@ class CloudStore:
 
 
 def _directory(prefix: str) -> str | None:
-    """Give the directory to list for a prefix: the client lists directories, not prefixes."""
+    """Return the directory to list for a prefix: the client lists directories, not prefixes."""
     return prefix.rpartition("/")[0] or None
 
 
 def _offset(after: str | None) -> str | None:
-    """Give the last path at or before `after` that the client takes as an offset."""
+    """Return the last path at or before `after` that the client takes as an offset."""
     if after is None:
         return None
     directory, _, name = after.rpartition("/")

@@ -236,7 +236,7 @@ class CommitQueue(Generic[Work]):
             seat.latch.release()
 
     def _group_locked(self, first: _Seat[Work]) -> Sequence[_Seat[Work]]:
-        """Give those at the front that are committed together; they leave when that is done."""
+        """Return those at the front that are committed together; they leave when that is done."""
         group = [first]
         if first.work is None:
             return group

@@ -78,7 +78,7 @@ class Disk(Protocol):
         ...
 
     def map_file(self, handle: int) -> memoryview:
-        """Give the bytes of an open file, read when looked at; they outlive handle and name.
+        """Return the bytes of an open file, read when looked at; they outlive handle and name.
 
         Only for files that nobody changes: reading behind a cut ends the process.
         """
@@ -105,11 +105,11 @@ class Disk(Protocol):
         ...
 
     def close(self, handle: int) -> None:
-        """Give the handle back, and with it its lock."""
+        """Close the handle, and with it its lock."""
         ...
 
     def link(self, source: str, target: str) -> None:
-        """Give a file a second name; EEXIST when it is taken."""
+        """Link a file under a second name; EEXIST when it is taken."""
         ...
 
     def rename(self, source: str, target: str) -> None:
@@ -141,7 +141,7 @@ class Disk(Protocol):
         ...
 
     def real_path(self, path: str) -> str:
-        """Give the absolute path with every link resolved, also where it does not exist yet."""
+        """Return the absolute path with every link resolved, also where it does not exist yet."""
         ...
 
     def process_id(self) -> int:

@@ -162,7 +162,7 @@ class LocalLock:
                 self.release()
 
     def release(self) -> None:
-        """Give the lock up; twice is no error, but only the process that took it may."""
+        """Give up the lock; twice is no error, but only the process that took it may."""
         if self._handle is None:
             return
         if self._disk.process_id() != self._process_id:

@@ -60,7 +60,7 @@ _NOT_THERE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR})
 
 
 def content_tag(payload: bytes) -> str:
-    """Give the tag of an object with these bytes: a 128-bit digest in hexadecimal."""
+    """Return the tag of an object with these bytes: a 128-bit digest in hexadecimal."""
     return hashlib.blake2b(payload, digest_size=16).hexdigest()
 
 
@@ -120,7 +120,7 @@ class LocalStore:
         return self._read(path, start=start, length=length)
 
     def map(self, path: str) -> memoryview:
-        """Give a whole object, read from the disk as it is looked at; raises NotFound.
+        """Return a whole object, read from the disk as it is looked at; raises NotFound.
 
         For objects that are never replaced in place, which is all that `put` and its kin write: the
         bytes stay those of the object that had the name at the call.

@@ -11,7 +11,7 @@ T1  A directory is used for writing only after this tree has synced the director
 T2  Below the root no symbolic link is followed: neve makes none, and one could lead outside.
     `refuse_links` looks at every directory of a path before anything is opened.
 T3  The lock of a directory excludes threads and processes alike, because each waiter opens the lock
-    file anew. The kernel frees it when its holder dies. Waiting ends with Unavailable, never hangs.
+    file again. The kernel frees it when its holder dies. Waiting ends with Unavailable.
 
 Calls raise OSError, for the caller to say what it was doing, and typed errors for what only the
 tree knows. Paths are relative to the root, as callers of a store give them.
@@ -83,7 +83,7 @@ class LocalTree:
             raise error_from_disk(error, doing="open the store", path=str(self.root)) from error
 
     def on_disk(self, path: str) -> str:
-        """Give the absolute path; the empty one is the root."""
+        """Return the absolute path; the empty one is the root."""
         return self._prefix + path
 
     def refuse_links(self, path: str) -> None:

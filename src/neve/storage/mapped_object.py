@@ -18,11 +18,11 @@ class MapsObjects(Protocol):
     """A store whose objects can be looked at without being read first."""
 
     def map(self, path: str) -> memoryview:
-        """Give a whole object, read as it is looked at; raises NotFound."""
+        """Return a whole object, read as it is looked at; raises NotFound."""
         ...
 
 
 def map_object(store: ObjectStore, path: str) -> pa.Buffer:
-    """Give the bytes of an object, read-only; raises NotFound."""
+    """Return the bytes of an object, read-only; raises NotFound."""
     payload = store.map(path) if isinstance(store, MapsObjects) else store.get(path).payload
     return pa.py_buffer(payload)

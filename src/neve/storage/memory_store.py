@@ -269,7 +269,7 @@ class MemoryLock:
         self._held = True
 
     def release(self) -> None:
-        """Give the lock up; twice is no error."""
+        """Give up the lock; twice is no error."""
         if self._held:
             self._held = False
             with self._contents.lock:
@@ -281,7 +281,7 @@ _NAMED_LOCK: Final = Lock()
 
 
 def named_memory_store(name: str) -> MemoryStore:
-    """Give the one store of this name; it lives as long as the process, or until forgotten."""
+    """Return the one store of this name; it lives as long as the process, or until forgotten."""
     with _NAMED_LOCK:
         return _NAMED.setdefault(name, MemoryStore(name))
 

@@ -71,7 +71,7 @@ def open_store(
 
 
 def _split(location: str) -> tuple[str, str]:
-    """Give the scheme in lower case and what follows it; a plain path has none."""
+    """Return the scheme in lower case and what follows it; a plain path has none."""
     if location.startswith("file:/") and not location.startswith("file://"):
         # The form Java writes.
         location = f"file://{location.removeprefix('file:')}"

@@ -12,7 +12,7 @@ _FILE: Final = "file:"
 
 
 def plain_location(location: str, path: str = "") -> str:
-    """Give the location of a store, or of an object in it, as Iceberg spells it."""
+    """Return the location of a store, or of an object in it, as Iceberg spells it."""
     root = unquote(location) if location.startswith(_FILE) else location
     root = root.rstrip("/")
     return f"{root}/{path}" if path else root

@@ -54,7 +54,7 @@ class S3Options:
     listing: Listing = Listing.ORDERED
 
     def client_config(self) -> dict[str, str | bool]:
-        """Give what the client wants to know, under its own names, which are the same."""
+        """Return what the client wants to know, under its own names, which are the same."""
         texts = {
             "endpoint": self.endpoint,
             "region": self.region,

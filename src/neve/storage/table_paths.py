@@ -116,13 +116,13 @@ def is_object_name(name: str) -> bool:
 
 
 def split_path(path: str) -> tuple[str, str]:
-    """Give the directory of a path, empty for the root, and the last segment."""
+    """Return the directory of a path, empty for the root, and the last segment."""
     directory, _, name = path.rpartition("/")
     return directory, name
 
 
 def join_path(directory: str, name: str) -> str:
-    """Give the path of `name` in a directory, where the empty one is the root."""
+    """Return the path of `name` in a directory, where the empty one is the root."""
     return f"{directory}/{name}" if directory else name
 
 

@@ -64,7 +64,7 @@ class CleanReader:
         self._payloads: dict[str, bytes] = {}
 
     def rows(self, version: Version, schema: TableSchema | None = None) -> Rows:
-        """Give every row of a Version by key, with the columns of a schema; raises NotClean.
+        """Return every row of a Version by key, with the columns of a schema; raises NotClean.
 
         Without a schema, rows are as files have them: right when columns were never changed.
         """
@@ -177,7 +177,7 @@ def _puffin_blobs(payload: bytes) -> list[_Blob]:
 
 
 def _by_field_id(columns: pa.Table, schema: TableSchema) -> pa.Table:
-    """Give the columns of a file as a schema has them."""
+    """Return the columns of a file as a schema has them."""
     places = {number: place for place, number in enumerate(_field_ids(columns.schema))}
     arrays = []
     for column in schema.columns:

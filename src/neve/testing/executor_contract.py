@@ -45,14 +45,14 @@ OPTIONS = TableOptions(background=False, file_bytes=8_000, compaction_task_rows=
 
 
 def local_executor(base: JobBase) -> LocalExecutor:
-    """Give the executor that works in this process, for files of a run."""
+    """Return the executor that works in this process, for files of a run."""
     return LocalExecutor(
         TaskFiles(base.making, base.files, base.definitions, run=base.run), base.context
     )
 
 
 def facts_of(written: Sequence[tuple[DataFile, ...]]) -> list[list[DataFile]]:
-    """Give what is known of files, but for their names."""
+    """Return what is known of files, but for their names."""
     return [[replace(file, path="") for file in files] for files in written]
 
 
@@ -60,7 +60,7 @@ class PlanExecutorContract:
     """Tests of one executor."""
 
     def executor(self, base: JobBase) -> PlanExecutor:
-        """Give the executor under test, for the files of a run on a table."""
+        """Return the executor under test, for the files of a run on a table."""
         raise NotImplementedError
 
     @pytest.fixture
@@ -70,7 +70,7 @@ class PlanExecutorContract:
 
     @pytest.fixture
     def table(self, lake: KVCatalog) -> Table:
-        """Give a partitioned table of overlapping files, a third of the rows superseded."""
+        """Return a partitioned table of overlapping files, a third of the rows superseded."""
         table = lake.create_table(
             "a.b",
             pa.schema(COLUMNS),
@@ -160,7 +160,7 @@ class PlanExecutorContract:
 def open_job(
     table: Table, plans_of: Callable[[Version, LevelOptions], list[CompactionPlan]] = full_plan
 ) -> Iterator[tuple[JobBase, RewriteJob]]:
-    """Give the newest Version of a table, and a job that rewrites all of it."""
+    """Return the newest Version of a table, and a job that rewrites all of it."""
     parts = table.engine.parts
     base = JobBase(
         parts, RunName.drawn(parts.ids), table.refresh().version, file_bytes=OPTIONS.file_bytes
@@ -181,7 +181,7 @@ def open_job(
 
 
 def files_of_run(base: JobBase) -> list[str]:
-    """Give the data files that a run has left."""
+    """Return the data files that a run has left."""
     root = f"{base.parts.paths.root}/"
     return [
         info.path

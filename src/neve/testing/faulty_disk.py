@@ -71,7 +71,7 @@ class FaultyDisk(HookedDisk):
         return self._faults
 
     def plan(self, *faults: Fault) -> None:
-        """Plan anew, counting calls from here; without faults every call succeeds."""
+        """Plan again, counting calls from here; without faults every call succeeds."""
         with self._lock:
             self._plan = faults
             self._calls.clear()

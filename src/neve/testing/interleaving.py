@@ -43,7 +43,7 @@ class Outcome(Generic[T]):
     error: BaseException | None
 
     def result(self) -> T:
-        """Give what the function returned, or raise what it raised."""
+        """Return what the function returned, or raise what it raised."""
         if self.error is not None:
             raise self.error
         return cast("T", self.value)
@@ -217,7 +217,7 @@ class InterleavedLock:
         return True
 
     def release(self) -> None:
-        """Give the lock to whoever runs first of those that wait."""
+        """Hand the lock to the waiting thread that runs first."""
         if not self._is_held and not self._interleaving.is_deadlocked:
             raise RuntimeError("release of a lock that nobody holds")
         self._is_held = False
@@ -247,11 +247,11 @@ class InterleavedCondition:
         return self._lock.acquire(blocking, timeout)
 
     def release(self) -> None:
-        """Give the lock of the condition up."""
+        """Give up the lock of the condition."""
         self._lock.release()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Give the lock up until notified, then take it again; False at the time limit."""
+        """Return the lock up until notified, then take it again; False at the time limit."""
         self._lock.release()
         try:
             return self._interleaving.wait(self._name, has_limit=timeout is not None)
@@ -294,7 +294,7 @@ class InterleavedDisk(HookedDisk):
 
 
 def interleaved(target: T, interleaving: Interleaving) -> T:
-    """Give a stand-in for any object on which each method call is a switch point."""
+    """Return a stand-in for any object on which each method call is a switch point."""
     return cast("T", _Interleaved(target, interleaving))
 
 

@@ -91,5 +91,5 @@ class ModelRows:
 
 
 def keys_of(keys: Iterable[bytes]) -> pa.BinaryArray:
-    """Give encoded keys as the array that a RowLookup takes."""
+    """Return encoded keys as the array that a RowLookup takes."""
     return pa.array(list(keys), type=pa.binary())

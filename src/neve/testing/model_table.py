@@ -76,11 +76,11 @@ class ModelTable:
         self._ages: dict[int, int] = {1: 0}
 
     def key_of(self, row: Mapping[str, object]) -> Key:
-        """Give the key of a row, a tuple also for a single column."""
+        """Return the key of a row, a tuple also for a single column."""
         return tuple(row[name] for name in self.primary_key)
 
     def copy(self) -> "ModelTable":
-        """Give a model that goes its own way from here."""
+        """Return a model that goes its own way from here."""
         other = ModelTable(self.primary_key)
         other.rows = dict(self.rows)
         other.versions = dict(self.versions)
@@ -111,7 +111,7 @@ class ModelTable:
             self.rows[key] = {**before, **_part(row, columns)}
 
     def with_defaults(self, row: Mapping[str, object], columns: Iterable[str]) -> Row:
-        """Give a row all of these columns: those it leaves out are their default or NULL."""
+        """Return a row all of these columns: those it leaves out are their default or NULL."""
         return {name: row.get(name, self.defaults.get(name)) for name in columns}
 
     def put_if_absent(self, row: Mapping[str, object]) -> bool:
@@ -165,7 +165,7 @@ class ModelTable:
         self.rows = self.evolved(self.rows, since=self.age - 1)
 
     def evolved(self, rows: Rows, *, since: int, until: int | None = None) -> Rows:
-        """Give rows of one age as rows of a later one, by default that of today."""
+        """Return rows of one age as rows of a later one, by default that of today."""
         for evolution in self.evolutions[since:until]:
             rows = {key: _turned(row, evolution) for key, row in rows.items()}
         return rows
@@ -215,15 +215,15 @@ class ModelTable:
     # Reading
 
     def at(self, version: int) -> Rows:
-        """Give the rows of a retained Version, with the columns of its day."""
+        """Return the rows of a retained Version, with the columns of its day."""
         return self.versions[version]
 
     def age_of(self, version: int) -> int:
-        """Give how many evolutions there were before a retained Version."""
+        """Return how many evolutions there were before a retained Version."""
         return self._ages[version]
 
     def at_present(self, version: int) -> Rows:
-        """Give the rows of a retained Version with the columns of today."""
+        """Return the rows of a retained Version with the columns of today."""
         return self.evolved(self.versions[version], since=self._ages[version])
 
     def scan(
@@ -233,7 +233,7 @@ class ModelTable:
         key_range: tuple[Key | None, Key | None] = (None, None),
         reverse: bool = False,
     ) -> list[Row]:
-        """Give the rows that match, by key; the end of a range is not in it."""
+        """Return the rows that match, by key; the end of a range is not in it."""
         return scan_rows(self.rows, matches, key_range=key_range, reverse=reverse)
 
 
@@ -262,7 +262,7 @@ def scan_rows(
     key_range: tuple[Key | None, Key | None] = (None, None),
     reverse: bool = False,
 ) -> list[Row]:
-    """Give those of some rows that match, by key; the end of a range is not in it."""
+    """Return those of some rows that match, by key; the end of a range is not in it."""
     first, end = key_range
     return [
         rows[key]

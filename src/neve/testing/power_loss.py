@@ -91,7 +91,7 @@ class SimulatedFile:
         self.unsynced.clear()
 
     def after_power_cut(self, rng: Random, survival: Survival) -> "SimulatedFile":
-        """Give the file as it is found later."""
+        """Return the file as it is found later."""
         image = bytearray(self.durable)
         for effect in self.unsynced:
             _apply_what_survived(effect, image, rng, survival)
@@ -120,7 +120,7 @@ class NameChange:
 def surviving_tree(
     root: SimulatedDirectory, changes: list[NameChange], rng: Random, survival: Survival
 ) -> SimulatedDirectory:
-    """Give the tree as it is found after a power cut; the one given is not changed."""
+    """Return the tree as it is found after a power cut; the one given is not changed."""
     names = _surviving_names(changes, rng, survival)
     # Files keep their identity, so that two names of one file still share it. Directories have
     # one name each. Dicts keep the order of insertion, so the choices do not depend on hashes.

@@ -69,7 +69,7 @@ class S3Endpoint:
     secret_access_key: str
 
     def storage_options(self, **more: str) -> dict[str, str]:
-        """Give options for `open_store`."""
+        """Return options for `open_store`."""
         return {
             "endpoint": self.endpoint,
             "region": REGION,
@@ -79,7 +79,7 @@ class S3Endpoint:
         } | more
 
     def location(self, prefix: str) -> str:
-        """Give the location of a part of the bucket."""
+        """Return the location of a part of the bucket."""
         return f"s3://{self.bucket}/{prefix}"
 
 
@@ -334,7 +334,7 @@ def _weed_binary() -> Path:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Give ports that were free a moment ago; all are held open together, so that none repeats."""
+    """Return ports that were free a moment ago; all are held together, so that none repeats."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [taken.getsockname()[1] for taken in sockets]
     for taken in sockets:
@@ -408,7 +408,7 @@ def _path(environ: WSGIEnvironment) -> str:
 
 
 def _operation(environ: WSGIEnvironment, body: bytes) -> tuple[Operation, str] | None:
-    """Give the store call behind a request and its key; None when it is about no object."""
+    """Return the store call behind a request and its key; None when it is about no object."""
     _, _, key = _path(environ).removeprefix("/").partition("/")
     query = parse_qs(environ["QUERY_STRING"], keep_blank_values=True)
     match environ["REQUEST_METHOD"]:

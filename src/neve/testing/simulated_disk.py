@@ -113,7 +113,7 @@ class SimulatedDisk:
     def after_power_cut(
         self, rng: Random | None = None, *, survival: Survival | None = None
     ) -> "SimulatedDisk":
-        """Give the disk as it is found when the power is back; this one is not changed.
+        """Return the disk as it is found when the power is back; this one is not changed.
 
         The generator decides what of the unsynced is left, and, unless told, how much of it.
         """
@@ -153,7 +153,7 @@ class SimulatedDisk:
             return bytes(self._file(handle).content[offset : offset + length])
 
     def map_file(self, handle: int) -> memoryview:
-        """Give a copy of the bytes as they are now."""
+        """Return a copy of the bytes as they are now."""
         with self._called(CallKind.MAP_FILE, self._path(handle)):
             return memoryview(bytes(self._file(handle).content))
 
@@ -196,7 +196,7 @@ class SimulatedDisk:
             del self._opened[handle]
 
     def link(self, source: str, target: str) -> None:
-        """Give a file a second name."""
+        """Link a file under a second name."""
         with self._called(CallKind.LINK, target):
             self._add_name(target, self._file_at(source, directory_error=errno.EPERM))
 
@@ -269,7 +269,7 @@ class SimulatedDisk:
             )
 
     def real_path(self, path: str) -> str:
-        """Give the path without `.` and `..`; there are no links here."""
+        """Return the path without `.` and `..`; there are no links here."""
         with self._called(CallKind.REAL_PATH, path):
             return posixpath.normpath(posixpath.join("/", path))
 

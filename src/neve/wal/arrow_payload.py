@@ -53,7 +53,7 @@ def read_rows(stream: memoryview, *, row_count: int) -> pa.RecordBatch:
 
 
 def _aligned(stream: pa.Buffer) -> pa.Buffer:
-    """Give a stream that begins at a word: what is in it is aligned from there on.
+    """Return a stream that begins at a word: what is in it is aligned from there on.
 
     A record begins anywhere in a log, and rows that stay in memory are computed with.
     """

@@ -233,7 +233,7 @@ class Stamp(NamedTuple):
 
 
 def read_stamp(prefix: bytes) -> Stamp | None:
-    """Give a batch's DurableThrough, from the first bytes of its payload; None without one."""
+    """Return a batch's DurableThrough, from the first bytes of its payload; None without one."""
     try:
         if len(prefix) <= FRAME_BYTES or prefix[FRAME_BYTES] != Op.SCHEMA_VERSION:
             return None

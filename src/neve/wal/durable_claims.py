@@ -50,7 +50,7 @@ class DurableClaim:
 def claims_behind(
     read_at: ReadAt, *, from_offset: int, log_number: int, nonce: int | None
 ) -> Iterator[DurableClaim]:
-    """Give the claims of every whole record of this log that begins at or behind `from_offset`.
+    """Yield the claims of every whole record of this log that begins at or behind `from_offset`.
 
     Only records with the log's nonce count; where the log's start cannot be read, any does.
     Raises LimitExceeded when there is too much that only looks like records.

@@ -165,7 +165,7 @@ def read_foreign_batch(payload: bytes) -> ForeignBatch:
 
 
 def _read_entry(payload: bytes, position: int, form: _Form, sequence: int) -> tuple[Entry, int]:
-    """Give the entry at `position` and where it ends; raises Corruption."""
+    """Return the entry at `position` and where it ends; raises Corruption."""
     tag = payload[position]
     position += 1
     column_family = None
@@ -180,7 +180,7 @@ def _read_entry(payload: bytes, position: int, form: _Form, sequence: int) -> tu
 
 
 def read_prefixed(buffer: bytes, position: int) -> tuple[bytes, int]:
-    """Give the byte string whose varint length is at `position`, and its end; raises Corruption."""
+    """Return the byte string whose varint length is at `position`, and its end."""
     length, start = read_varint(buffer, position)
     end = start + length
     if end > len(buffer):

@@ -60,7 +60,7 @@ class ForeignReplay:
         self._stopped = False
 
     def __iter__(self) -> Iterator[LoggedBatch]:
-        """Give every batch in log order; raises Corruption as the mode says."""
+        """Yield every batch in log order; raises Corruption as the mode says."""
         self.report.log_count = len(self._logs)
         for log in self._logs:
             yield from self._replay_log(log)

@@ -1,6 +1,6 @@
 """A log taken apart for people: what it is, its blocks, its records, and where reading ends.
 
-Three views of one file, each read anew and streamed:
+Three views of one file, each read again and streamed:
 
     identity   checksum dialect, kind of header, log number
     blocks     every byte of the file as a part of some block (`neve.wal.log_parts`)
@@ -127,7 +127,7 @@ class LogInspection:
         return header.type <= RecordType.RECYCLABLE_LAST and header.byte_count <= BLOCK_BYTES
 
     def other_payload(self) -> PayloadKind | None:
-        """Give the kind that the first record holds when it is not the one looked for.
+        """Return the kind that the first record holds when it is not the one looked for.
 
         None where it is, or where nothing is certain.
         """
@@ -144,11 +144,11 @@ class LogInspection:
         return other if holds[other] and not holds[self.payload] else None
 
     def blocks(self) -> Iterator[Block | EmptyBlocks]:
-        """Give the blocks in file order."""
+        """Return the blocks in file order."""
         return read_blocks(self._reader(), self._read_at, start_offset=self.start_offset)
 
     def records(self) -> Iterator[RecordItem]:
-        """Give records and damage in file order; the last item is the Ending."""
+        """Yield records and damage in file order; the last item is the Ending."""
         reader = self._reader()
         judge = EndingJudge(self._read_at, self.identity, from_start=self.start_offset == 0)
         try:

@@ -166,13 +166,13 @@ class EndingJudge:
             self._stop = _Stop(stale.offset, EndReason.STALE, detail)
 
     def gave_up(self, error: NeveError) -> Ending:
-        """Give the ending of a log that no reader would go on with."""
+        """Return the ending of a log that no reader would go on with."""
         self._count_damage(0)
         stop = self._stop or _Stop(error.offset or 0, EndReason.DAMAGE, error.message)
         return self._ending(stop)
 
     def ending(self, end: SegmentEnd) -> Ending:
-        """Give the ending, once the reader is at the end of the file."""
+        """Return the ending, once the reader is at the end of the file."""
         self._file_bytes = end.file_bytes
         stop = self._stop
         if stop is None and end.file_bytes - end.offset < HEADER_BYTES:

@@ -147,7 +147,7 @@ class EmptyBlocks:
 def read_blocks(
     reader: SegmentReader, read_at: ReadAt, *, start_offset: int
 ) -> Iterator[Block | EmptyBlocks]:
-    """Give the blocks from the reader's start to the end of the file."""
+    """Yield the blocks from the reader's start to the end of the file."""
     empty: list[Block] = []  # first and last of a run
     for block in _filled_blocks(reader, read_at, start_offset):
         if _is_empty(block):

@@ -22,7 +22,7 @@ class PendingAppend:
         self.failure: NeveError | None = None
 
     def outcome(self) -> int:
-        """Give the first sequence number; raises what kept the batch from being logged."""
+        """Return the first sequence number; raises what kept the batch from being logged."""
         if self.failure is not None:
             raise self.failure
         if self.first_sequence < 0:

@@ -98,7 +98,7 @@ class Dialect(StrEnum):
 
 
 def mask(crc: int) -> int:
-    """Give RocksDB's stored form of a CRC-32C."""
+    """Return RocksDB's stored form of a CRC-32C."""
     return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & _U32
 
 
@@ -119,7 +119,7 @@ def checksum_seed(dialect: Dialect, *, record_type: int, log_number: int) -> int
 
 
 def checksum_extender(dialect: Dialect) -> Callable[[int, bytes], int]:
-    """Give the function from a seed and a payload to the stored checksum."""
+    """Return the function from a seed and a payload to the stored checksum."""
     match dialect:
         case Dialect.CRC32C:
             return cast(Callable[[int, bytes], int], google_crc32c.extend)

@@ -130,7 +130,7 @@ class Replay:
         return frozenset(problem.path for problem in self._refused.values())
 
     def __iter__(self) -> Iterator[LoggedBatch]:
-        """Give every batch in sequence order; raises Corruption as the mode says."""
+        """Yield every batch in sequence order; raises Corruption as the mode says."""
         self.report.log_count = len(self._logs)
         logs = self._live_logs()
         for log, found, limit in logs:

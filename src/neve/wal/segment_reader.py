@@ -161,7 +161,7 @@ class SegmentReader:
         self._end_offset = start_offset
 
     def __iter__(self) -> Iterator[Event]:
-        """Give every event in file order; the last one is the SegmentEnd."""
+        """Yield every event in file order; the last one is the SegmentEnd."""
         assembly = _Assembly()
         resyncing = self._start_offset > 0
         for item in self.physical_records():
@@ -178,7 +178,7 @@ class SegmentReader:
                 yield from assembly.add(item)
 
     def physical_records(self) -> Iterator[PhysicalEvent]:
-        """Give every fragment and everything that is none; the last one is the SegmentEnd."""
+        """Yield every fragment and everything that is none; the last one is the SegmentEnd."""
         base = self._first_block()
         length = _READ_BYTES
         unread_blocks = 0

@@ -164,7 +164,7 @@ def _new_file_with_extras(cursor: _Cursor) -> tuple[Fact, ...]:
 
 
 def _tags(cursor: _Cursor, *, end: int) -> Iterator[int]:
-    """Give the tags of extras until the one that ends them."""
+    """Yield the tags of extras until the one that ends them."""
     for _ in range(_EXTRAS_MAX):
         tag = cursor.number()
         if tag == end:

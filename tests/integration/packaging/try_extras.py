@@ -161,7 +161,7 @@ def _least_seconds(environment: Environment, code: str) -> float:
 
 
 def _programs_without_java() -> Path:
-    """Give a folder with the programs of the machine, but no Java."""
+    """Return a folder with the programs of the machine, but no Java."""
     folder = SCRATCH / "programs"
     if not folder.exists():
         folder.mkdir(parents=True)

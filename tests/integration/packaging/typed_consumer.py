@@ -6,7 +6,7 @@ import neve
 
 
 def amount_of(lake: str, key: int) -> float:
-    """Give the amount of an order."""
+    """Return the amount of an order."""
     with neve.open(lake, create=False) as catalog:
         orders = catalog.table("shop.orders", read_only=True)
         row = orders.get(key)

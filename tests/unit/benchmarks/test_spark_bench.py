@@ -35,7 +35,7 @@ class OwnEnvironment(PeerEnvironment):
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[SparkBench]:
-    """Give the tables of the benchmarks, of which only those without Spark are made here."""
+    """Yield the tables of the benchmarks, of which only those without Spark are made here."""
     scale = SparkScale(rows=ROWS, planned_files=())
     bench = SparkBench(tmp_path / "bench", scale, OwnEnvironment())
     yield bench
@@ -68,7 +68,7 @@ def run(peers: SparkPeers, merging: Merging, directory: Path) -> CandidateRecord
 
 
 def newest_of(*tables: pa.Table) -> pa.Table:
-    """Give the newest row of each key, the slow way."""
+    """Return the newest row of each key, the slow way."""
     newest = {row["id"]: row for table in tables for row in table.to_pylist()}
     return pa.Table.from_pylist(list(newest.values()), tables[0].schema)
 

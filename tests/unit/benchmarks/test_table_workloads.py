@@ -39,7 +39,7 @@ TINY = TableScale(
 
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TableSession]:
-    """Give neve and one peer that needs no other environment."""
+    """Yield neve and one peer that needs no other environment."""
     session = TableSession(tmp_path_factory.mktemp("tables") / "tables", TINY, chosen=(SQLITE,))
     yield session
     session.close()

@@ -138,7 +138,7 @@ def test_stats_and_a_version_are_shown_in_words() -> None:
 
 
 def a_watched_lake() -> tuple[KVCatalog, FaultyStore]:
-    """Give a lake that has rows in three files, and the store that counts what is asked of it."""
+    """Return a lake that has rows in three files, and the store that counts what is asked of it."""
     stored = MemoryStore()
     with a_lake(stored) as lake, a_table(lake) as table:
         table.flush()

@@ -80,6 +80,6 @@ class RowsLake:
         return json.loads(self.ok(*arguments, "--json", stdin=stdin))
 
     def rows(self, name: str = "shop.orders") -> list[dict[str, Any]]:
-        """Give all rows in the order of their keys."""
+        """Return all rows in the order of their keys."""
         found: list[dict[str, Any]] = self.json("scan", name, "--key-range", "", "")["rows"]
         return found

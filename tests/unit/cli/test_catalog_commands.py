@@ -23,13 +23,13 @@ def run(*arguments: str, lake: str | None = None) -> Result:
 
 @pytest.fixture
 def lake() -> str:
-    """Give a warehouse of this test alone."""
+    """Return a warehouse of this test alone."""
     return f"memory://{uuid4()}"
 
 
 @pytest.fixture
 def catalog(lake: str) -> KVCatalog:
-    """Give the catalog of the same warehouse."""
+    """Return the catalog of the same warehouse."""
     return neve.open(lake)
 
 

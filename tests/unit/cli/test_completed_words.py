@@ -14,7 +14,7 @@ from tests.unit.cli.rows_lake import RowsLake
 
 @pytest.fixture
 def lake(monkeypatch: pytest.MonkeyPatch) -> RowsLake:
-    """Give a warehouse that the environment names, with two tables and a tag."""
+    """Return a warehouse that the environment names, with two tables and a tag."""
     lake = RowsLake().orders((1, "ada", "1"))
     lake.ok("create", "web.visits", "name:string", "day:date", "--key", "name")
     lake.ok("flush", "shop.orders")

@@ -19,7 +19,7 @@ BEYOND_THIS_TEST = {"spark"}
 
 @pytest.fixture
 def names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
-    """Give the names that the lines take for granted, in a directory of their own."""
+    """Yield the names that the lines take for granted, in a directory of their own."""
     table = DemoTable()
     monkeypatch.chdir(tmp_path)
     found: dict[str, Any] = {

@@ -22,7 +22,7 @@ _COLUMNS: dict[str, pa.DataType] = {
 
 @pytest.fixture
 def lake() -> str:
-    """Give the location of a warehouse with one table, of this test alone."""
+    """Return the location of a warehouse with one table, of this test alone."""
     location = f"memory://{uuid4()}"
     with neve.open(location) as catalog:
         catalog.create_table("shop.orders", pa.schema(_COLUMNS), ["id"])
@@ -31,7 +31,7 @@ def lake() -> str:
 
 @pytest.fixture
 def catalog(lake: str) -> KVCatalog:
-    """Give the catalog of the same warehouse."""
+    """Return the catalog of the same warehouse."""
     return neve.open(lake)
 
 

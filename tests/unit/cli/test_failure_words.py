@@ -38,7 +38,7 @@ COLUMNS = arrow_schema(
 
 @pytest.fixture
 def lake() -> RowsLake:
-    """Give a table with a column of each kind."""
+    """Return a table with a column of each kind."""
     lake = RowsLake()
     lake.create("a.b", COLUMNS, ["id"])
     return lake

@@ -9,7 +9,7 @@ from tests.unit.cli.rows_lake import RowsLake
 
 @pytest.fixture
 def lake() -> RowsLake:
-    """Give a table whose version 2 has one row, and version 3 two."""
+    """Return a table whose version 2 has one row, and version 3 two."""
     made = RowsLake().orders()
     made.flushes([[{"id": 1, "customer": "ada"}], [{"id": 2}]])
     return made

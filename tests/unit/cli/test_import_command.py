@@ -40,7 +40,7 @@ WANTED = [
 
 @pytest.fixture
 def lake() -> RowsLake:
-    """Give a table without rows."""
+    """Return a table without rows."""
     return RowsLake().orders()
 
 

@@ -19,7 +19,7 @@ def inspect(*arguments: str | Path) -> Result:
 
 @pytest.fixture
 def puffin(tmp_path: Path) -> Path:
-    """Give a Puffin file with two vectors."""
+    """Return a Puffin file with two vectors."""
     payload, _ = write_puffin(VECTORS, created_by="neve 0.1")
     path = tmp_path / "v.puffin"
     path.write_bytes(payload)

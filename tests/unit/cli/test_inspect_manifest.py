@@ -25,7 +25,7 @@ def inspect(*arguments: str | Path) -> Result:
 
 @pytest.fixture
 def table(tmp_path: Path) -> CatalogTable:
-    """Give a table with three versions, one of which marks rows."""
+    """Return a table with three versions, one of which marks rows."""
     table = a_table(neve.open(str(tmp_path)))
     table.commit([an_append(1, a_file("a"), a_file("b"))])
     vector = VectorRef(path="deletes/v.puffin", offset=4, length=40, cardinality=3)
@@ -36,7 +36,7 @@ def table(tmp_path: Path) -> CatalogTable:
 
 @pytest.fixture
 def store(tmp_path: Path, table: CatalogTable) -> Path:
-    """Give the directory of that table's version store."""
+    """Return the directory of that table's version store."""
     return tmp_path / table.stored.paths.manifest
 
 

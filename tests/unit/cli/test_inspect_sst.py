@@ -26,7 +26,7 @@ def document(*arguments: str | Path) -> dict[str, object]:
 
 @pytest.fixture
 def data_file(tmp_path: Path) -> Path:
-    """Give a data file of 5 rows."""
+    """Return a data file of 5 rows."""
     schema, rows = plain_rows(5)
     files = Files(schema)
     path = tmp_path / "a.parquet"

@@ -56,7 +56,7 @@ def drawn(
 
 
 def recycled_log(rows: int) -> bytes:
-    """Give log 3 in the file that was log 1, which was longer."""
+    """Return log 3 in the file that was log 1, which was longer."""
     store = MemoryStore()
     log = open_log(store, options=LogOptions(segment_bytes=20 * BLOCK_BYTES, recycle_count=1))
     for number in range(rows):
@@ -150,7 +150,7 @@ def test_a_name_in_a_file_cannot_speak_to_the_terminal() -> None:
 
 
 def stamped_log(*payloads: bytes) -> bytes:
-    """Give log 1 with these payloads behind its start."""
+    """Return log 1 with these payloads behind its start."""
     return segment(
         b"".join(
             frame_batch(encode_log_start(LogStart(1)), sequence=1, durable_through=0, nonce=1)

@@ -22,7 +22,7 @@ ROWS: list[tuple[int, str | None, str | None]] = [
 
 @pytest.fixture
 def lake() -> RowsLake:
-    """Give a table with two rows in a file and two in the log."""
+    """Return a table with two rows in a file and two in the log."""
     made = RowsLake().orders(*ROWS[:2])
     made.ok("flush", "shop.orders")
     made.ok(

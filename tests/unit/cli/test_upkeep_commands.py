@@ -15,7 +15,7 @@ from tests.unit.cli.rows_lake import RowsLake
 
 
 def with_versions(lake: RowsLake, count: int) -> RowsLake:
-    """Give a table with so many flushes, each of the same key and one more."""
+    """Return a table with so many flushes, each of the same key and one more."""
     lake.orders()
     lake.flushes([[{"id": 0}, {"id": number + 1}] for number in range(count)])
     return lake

@@ -26,7 +26,7 @@ class Stop(BaseException):
 
 
 def rows_of(encoder: KeyEncoder, numbers: list[int]) -> pa.Table:
-    """Give rows with one key per number, in the order of keys, and the number beside it."""
+    """Return rows with one key per number, in the order of keys, and the number beside it."""
     rows = pa.table({"number": pa.array(numbers, pa.int64())})
     kind = encoder.types[0]
     if kind == pa.string():

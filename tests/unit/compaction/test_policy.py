@@ -100,7 +100,7 @@ OLD, NEW = (7).to_bytes(4, "little"), (7).to_bytes(8, "little")
 
 
 def widened() -> PartitionIdentity:
-    """Give partitions by a column that was an int and is a long."""
+    """Return partitions by a column that was an int and is a long."""
     columns: dict[str, pa.DataType] = {"id": pa.int64(), "x": pa.int64()}
     schema = TableSchema.from_arrow(pa.schema(columns), primary_key=["id"])
     return PartitionIdentity.of_definitions([PartitionSpec.parse(["x"], schema)], [schema])

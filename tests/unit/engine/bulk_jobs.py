@@ -80,6 +80,6 @@ class Jobs:
 
 
 def _read_as(base: JobBase, rows: Sequence[Mapping[str, object]]) -> pa.Schema:
-    """Give the types of the columns that the rows have."""
+    """Return the types of the columns that the rows have."""
     names = dict.fromkeys(name for row in rows for name in row)
     return pa.schema([base.schema.arrow_schema.field(name) for name in names])

@@ -14,7 +14,7 @@ OPTIONS = neve.TableOptions(background=False)
 
 @pytest.fixture
 def lake() -> Iterator[KVCatalog]:
-    """Give a catalog whose table has a data file, its index, and a vector."""
+    """Yield a catalog whose table has a data file, its index, and a vector."""
     with a_catalog() as catalog:
         table = a_table(catalog)
         table.upsert(rows(0, 500, v=1))
@@ -79,7 +79,7 @@ def test_a_flipped_bit_gives_the_right_rows_or_corruption(
             try:
                 found = read()
             except Corruption as error:
-                assert folder != "index", "an index is made anew"
+                assert folder != "index", "an index is made again"
                 assert error.path is not None  # noqa: PT017 - either outcome is right
                 assert f"/{folder}/" in error.path  # noqa: PT017
             else:

@@ -13,7 +13,7 @@ BY_HAND = neve.TableOptions(background=False)
 
 
 def copy_of(objects: MemoryStore) -> MemoryStore:
-    """Give what a process would find that opens the table after this one died."""
+    """Return what a process would find that opens the table after this one died."""
     copy = MemoryStore()
     for info in objects.list(""):
         copy.put(info.path, objects.get(info.path).payload)

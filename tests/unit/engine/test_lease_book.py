@@ -1,4 +1,4 @@
-"""LeaseBook: the leases of a handle, kept for the next reader and taken anew when they lapsed."""
+"""LeaseBook: the leases of a handle, kept for the next reader and taken again when they lapsed."""
 
 from collections.abc import Callable
 

@@ -19,7 +19,7 @@ def lake() -> Iterator[KVCatalog]:
 
 
 def logs(table: neve.Table) -> list[int]:
-    """Give the lengths of the logs, preallocated space included."""
+    """Return the lengths of the logs, preallocated space included."""
     listed = table.stored.objects.list(f"{table.stored.paths.wal}/")
     return [info.size for info in listed if info.path.endswith(".wal")]
 

@@ -20,7 +20,7 @@ def clock() -> SimulatedClock:
 
 @pytest.fixture
 def table(clock: SimulatedClock) -> neve.Table:
-    """Give a table whose Versions 2 and 3, of 10 and 20 rows, are three and one hours old."""
+    """Return a table whose Versions 2 and 3, of 10 and 20 rows, are three and one hours old."""
     made = a_table(a_catalog(clock=clock))
     made.upsert(rows(0, 10))
     made.flush()
@@ -33,7 +33,7 @@ def table(clock: SimulatedClock) -> neve.Table:
 
 
 def a_time(clock: SimulatedClock) -> list[int | str | datetime]:
-    """Give one moment, two hours ago, in all its forms."""
+    """Return one moment, two hours ago, in all its forms."""
     then_ms = clock.now_ms() - 2 * HOUR_SECONDS * 1_000
     then = datetime.fromtimestamp(then_ms / 1_000, UTC)
     return [then_ms, str(then_ms), then, then.isoformat(), "2h ago", "120m", "7200s ago"]

@@ -315,7 +315,7 @@ def test_lease_seconds_bounds_a_forgotten_reader() -> None:
 
 def test_compaction_threads_decides_how_many_plans_one_step_takes() -> None:
     def files_left(compaction_threads: int) -> int:
-        """Give the files of four partitions after one step."""
+        """Return the files of four partitions after one step."""
         options = neve.TableOptions(
             compaction_threads=compaction_threads,
             file_bytes=1_000,  # so small that plans are not put together

@@ -16,7 +16,7 @@ _COUNT = 100
 
 
 def unaligned_rows() -> pa.Table:
-    """Give rows whose numbers begin three bytes after where they should."""
+    """Return rows whose numbers begin three bytes after where they should."""
     memory = np.zeros(8 * _COUNT + 3, np.uint8)
     memory[3:] = np.arange(_COUNT, dtype=np.int64).view(np.uint8)
     numbers = pa.Array.from_buffers(pa.int64(), _COUNT, [None, pa.py_buffer(memory.tobytes())[3:]])

@@ -62,7 +62,7 @@ class PublishedLake:
         return self.table.flush()
 
     def document(self, number: int | None = None) -> dict[str, Any]:
-        """Give a published document, by default the one that the hint names."""
+        """Return a published document, by default the one that the hint names."""
         if number is None:
             number = int((self.metadata / "version-hint.text").read_text())
         found: dict[str, Any] = json.loads(
@@ -79,7 +79,7 @@ class PublishedLake:
         return {path.name for path in self.metadata.glob(pattern)}
 
     def reopen(self) -> None:
-        """Open the table anew, as another process would."""
+        """Open the table again, as another process would."""
         self.close()
         self.lake = neve.open(self.folder)
         self.table = self.lake.table("shop.orders", options=BY_HAND)
@@ -89,7 +89,7 @@ class PublishedLake:
         self.lake.close()
 
     def read(self, location: str | None = None, version: int | None = None) -> list[int]:
-        """Give the keys that PyIceberg reads, of the current snapshot or that of a Version."""
+        """Return the keys that PyIceberg reads, of the current snapshot or that of a Version."""
         static = StaticTable.from_metadata(location or self.table.iceberg_metadata())
         rows = static.scan(snapshot_id=version).to_arrow()
         return sorted(int(key) for key in rows.column("id").to_numpy())

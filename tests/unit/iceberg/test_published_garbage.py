@@ -34,7 +34,7 @@ class FullStore(MemoryStore):
         return [info.path for info in self.list("tables/") if info.path.endswith("metadata.json")]
 
     def published_keys(self) -> list[int]:
-        """Give the keys that a reader finds who begins with the hint; every snapshot is whole."""
+        """Return the keys that a reader finds who begins with the hint; every snapshot is whole."""
         (hint,) = (info.path for info in self.list("tables/") if info.path.endswith("-hint.text"))
         folder, number = hint.rpartition("/")[0], int(self.get(hint).payload)
         place = f"{self.location.rstrip('/')}/{folder}/v{number}.metadata.json"

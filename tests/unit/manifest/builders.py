@@ -196,14 +196,14 @@ class TableBench:
 
 
 def new_table(*, retention: Retention | None = None, seed: int = 0) -> TableBench:
-    """Give a table at Version 1, without files."""
+    """Return a table at Version 1, without files."""
     bench = TableBench(seed=seed)
     bench.create(retention=retention)
     return bench
 
 
 def table_with(*names: str) -> TableBench:
-    """Give a table with one commit per file."""
+    """Return a table with one commit per file."""
     bench = new_table()
     for name in names:
         bench.commit(name)

@@ -10,7 +10,7 @@ LEASE_SECONDS = 60.0
 
 
 def rewritten(count: int) -> TableBench:
-    """Give a table whose one file was rewritten again and again: Version n has the file `f<n>`."""
+    """Return a table whose one file was rewritten often: Version n has the file `f<n>`."""
     bench = new_table()
     for number in range(2, count + 1):
         bench.objects.put(path_of(f"f{number}"), b"rows")

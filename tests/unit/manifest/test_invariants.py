@@ -32,7 +32,7 @@ from tests.unit.manifest.builders import (
 
 
 def table() -> TableBench:
-    """Give a table at Version 2: `low` (keys a to c) and `high` (m to p) in level 1, `new` in 0."""
+    """Return a table at Version 2: `low` (keys a-c) and `high` (m-p) in level 1, `new` in 0."""
     bench = new_table()
     bench.commit(
         data_file("low", keys=(b"a", b"c"), level=1),

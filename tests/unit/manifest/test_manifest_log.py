@@ -78,12 +78,12 @@ class Actor:
 
 
 def content_of(objects: ObjectStore) -> dict[str, bytes]:
-    """Give what a process that knows nothing yet reads."""
+    """Return what a process that knows nothing yet reads."""
     return Actor(objects, seed=99).content()
 
 
 def healed_content_of(objects: ObjectStore) -> dict[str, bytes]:
-    """Give what a process that knows nothing yet finds after finishing what others began."""
+    """Return what a process that knows nothing yet finds after finishing what others began."""
     finder = Actor(objects, seed=99)
     finder.log.refuse_old_head(finder.catch_up())
     return finder.content()
@@ -466,7 +466,7 @@ class TestCheckpoints:
 
 
 def writer_with(objects: ObjectStore, *, before: Operation, do: Callable[[], object]) -> Actor:
-    """Give a loaded writer in whose way something comes once, right before a call."""
+    """Return a loaded writer in whose way something comes once, right before a call."""
     done: list[object] = []
 
     def interfere(call: StoreCall) -> None:
@@ -583,7 +583,7 @@ class TestZombies:
 
         assert zombie.decide(slept_on, key4=b"zombie", mark=b"zombie") is Decision.LOST
 
-        assert names(objects, SEGMENTS) == [f"seg-{4:020}"]  # its slot, created anew
+        assert names(objects, SEGMENTS) == [f"seg-{4:020}"]  # its slot, created again
         for reader in (zombie, others, Actor(objects, seed=9)):
             reader.catch_up()
             assert reader.content() == expected(7)
@@ -672,7 +672,7 @@ class TestZombies:
 
 
 def fold_up_to(objects: ObjectStore, number: int) -> Loaded:
-    """Give what a writer knew that slept since segment `number`."""
+    """Return what a writer knew that slept since segment `number`."""
     state = State()
     for at in range(1, number + 1):
         path = f"{SEGMENTS}seg-{at:020}"

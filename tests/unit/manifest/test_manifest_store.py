@@ -41,7 +41,7 @@ def open_store(
     options: StoreOptions | None = None,
     make_latch: Callable[[], Latch] = threading.Lock,
 ) -> ManifestStore:
-    """Give one process's handle on the store."""
+    """Return one process's handle on the store."""
     return ManifestStore(
         objects,
         PREFIX,

@@ -101,7 +101,7 @@ def checked_frame(payload: bytes, *, format_number: int = 2) -> bytes:
 
 
 def fields(message: type[Message]) -> dict[int, str]:
-    """Give the type and name of each field by its number."""
+    """Return the type and name of each field by its number."""
     proto = DescriptorProto()
     message.DESCRIPTOR.CopyToProto(proto)
     words = {3: "int64", 5: "int32", 7: "fixed32", 9: "string", 11: "message", 12: "bytes"}

@@ -120,7 +120,7 @@ def _touched_by(edit: VersionEdit) -> list[str]:
 
 @pytest.fixture
 def desk() -> Desk:
-    """Give a table with the rows a=1, b=1, c=1 in one file."""
+    """Return a table with the rows a=1, b=1, c=1 in one file."""
     made = Desk()
     made.commit(made.upsert(a="1", b="1", c="1"))
     return made

@@ -92,7 +92,7 @@ class Writers:
 
 @pytest.fixture
 def writers() -> Writers:
-    """Give a table with the rows a=1, b=1."""
+    """Return a table with the rows a=1, b=1."""
     made = Writers()
     made.commit(made.upsert("first", a="1", b="1"))
     return made
@@ -525,7 +525,7 @@ class Crowd:
         }
 
     def numbers_of(self, outcomes: Mapping[int, Committed]) -> dict[int, int]:
-        """Give the Version that each made."""
+        """Return the Version that each made."""
         return {n: version_number(committed) for n, committed in outcomes.items()}
 
     def _before_call(self, call: StoreCall) -> None:

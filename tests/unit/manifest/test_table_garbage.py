@@ -30,7 +30,7 @@ class Killed(BaseException):
 
 
 def rewritten(count: int, *, retention: Retention | None = None) -> TableBench:
-    """Give a table whose one file was rewritten again and again, a minute apart each.
+    """Return a table whose one file was rewritten again and again, a minute apart each.
 
     Version n has the file `f<n>`.
     """
@@ -142,7 +142,7 @@ def test_commits_after_the_clock_jumped_back_do_not_expire_early() -> None:
 
 
 def far_ahead(commits: int) -> TableBench:
-    """Give a table of one Version a minute, whose first commits were made by a clock in 2123.
+    """Return a table of one Version a minute, whose first commits were made by a clock in 2123.
 
     Times never run back, so all later Versions have that same time.
     """

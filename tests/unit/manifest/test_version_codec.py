@@ -145,14 +145,14 @@ def set_field(message: object, place: str, value: object) -> None:
 
 
 def state_with(change: Callable[[mrub_pb2.Manifest], object]) -> bytes:
-    """Give the frame of VERSION with its manifest changed behind the codec's back."""
+    """Return the frame of VERSION with its manifest changed behind the codec's back."""
     manifest = decode_mrub(encode_version(VERSION), path=PLACE)
     change(manifest)
     return encode_mrub(manifest)
 
 
 def edit_with(change: Callable[[mrub_pb2.Manifest], object]) -> bytes:
-    """Give the frame of EDIT with its manifest changed behind the codec's back."""
+    """Return the frame of EDIT with its manifest changed behind the codec's back."""
     manifest = decode_mrub(encode_edit(EDIT), path=PLACE)
     change(manifest)
     return encode_mrub(manifest)
@@ -163,7 +163,7 @@ def ref_in(manifest: mrub_pb2.Manifest, path: str) -> mrub_pb2.DataFileRef:
 
 
 def why_refused(decode: Callable[[], object]) -> str:
-    """Give the message and hint of the Corruption that decoding raises."""
+    """Return the message and hint of the Corruption that decoding raises."""
     with pytest.raises(Corruption) as caught:
         decode()
     assert caught.value.path == PLACE
@@ -179,7 +179,7 @@ def why_edit_refused(frame: bytes) -> str:
 
 
 def field_numbers(message: mrub_pb2.Manifest | mrub_pb2.DataFileRef) -> list[int]:
-    """Give the numbers of the fields that have no name here."""
+    """Return the numbers of the fields that have no name here."""
     unknown = UnknownFieldSet(message)
     return [unknown[place].field_number for place in range(len(unknown))]
 

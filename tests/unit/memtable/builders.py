@@ -54,7 +54,7 @@ class Bench:
         return self.encoder.encode_arrays(columns)
 
     def row(self, found: Found | None) -> object:
-        """Give a found row as a dict; a delete and None as they are."""
+        """Return a found row as a dict; a delete and None as they are."""
         if isinstance(found, BatchRow):
             (row,) = found.batch.slice(found.row, 1).to_pylist()
             return row
@@ -82,13 +82,13 @@ def delete(memtable: Memtable, sequence: int, number: int) -> None:
 
 
 def text_of(memtable: Memtable, number: int, *, at: int | None = None) -> object:
-    """Give the text of a numbered row as a get finds it, or what was found instead."""
+    """Return the text of a numbered row as a get finds it, or what was found instead."""
     key = NUMBERED.key(number)
     found = NUMBERED.row(memtable.get(key) if at is None else memtable.get_at(key, at))
     return found["v"] if isinstance(found, dict) else found
 
 
 def live(memtable: Memtable, *, at: int | None = None) -> list[tuple[int, str]]:
-    """Give number and text of each live row, in the order of the view."""
+    """Return number and text of each live row, in the order of the view."""
     view = memtable.view(memtable.last_sequence if at is None else at)
     return [(row["id"], row["v"]) for row in view.live().to_pylist()]

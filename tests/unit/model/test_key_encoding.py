@@ -58,7 +58,7 @@ def array(values: Sequence[object], value_type: pa.DataType) -> ArrowArray:
 
 
 def reinterpreted(bits: bytes, value_type: pa.DataType, rows: int) -> ArrowArray:
-    """Give an array whose values nobody checked, as one read from a file may be."""
+    """Return an array whose values nobody checked, as one read from a file may be."""
     return pa.Array.from_buffers(value_type, rows, [None, pa.py_buffer(bits)])
 
 

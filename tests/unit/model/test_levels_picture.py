@@ -16,7 +16,7 @@ from tests.unit.model.page_checks import Page
 
 
 def a_level(number: int, *files: tuple[int, int]) -> LevelBar:
-    """Give a level of files, each of so many rows with so many of them marked."""
+    """Return a level of files, each of so many rows with so many of them marked."""
     return LevelBar(
         number=number,
         files=tuple(

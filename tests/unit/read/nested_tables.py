@@ -24,7 +24,7 @@ _FIELDS: list[ArrowField] = [
 
 @contextmanager
 def nested_table(place: str, rows: Sequence[Mapping[str, object]]) -> Iterator[neve.Table]:
-    """Give a table whose rows are in a place of `PLACES`; in both, those after id 2 in memory."""
+    """Return a table whose rows are in a place of `PLACES`; in both, those after id 2 in memory."""
     with neve.open(f"memory://unit-nested-{next(_NUMBERS)}") as lake:
         table = lake.create_table(
             "a.b",

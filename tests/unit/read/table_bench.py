@@ -112,7 +112,7 @@ class TableBench:
         self.open_files = self._open_files()
 
     def batch(self, rows: Iterable[Row]) -> pa.RecordBatch:
-        """Give rows as a batch of the schema, in their order."""
+        """Return rows as a batch of the schema, in their order."""
         found = pa.RecordBatch.from_pylist(
             [dict(row) for row in rows], schema=self.schema.arrow_schema
         )

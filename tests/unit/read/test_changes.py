@@ -74,12 +74,12 @@ class Commits:
         return change_batches(commit, rows)
 
     def told(self, commit: CommitChanges | None, column: str = "name") -> Told:
-        """Give the changes of a commit in short: what happened, key, one value."""
+        """Return the changes of a commit in short: what happened, key, one value."""
         rows = [row for batch in self.batches(commit) for row in batch.to_pylist()]
         return [(row["_change_type"], row["id"], row[column]) for row in rows]
 
     def told_together(self, commits: list[CommitChanges]) -> Told:
-        """Give the changes of commits that are read as one group."""
+        """Return the changes of commits that are read as one group."""
         rows = ChangeRows(NotedAccess(self.bench), self.bench.context, self._check)
         rows.tell_together(commits)
         batches = [batch for commit in commits for batch in change_batches(commit, rows)]

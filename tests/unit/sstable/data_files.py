@@ -86,7 +86,7 @@ def encoder_of(schema: TableSchema) -> KeyEncoder:
 
 
 def rows_of_all_types(count: int, *, key: Sequence[str] = ("id",)) -> tuple[TableSchema, pa.Table]:
-    """Give rows in which every third value is NULL, and what Parquet might trip over."""
+    """Return rows in which every third value is NULL, and what Parquet might trip over."""
     schema = schema_of(ALL_TYPES, *key)
 
     def row(i: int) -> dict[str, object]:
@@ -123,7 +123,7 @@ def rows_of_all_types(count: int, *, key: Sequence[str] = ("id",)) -> tuple[Tabl
 
 
 def plain_rows(count: int, *, step: int = 3) -> tuple[TableSchema, pa.Table]:
-    """Give rows with an int64 key 0, step, 2 × step, … and a few columns."""
+    """Return rows with an int64 key 0, step, 2 × step, … and a few columns."""
     schema = schema_of(arrow_schema(id=pa.int64(), name=pa.string(), score=pa.float64()), "id")
     table = pa.table(
         {
@@ -137,7 +137,7 @@ def plain_rows(count: int, *, step: int = 3) -> tuple[TableSchema, pa.Table]:
 
 
 def named_rows(count: int) -> tuple[TableSchema, pa.Table]:
-    """Give rows whose key is a string and a number, so that words are hashed."""
+    """Return rows whose key is a string and a number, so that words are hashed."""
     schema = schema_of(
         arrow_schema(value=pa.int64(), name=pa.string(), part=pa.int32()),
         "name",
@@ -236,5 +236,5 @@ def index_path_of(file: DataFile) -> str:
 
 
 def key_values(rows: pa.Table, names: Sequence[str]) -> list[tuple[object, ...]]:
-    """Give the key of each row as Python values."""
+    """Return the key of each row as Python values."""
     return [tuple(row[name] for name in names) for row in rows.select(list(names)).to_pylist()]

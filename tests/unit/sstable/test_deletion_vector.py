@@ -37,7 +37,7 @@ def framed(vector: bytes) -> bytes:
 
 
 def array_map(*containers: tuple[int, list[int]]) -> bytes:
-    """Give a 32-bit bitmap of array containers, right or wrong."""
+    """Return a 32-bit bitmap of array containers, right or wrong."""
     offset = 8 + 8 * len(containers)
     heads = offsets = values = b""
     for key, lows in containers:

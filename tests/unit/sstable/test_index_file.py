@@ -365,7 +365,7 @@ FILES = {
 
 
 def answer(payload: bytes, encoder: KeyEncoder) -> tuple[object, ...] | None:
-    """Give all that a file holds, or None for one that is reported as damaged."""
+    """Return all that a file holds, or None for one that is reported as damaged."""
     try:
         return everything(opened(payload, encoder))
     except Corruption:

@@ -15,7 +15,7 @@ TYPES: dict[str, pa.DataType] = {
 
 
 def keys(text: str, kind: str = "binary") -> KeyArray:
-    """Give one key of one byte per letter."""
+    """Return one key of one byte per letter."""
     array = pa.array([letter.encode() for letter in text], TYPES[kind])
     assert isinstance(array, KeyArray)
     return array

@@ -43,7 +43,7 @@ def footer_of(payload: bytes) -> PuffinFooter:
 
 
 def file_with(footer: bytes, *, size: int | None = None, flags: int = 0) -> bytes:
-    """Give a Puffin file of one blob of ten bytes with this payload of a footer."""
+    """Return a Puffin file of one blob of ten bytes with this payload of a footer."""
     payload_bytes = len(footer) if size is None else size
     return (
         b"PFA1" + b"." * 10 + b"PFA1" + footer + struct.pack("<iI", payload_bytes, flags) + b"PFA1"

@@ -18,7 +18,7 @@ PUFFIN = PATHS.delete_file("v")
 
 
 def marked_files(vectors: dict[str, BitMap64]) -> tuple[MemoryStore, dict[str, DataFile]]:
-    """Give a store with the vectors of files of a thousand rows, and the files."""
+    """Return a store with the vectors of files of a thousand rows, and the files."""
     payload, places = write_puffin(vectors, created_by="neve")
     store = MemoryStore()
     store.put(PUFFIN, payload)

@@ -93,7 +93,7 @@ def store(lake: Path) -> LocalStore:
 
 
 def faulty_store(*plan: Fault) -> tuple[LocalStore, FaultyDisk, SimulatedDisk]:
-    """Give a store with a directory in it, whose later calls on the disk fail as planned."""
+    """Return a store with a directory in it, whose later calls on the disk fail as planned."""
     simulated = SimulatedDisk()
     disk = FaultyDisk(simulated)
     store = LocalStore("/lake", disk=disk, ids=SeededIds(1), clock=SimulatedClock())

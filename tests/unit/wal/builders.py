@@ -66,7 +66,7 @@ def replay(
 
 
 def written_log(*keys: str, close: bool = True) -> MemoryStore:
-    """Give a store with one log holding a put per key."""
+    """Return a store with one log holding a put per key."""
     store = MemoryStore()
     log = open_log(store)
     for key in keys:

@@ -70,7 +70,7 @@ def crc32c(content: bytes) -> int:
 
 
 def stored_checksum(dialect: str, type_byte: int, log_number: int | None, payload: bytes) -> int:
-    """Give the checksum that the format page asks for."""
+    """Return the checksum that the format page asks for."""
     number = b"" if log_number is None else log_number.to_bytes(4, "little")
     match dialect:
         case "crc32c":

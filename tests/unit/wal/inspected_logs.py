@@ -74,7 +74,7 @@ def neve_log(
     schema_version: int = 0,
     options: LogOptions | None = None,
 ) -> bytes:
-    """Give the bytes of log 1 with one batch for each list of changes."""
+    """Return the bytes of log 1 with one batch for each list of changes."""
     store = MemoryStore()
     log = open_log(store, options=options)
     for batch in changes:
@@ -90,7 +90,7 @@ def segment(
     recyclable: bool = False,
     log_number: int = 7,
 ) -> bytes:
-    """Give the bytes of a log with these payloads as records."""
+    """Return the bytes of a log with these payloads as records."""
     store = MemoryStore()
     writer = SegmentWriter(
         store.create("log"), log_number=log_number, dialect=dialect, recyclable=recyclable
@@ -101,7 +101,7 @@ def segment(
 
 
 def batch(sequence: int, *changes: Change) -> bytes:
-    """Give the payload of one batch without neve's stamps."""
+    """Return the payload of one batch without neve's stamps."""
     encoded = encode_changes(WriteBatch(changes))
     return b"".join(frame_batch(encoded, sequence=sequence, durable_through=0, nonce=None))
 
@@ -109,7 +109,7 @@ def batch(sequence: int, *changes: Change) -> bytes:
 def physical_record(
     payload: bytes, *, record_type: int, dialect: Dialect = Dialect.ROCKSDB, log_number: int = 7
 ) -> bytes:
-    """Give one physical record of any type, its checksum right."""
+    """Return one physical record of any type, its checksum right."""
     crc = record_checksum(dialect, record_type=record_type, log_number=log_number, payload=payload)
     if is_recyclable(record_type):
         return RECYCLABLE_HEADER.pack(crc, len(payload), record_type, log_number) + payload

@@ -34,7 +34,7 @@ each_layout = pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 
 
 def written(layout: Layout, *payloads: bytes) -> bytes:
-    """Give the bytes of a log with one record per payload, each appended by itself."""
+    """Return the bytes of a log with one record per payload, each appended by itself."""
     store = MemoryStore()
     writer = SegmentWriter(
         store.create("log"),
@@ -273,7 +273,7 @@ def entries(payload: bytes) -> tuple[int, list[tuple[int, bytes, bytes]]]:
             key, value = payload[position : position + widths[op]], b""
             position += widths[op]
             if op == 0x21:
-                key = key[:8]  # the nonce behind it is drawn anew for every log
+                key = key[:8]  # the nonce behind it is drawn again for every log
         else:
             key, position = _prefixed(payload, position)
             value, position = _prefixed(payload, position) if op == 1 else (b"", position)

@@ -554,7 +554,7 @@ class Mutant:
 
 
 def mutants(*logs: str) -> st.SearchStrategy[Mutant]:
-    """Give logs with a few bits flipped, bytes zeroed, cut, copied elsewhere, or zeros behind."""
+    """Return logs with a few bits flipped, bytes zeroed, cut, copied elsewhere, or zeros behind."""
     shares = st.floats(0, 1, exclude_max=True)
     kinds = st.sampled_from(["flip", "zeros", "cut", "copy", "append"])
     steps = st.builds(

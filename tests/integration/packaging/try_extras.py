@@ -28,7 +28,6 @@ DIST: Final = ROOT / "dist"
 SCRATCH: Final = ROOT / ".scratch" / "package"
 SCRIPTS: Final = Path(__file__).parent
 BIN: Final = Path(sys.executable).parent
-MODULES_OF_SERVER: Final = "import starlette, uvicorn, jinja2, prometheus_client"
 IMPORTS: Final = 7
 OLDEST: Final = "oldest"
 """The environment with the lowest version of every dependency of neve and of these extras."""
@@ -116,7 +115,6 @@ def main() -> None:
     _installed("testing", wheel, [["smoke_testing.py"]])
     _installed("spark", wheel, [["smoke_spark.py"]])
     # Nothing in neve uses it yet: that it installs is all there is to see.
-    _installed("server", wheel, [["-c", MODULES_OF_SERVER]])
 
 
 def _installed(name: str, wheel: Path, scripts: Sequence[Sequence[str]]) -> Environment:

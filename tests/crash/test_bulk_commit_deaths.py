@@ -23,7 +23,7 @@ from neve.engine.job_base import JobBase
 from neve.engine.rewrite import Execution, Rewrite
 from neve.engine.table_parts import TableParts
 from neve.errors import Conflict
-from neve.manifest.table_commit import TableCommitter
+from neve.manifest.commit import TableCommitter
 from neve.manifest.table_garbage import paths_of
 from neve.manifest.table_head import HeadChange
 from neve.observability.events import unheard

@@ -12,11 +12,10 @@ C2  A commit that lost a race is repeated as long as it depends on nothing that 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Final
 
 import pyarrow as pa
 
-from neve.catalog.definition_change import DefinitionChange, PlannedChange, plan_change
+from neve.catalog.definition_change import DefinitionChange, plan_change
 from neve.catalog.evolution import Evolution
 from neve.catalog.history_listing import list_history, summed_commits
 from neve.catalog.known_properties import changed_properties, check_removed, retention_of
@@ -33,7 +32,6 @@ from neve.catalog.warehouse import Warehouse
 from neve.engine.publishing import CommitPublishing
 from neve.engine.table_parts import PublishedLineage
 from neve.errors import (
-    CatalogConflict,
     Conflict,
     Corruption,
     InvalidArgument,
@@ -41,18 +39,17 @@ from neve.errors import (
     NotFound,
 )
 from neve.iceberg.publisher import IcebergPublisher
+from neve.manifest.commit import CommitPlan
 from neve.manifest.documents import Lease
-from neve.manifest.retry import Patience
-from neve.manifest.table_head import HeadChange, Requirements, Retention, TableHead
+from neve.manifest.table_head import HEAD_KEY, HeadChange, Requirements, Retention, TableHead
 from neve.manifest.table_versions import Committed
+from neve.manifest.version_reader import Session, TableSnapshot
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
 from neve.model.shown_html import shown_page
 from neve.model.shown_value import counted, shown_moment
 from neve.model.version import Version, VersionEdit, VersionFacts
 from neve.storage.own_process import KeptInProcess
-
-_COMMIT_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,18 +322,24 @@ class CatalogTable(KeptInProcess):
         A change that changes nothing makes no Version. Raises CatalogConflict for an unmet
         requirement.
         """
-        stored = self.stored
+        stored, required = self.stored, requirements or Requirements()
         self.refresh()
+
+        def plan(state: TableState) -> CommitPlan | None:
+            required.check(state.head, path=stored.paths.manifest)
+            return plan_change(state, asked, format_version=self.format_version)
+
         # What cannot be is found out before anything is announced.
-        if self._plan(self._seen.state, asked, requirements) is None:
+        if plan(self._seen.state) is None:
             return self.version
         announcement = self._warehouse.entries.announce_change(self.table_id)
         with self._settlement.after_commit(announcement):
-            number = self._commit_definition(stored, asked, requirements)
-        stored.tidy()
+            committed = stored.committer.commit(
+                lambda session, _snapshot: plan(stored.state_in(session)), checks=required
+            )
         self._refresh_after_commit()
         self.publish_committed()
-        return number
+        return committed.snapshot.head.current_version
 
     def commit(
         self,
@@ -350,71 +353,37 @@ class CatalogTable(KeptInProcess):
         Raises CatalogConflict for an unmet requirement, and Conflict when an edit that changes
         files was made on an older Version (C2).
         """
-        stored = self.stored
-        required = requirements or Requirements()
-        patience = self._patience()
-        while True:
-            try:
-                committed = stored.versions.apply_version_edits(
-                    edits, change, requirements=required
+        stored, given = self.stored, tuple(edits)
+
+        def plan(_session: Session, snapshot: TableSnapshot) -> CommitPlan:
+            head = snapshot.head
+            if not given or given[0].base == head.current_version:
+                return CommitPlan(edits=given)
+            if any(_changes_files(edit) for edit in given):
+                raise Conflict(
+                    f"the table is at version {head.current_version}, not {given[0].base}",
+                    keys=(HEAD_KEY,),
+                    path=stored.paths.manifest,
+                    hint="Make the change again on the current version",
                 )
-            except CatalogConflict:
-                raise
-            except Conflict as conflict:
-                if any(_changes_files(edit) for edit in edits):
-                    raise
-                patience.note(conflict)
-            else:
-                break
-            patience.pause("other committers kept being first", path=stored.paths.manifest)
-            head = stored.load().head
-            edits = [
+            moved = [
                 replace(
                     edit,
                     base=head.current_version + place,
                     facts=_current_facts(edit.facts, head, change),
                 )
-                for place, edit in enumerate(edits)
+                for place, edit in enumerate(given)
             ]
-        stored.tidy()
+            return CommitPlan(edits=moved)
+
+        committed = stored.committer.commit(plan, change, checks=requirements)
         self._refresh_after_commit()
         return committed
-
-    def _commit_definition(
-        self, stored: StoredTable, asked: DefinitionChange, requirements: Requirements | None
-    ) -> int:
-        patience = self._patience()
-        while True:
-            state = stored.load()
-            planned = self._plan(state, asked, requirements)
-            if planned is None:
-                return state.head.current_version
-            try:
-                committed = stored.versions.apply_version_edits(
-                    [planned.edit],
-                    planned.head_change,
-                    schema=planned.schema_json,
-                    spec=planned.spec_json,
-                    requirements=requirements,
-                )
-            except CatalogConflict:
-                raise
-            except Conflict as conflict:
-                patience.note(conflict)
-                patience.pause("other committers kept being first", path=stored.paths.manifest)
-            else:
-                return committed.snapshot.head.current_version
 
     def _refresh_after_commit(self) -> None:
         """Show what was committed; a failure to is none of the commit, which has happened."""
         with suppress(NeveError):
             self.refresh()
-
-    def _plan(
-        self, state: TableState, asked: DefinitionChange, requirements: Requirements | None
-    ) -> PlannedChange | None:
-        (requirements or Requirements()).check(state.head, path=self.stored.paths.manifest)
-        return plan_change(state, asked, format_version=self.format_version)
 
     @property
     def published_lineage(self) -> PublishedLineage:
@@ -458,9 +427,6 @@ class CatalogTable(KeptInProcess):
     def _problems(self) -> Iterator[str]:
         """Say what keeps the handle from working."""
         yield from ()
-
-    def _patience(self) -> Patience:
-        return Patience(self._warehouse.clock, self._warehouse.ids, _COMMIT_SECONDS)
 
     def _view(self, version: Version) -> VersionView:
         state = self._seen.state

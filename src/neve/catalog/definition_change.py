@@ -16,6 +16,7 @@ from neve.catalog.schema_evolution import check_evolution, check_format
 from neve.catalog.sort_order import SortOrder
 from neve.catalog.stored_table import TableState
 from neve.errors import CatalogConflict, InvalidArgument
+from neve.manifest.commit import CommitPlan
 from neve.manifest.table_head import HeadChange, Retention
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
@@ -33,21 +34,9 @@ class DefinitionChange:
     retention: Retention | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedChange:
-    """The commit that makes a change."""
-
-    edit: VersionEdit
-    head_change: HeadChange
-    schema_json: str | None
-    """A schema that the table did not have before."""
-    spec_json: str | None
-    """A partition spec that the table did not have before."""
-
-
 def plan_change(
     state: TableState, asked: DefinitionChange, *, format_version: int
-) -> PlannedChange | None:
+) -> CommitPlan | None:
     """Plan a change on a state; None when there is nothing to change (D5).
 
     Raises CatalogConflict (D2), and SchemaMismatch, InvalidArgument or NotFound for a change that
@@ -73,16 +62,16 @@ def plan_change(
         spec_id=spec.spec_id,
         summary={"changed": ",".join(words)},
     )
-    return PlannedChange(
-        edit=VersionEdit(base=state.head.current_version, facts=facts),
-        head_change=HeadChange(
+    return CommitPlan(
+        edits=[VersionEdit(base=state.head.current_version, facts=facts)],
+        change=HeadChange(
             schema_id=schema.schema_id,
             spec_id=spec.spec_id,
             sort_order=str(sort_order),
             retention=retention,
         ),
-        schema_json=schema.to_json() if changed["schema"] else None,
-        spec_json=None if spec.spec_id in state.specs else spec.to_json(),
+        schema=schema.to_json() if changed["schema"] else None,
+        spec=None if spec.spec_id in state.specs else spec.to_json(),
     )
 
 

@@ -15,14 +15,15 @@ from neve.catalog.table_meta import TableMeta
 from neve.engine.table_parts import Definitions, PublishedLineage, TableParts
 from neve.errors import Corruption, InvalidArgument, NeveError, NotFound
 from neve.iceberg.publisher import IcebergPublisher
+from neve.manifest.commit import TableCommitter
 from neve.manifest.documents import Lease
 from neve.manifest.leases import Leases
 from neve.manifest.manifest_store import ManifestStore
-from neve.manifest.sessions import ReadSession
 from neve.manifest.table_head import HEAD_KEY, TableHead
 from neve.manifest.table_versions import TableVersions
-from neve.manifest.table_work import TableWork
 from neve.manifest.version_fold import fold_versions
+from neve.manifest.version_reader import Session
+from neve.manifest.writer_state import WriterState
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
 from neve.model.version import Operation, Version, VersionEdit, VersionFacts, apply_edit
@@ -39,7 +40,7 @@ logger = logging.getLogger(__name__)
 class TableState:
     """A table's head, current Version, schemas and specs, read together."""
 
-    session: ReadSession
+    session: Session
     """The view they were read from; older Versions are read from it too."""
     head: TableHead
     version: Version
@@ -77,7 +78,10 @@ class StoredTable:
             objects, self.paths.manifest, clock=clock, ids=ids, fold_entries=fold_versions
         )
         self.versions = TableVersions(self.store, clock=clock)
-        self.work = TableWork(self.versions, clock=clock)
+        self.work = WriterState(self.versions, clock=clock)
+        self.committer = TableCommitter(
+            self.versions, self.work, clock=clock, ids=ids, collects=True
+        )
         self._leases = Leases(objects, self.paths.manifest, clock=clock, ids=ids)
         # Safe on its own.
         self._definitions = Definitions(self.versions, path=self.paths.manifest)
@@ -140,10 +144,12 @@ class StoredTable:
 
     def load(self) -> TableState:
         """Read the newest state; raises NotFound when the table is dropped or was never begun."""
-        session = self.store.read()
+        return self.state_in(self.store.read())
+
+    def state_in(self, session: Session) -> TableState:
+        """Return the state that a session sees; raises as `load`."""
         head = self.versions.head_in(session)
-        if head.dropped:
-            raise NotFound("the table was dropped", path=self.paths.manifest)
+        self.versions.refuse_dropped(head)
         schemas, specs = self._definitions.learn(session)
         if head.schema_id not in schemas or head.spec_id not in specs:
             raise Corruption(
@@ -222,10 +228,6 @@ class StoredTable:
         self.store.checkpoint()
         self.store.collect_once()
         return True
-
-    def tidy(self) -> None:
-        """Publish a checkpoint when one is due, and delete what it makes superfluous."""
-        tidy_store(self.store)
 
 
 def tidy_store(store: ManifestStore) -> None:

@@ -25,7 +25,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Final, NamedTuple, overload
+from typing import Final, overload
 
 from pyroaring import BitMap64
 
@@ -37,13 +37,13 @@ from neve.engine.job_base import JobBase, RunName
 from neve.engine.publishing import CommitPublishing
 from neve.engine.replaced_partitions import ReplacedPartitions
 from neve.engine.table_parts import TableParts
-from neve.errors import CatalogConflict, Conflict, NeveError, NotFound, OutcomeUnknown
+from neve.errors import Conflict, NeveError, NotFound, OutcomeUnknown
+from neve.manifest.commit import CommitPlan, TableCommitter, base_in
 from neve.manifest.rebase import Proposal, complete, rebase
-from neve.manifest.retry import Patience
-from neve.manifest.table_commit import LostRaces, TableCommitter, base_in
-from neve.manifest.table_head import HEAD_KEY, RESERVATION_KEY, HeadChange, Requirements
+from neve.manifest.table_head import HeadChange
 from neve.manifest.table_versions import Committed
-from neve.manifest.table_work import Intent
+from neve.manifest.version_reader import Session, TableSnapshot
+from neve.manifest.writer_state import Intent
 from neve.model.data_file import DataFile, PartitionValue
 from neve.model.key_column import KeyArray
 from neve.model.partition_identity import PartitionId, PartitionIdentity
@@ -55,13 +55,6 @@ DEADLINE_SECONDS: Final = 12 * 60 * 60.0
 _COMMIT_SECONDS: Final = 300.0
 _LEASE_TRIES: Final = 8
 _MOVES_ROWS: Final = frozenset({Operation.REPLACE, Operation.EVOLVE})
-
-
-class _Ended(NamedTuple):
-    """How a commit ended, and whether it made a Version."""
-
-    committed: Committed
-    has_version: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,15 +126,14 @@ class BulkCommitter:
         change = replace(run.identity.head_change, intent_id=run.run.digits)
         try:
             proposal = self._proposal(base, work)
+            checks = None
             if is_first or decided or replaces is not None:
                 checks = _Checks(
                     is_first=is_first,
                     decided=_KeysOfWork(base, work, with_seen=True) if decided else (),
                     replaced=None if replaces is None else ReplacedPartitions(base, replaces),
                 )
-                ended = self._commit_checked(base, proposal, change, checks)
-            else:
-                ended = self._commit_blind(base, proposal, change)
+            committed = self._commit(base, proposal, change, checks)
         except OutcomeUnknown:
             self._release(run)
             raise
@@ -150,11 +142,11 @@ class BulkCommitter:
             raise
         finally:
             base.close()
-        if ended.committed.is_repeat:
+        if committed.is_repeat:
             self.give_up(run)
-            return self._repeated(ended.committed)
-        self._tidy(run, ended.committed.snapshot.version)
-        return self._outcome(ended, work)
+            return self._repeated(committed)
+        self._tidy(run, committed.snapshot.version)
+        return self._outcome(committed, work)
 
     def give_up(self, run: BulkRun) -> None:
         """End a run that is not committed; what cannot be deleted now is garbage for later.
@@ -210,81 +202,57 @@ class BulkCommitter:
             keys=_KeysOfWork(base, work),
         )
 
-    def _commit_blind(self, base: JobBase, proposal: Proposal, change: HeadChange) -> _Ended:
-        """Commit rows that supersede whatever is there."""
-        if not proposal.added and not proposal.marked:
-            return self._commit_nothing(base, proposal, change)
+    def _commit(
+        self, base: JobBase, proposal: Proposal, change: HeadChange, checks: "_Checks | None"
+    ) -> Committed:
+        if checks is not None or not (proposal.added or proposal.marked):
+            return self._commit_checked(base, proposal, change, checks or _Checks())
         try:
-            return self._commit_proposal(base, proposal, change)
+            return self._commit_blind(base, proposal, change)
         except Conflict:
             if not any(file.level for file in proposal.added):
                 raise
         # Another committer put files of the same keys into the level: above it, all may overlap.
-        level0 = tuple(replace(file, level=0) for file in proposal.added)
-        return self._commit_proposal(base, replace(proposal, added=level0), change)
+        return self._commit_blind(base, _in_level_0(proposal), change)
 
-    def _commit_proposal(self, base: JobBase, proposal: Proposal, change: HeadChange) -> _Ended:
-        committed = self._committer.commit(
+    def _commit_blind(self, base: JobBase, proposal: Proposal, change: HeadChange) -> Committed:
+        """Commit rows that supersede whatever is there."""
+        return self._committer.commit_proposal(
             proposal, change, lookup=base.files, write_vectors=base.making.vectors
-        )
-        return _Ended(committed)
-
-    def _commit_nothing(self, base: JobBase, proposal: Proposal, change: HeadChange) -> _Ended:
-        """Record a job that changes nothing in the newest Version, without making one."""
-        settled = base.version
-        while True:  # ends: each round another committer was first
-            current = self._versions.snapshot_latest().version
-            proposal = rebase(proposal, settled, current, base.files)
-            settled = current
-            if proposal.marked:
-                facts = replace(proposal.facts, operation=Operation.DELETE)
-                return self._commit_proposal(base, replace(proposal, facts=facts), change)
-            with suppress(CatalogConflict):
-                return _Ended(self._record(change, current), has_version=False)
-
-    def _record(self, change: HeadChange, current: Version) -> Committed:
-        """Record a job that changes nothing; raises CatalogConflict when others were first."""
-        return self._versions.apply_version_edits(
-            [], change, requirements=Requirements(version=current.number)
         )
 
     def _commit_checked(
         self, base: JobBase, proposal: Proposal, change: HeadChange, checks: "_Checks"
-    ) -> _Ended:
-        """Commit on the very Version that the work was last compared with."""
-        patience = Patience(self._parts.clock, self._parts.ids, _COMMIT_SECONDS)
+    ) -> Committed:
+        """Commit on the very Version that the work was compared with.
+
+        A job that changes nothing there is recorded in it, without making a Version.
+        """
         # Only in level 0 a place is free whatever others do.
-        proposal = replace(proposal, added=tuple(replace(file, level=0) for file in proposal.added))
-        races = LostRaces(self._committer, patience, path=self._parts.paths.manifest)
-        settled = base.version
-        while True:  # ends: each round another committer was first, and patience does
-            found = self._versions.committed_before(change)
-            if found is not None:
-                return _Ended(found)
-            current = self._versions.snapshot_latest().version
+        settled, rebased = base.version, _in_level_0(proposal)
+
+        def plan(session: Session, snapshot: TableSnapshot) -> CommitPlan:
+            nonlocal settled, rebased
+            current = snapshot.version
             if checks.decided:
-                self._refuse_changed(base, checks.decided, settled, current)
-            proposal = rebase(proposal, settled, current, base.files)
+                self._refuse_changed(session, base, checks.decided, settled, current)
+            rebased = rebase(rebased, settled, current, base.files)
             settled = current
-            asked = self._asked(base, proposal, current, checks)
-            try:
-                if not (asked.added or asked.marked or asked.removed):
-                    return _Ended(self._record(change, current), has_version=False)
-                edit = complete(asked, current, base.files, base.making.vectors)
-                committed = self._versions.apply_version_edits([edit], change)
-            except Conflict as conflict:
-                was_late = isinstance(conflict, CatalogConflict)
-                if not (was_late or {HEAD_KEY, RESERVATION_KEY}.intersection(conflict.keys)):
-                    raise
-                change = races.wait(conflict, change)
-            else:
-                self._committer.checkpoint_once()
-                return _Ended(committed)
+            asked = self._asked(base, rebased, current, checks)
+            if not (asked.added or asked.marked or asked.removed):
+                return CommitPlan()
+            return CommitPlan(edits=[complete(asked, current, base.files, base.making.vectors)])
+
+        return self._committer.commit(plan, change)
 
     def _asked(
         self, base: JobBase, proposal: Proposal, current: Version, checks: "_Checks"
     ) -> Proposal:
         """Return what is asked of one Version; raises Conflict when it has rows and must not."""
+        if not proposal.added and proposal.marked:
+            # Others wrote rows of its keys meanwhile.
+            facts = replace(proposal.facts, operation=Operation.DELETE)
+            proposal = replace(proposal, facts=facts)
         if checks.replaced is not None:
             return checks.replaced.taken_from(proposal, current)
         if not checks.is_first:
@@ -293,18 +261,20 @@ class BulkCommitter:
             raise Conflict(
                 f"version {current.number} has rows, and the job writes the first ones of a table",
                 path=self._parts.paths.manifest,
-                hint="Somebody else wrote meanwhile: use upsert to write more",
+                hint="Another job or writer was first: use upsert to write more",
             )
         placed = _placed(proposal.added, current, self._levels, base.identity)
         return replace(proposal, added=placed)
 
     def _refuse_changed(
-        self, base: JobBase, decided: Sequence[KeyArray], settled: Version, current: Version
+        self,
+        session: Session,
+        base: JobBase,
+        decided: Sequence[KeyArray],
+        settled: Version,
+        current: Version,
     ) -> None:
         """Raise Conflict when a commit in between changed a row of one of the keys (J3)."""
-        if settled.number == current.number:
-            return
-        session = self._versions.store.read()
         before = settled
         for number in range(settled.number + 1, current.number + 1):
             try:
@@ -318,10 +288,10 @@ class BulkCommitter:
                 raise _changed(number) from error
             before = after
 
-    def _outcome(self, ended: _Ended, work: BulkWork) -> BulkOutcome:
-        version = ended.committed.snapshot.version
+    def _outcome(self, committed: Committed, work: BulkWork) -> BulkOutcome:
+        version = committed.snapshot.version
         superseded = 0
-        if version.parent is not None and ended.has_version:
+        if version.parent is not None and committed.has_version:
             with suppress(NotFound):
                 before = self._versions.version(version.parent)
                 superseded = before.row_count + work.row_count - version.row_count
@@ -366,11 +336,11 @@ class BulkCommitter:
 class _Checks:
     """What a commit compares with the Version that it commits on."""
 
-    is_first: bool
+    is_first: bool = False
     """There must be no rows."""
-    decided: Sequence[KeyArray]
+    decided: Sequence[KeyArray] = ()
     """Rows of these keys must be as they were."""
-    replaced: ReplacedPartitions | None
+    replaced: ReplacedPartitions | None = None
     """Whatever is in them goes."""
 
 
@@ -422,6 +392,10 @@ def _placed(
         for file in group:
             placed[file.path] = file if is_taken else replace(file, level=level)
     return tuple(placed[file.path] for file in files)
+
+
+def _in_level_0(proposal: Proposal) -> Proposal:
+    return replace(proposal, added=tuple(replace(file, level=0) for file in proposal.added))
 
 
 def _touched(edit: VersionEdit) -> tuple[str, ...]:

@@ -38,10 +38,10 @@ from neve.engine.verification import (
     verify_table,
 )
 from neve.errors import Fenced, NeveError, NotFound
+from neve.manifest.commit import TableCommitter
 from neve.manifest.retry import Patience
-from neve.manifest.table_commit import TableCommitter
 from neve.manifest.table_head import HeadChange
-from neve.manifest.table_work import Intent
+from neve.manifest.writer_state import Intent
 from neve.model.data_file import DataFile
 from neve.sstable.index_rebuild import IndexFiles
 

@@ -39,7 +39,7 @@ from neve.engine.table_options import TableOptions
 from neve.engine.table_parts import Definitions, TableParts
 from neve.engine.write_path import PreparedWrite, WritePath
 from neve.errors import Closed, Conflict, Fenced, NeveError, NotFound
-from neve.manifest.table_commit import TableCommitter
+from neve.manifest.commit import TableCommitter
 from neve.manifest.table_head import HeadChange
 from neve.manifest.table_versions import Committed
 from neve.manifest.version_reader import TableSnapshot
@@ -90,12 +90,16 @@ class LiveWriter:
         self._lock = lock
         self.publishing = publishing
         making = FileMaking(parts, encoder=context.encoder, file_bytes=options.file_bytes)
-        committer = TableCommitter(parts.versions, parts.work, clock=parts.clock, ids=parts.ids)
+        self.committer = TableCommitter(
+            parts.versions, parts.work, clock=parts.clock, ids=parts.ids
+        )
         self._flush = Flush(
-            parts, making, files, definitions=definitions, committer=committer, context=context
+            making, files, definitions=definitions, committer=self.committer, context=context
         )
         task_rows = options.compaction_task_rows
-        self._rewrite = Rewrite(parts, making, files, definitions, committer, task_rows=task_rows)
+        self._rewrite = Rewrite(
+            parts, making, files, definitions, self.committer, task_rows=task_rows
+        )
         self.backlog = Backlog(options, current, clock=parts.clock, recorder=parts.recorder)
         # Without threads of its own, a table works in the thread that asks, in one order.
         self._threads = options.compaction_threads if options.background else 1

@@ -9,7 +9,7 @@ On a full disk, work that frees space gets the space that the log has reserved, 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from threading import Lock
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from neve.compaction.rewrite_job import PlanExecutor
 from neve.engine.leftovers import remove_old_epochs
@@ -23,11 +23,10 @@ from neve.engine.verification import (
     refuse_problems,
     verify_table,
 )
-from neve.errors import Conflict, InvalidArgument, NeveError, NotPublished, StorageFull
+from neve.errors import InvalidArgument, NeveError, NotPublished, StorageFull
+from neve.manifest.commit import CommitPlan
 from neve.manifest.table_head import HeadChange
-from neve.model.version import Version
-
-_TRIES: Final = 8
+from neve.manifest.version_reader import Session, TableSnapshot
 
 Done = TypeVar("Done")
 Progress = Callable[[int, int], None]
@@ -160,26 +159,20 @@ class Maintenance:
     def rollback(self, version: int) -> int:
         """Make an old Version the current one again, after flushing; gives the new number."""
         parts, writer = self._engine.parts, self._engine.writer
-        for _ in range(_TRIES):
-            writer.flush()
-            with writer.alone():
-                wanted = self._sequenced(parts.versions.version(version))
-                current = parts.versions.snapshot_latest().version
-                try:
-                    committed = parts.versions.apply_version_edits(
-                        [rollback_edit(current, wanted)],
-                        HeadChange(writer_epoch=writer.epoch, restored_version=version),
-                    )
-                except Conflict:
-                    continue  # another committer was first
-                writer.install(committed)
-                return committed.snapshot.version.number
-        raise Conflict("other committers kept being first", hint="Try again")
 
-    def _sequenced(self, version: Version) -> Version:
-        """Return a Version whose files come back with the data sequence numbers they had."""
-        files = self._engine.parts.sequenced(tuple(version.files.values()))
-        return replace(version, files={file.path: file for file in files})
+        def plan(session: Session, snapshot: TableSnapshot) -> CommitPlan:
+            wanted = parts.versions.version_in(session, version)
+            # Its files come back with the data sequence numbers they had.
+            files = {file.path: file for file in parts.sequenced(tuple(wanted.files.values()))}
+            edit = rollback_edit(snapshot.version, replace(wanted, files=files))
+            return CommitPlan(edits=[edit])
+
+        change = HeadChange(writer_epoch=writer.epoch, restored_version=version)
+        writer.flush()
+        with writer.alone():
+            committed = writer.committer.commit(plan, change)
+            writer.install(committed)
+        return committed.snapshot.version.number
 
 
 def _wants_space(error: NeveError) -> bool:

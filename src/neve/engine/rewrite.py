@@ -31,8 +31,8 @@ from neve.engine.partition_split import (
 )
 from neve.engine.table_parts import Definitions, TableParts
 from neve.errors import Conflict, NeveError, OutcomeUnknown
+from neve.manifest.commit import TableCommitter
 from neve.manifest.rebase import Proposal
-from neve.manifest.table_commit import TableCommitter
 from neve.manifest.table_head import HeadChange
 from neve.manifest.table_versions import Committed
 from neve.model.data_file import DataFile, PartitionValue, with_origin_of
@@ -349,7 +349,7 @@ class Rewrite:
             removed=removed,
             moved={file.path: files for plan, files in outputs for file in plan.inputs},
         )
-        return self._committer.commit(
+        return self._committer.commit_proposal(
             proposal, change, lookup=self._files, write_vectors=self._making.vectors
         )
 

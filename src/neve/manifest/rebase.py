@@ -242,3 +242,46 @@ def _mark(marked: dict[str, BitMap64], file: DataFile, positions: BitMap64) -> N
 
 def _void(message: str, *keys: str) -> Conflict:
     return Conflict(message, keys=keys, hint="Plan the job again on the current version")
+
+
+class RebasedProposal:
+    """A proposal, the committed Version it was carried to, and its vectors; for one commit."""
+
+    def __init__(
+        self, proposal: Proposal, base: Version, *, lookup: RowLookup, write_vectors: WriteVectors
+    ) -> None:
+        assert proposal.base == base.number
+        self._proposal = proposal
+        self._settled_on = base
+        self._lookup = lookup
+        self._write_vectors = write_vectors
+        self._made: tuple[Version, VersionEdit] | None = None
+        self._written: tuple[Mapping[str, BitMap64], Mapping[str, VectorRef]] | None = None
+
+    @property
+    def number(self) -> int:
+        """The committed Version it was carried to."""
+        return self._settled_on.number
+
+    def edit_on(
+        self, current: Version, touched: Collection[str] | None, *, is_committed: bool
+    ) -> VersionEdit:
+        """Return the edit that it is on a Version; raises Conflict when it is void there.
+
+        `touched` is as in `rebase`, from `number` on.
+        """
+        # The very object, as its number says too little: a staged one may be lost, and another
+        # one committed in its place.
+        if self._made is not None and self._made[0] is current:
+            return self._made[1]
+        carried = rebase(self._proposal, self._settled_on, current, self._lookup, touched=touched)
+        if is_committed:
+            self._proposal, self._settled_on = carried, current
+        edit = complete(carried, current, self._lookup, self._write_once)
+        self._made = current, edit
+        return edit
+
+    def _write_once(self, whole: Mapping[str, BitMap64]) -> Mapping[str, VectorRef]:
+        if self._written is None or self._written[0] != whole:
+            self._written = whole, self._write_vectors(whole)
+        return self._written[1]

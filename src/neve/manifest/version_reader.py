@@ -132,6 +132,11 @@ class VersionReader:
         check_head(None, head)
         return head
 
+    def refuse_dropped(self, head: TableHead) -> None:
+        """Raise NotFound when the table was dropped."""
+        if head.dropped:
+            raise NotFound("the table was dropped", path=self._path)
+
     def version_in(self, session: Session, number: int) -> Version:
         """Return a retained Version as a session sees it; raises NotFound (R1)."""
         # Not bool, which counts as int, nor what only the type checker would refuse.

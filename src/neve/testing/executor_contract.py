@@ -30,7 +30,7 @@ from neve.engine.job_base import JobBase, RunName
 from neve.engine.rewrite import LocalExecutor, Rewrite, TaskFiles
 from neve.engine.table_options import TableOptions
 from neve.errors import Closed, Corruption
-from neve.manifest.table_commit import TableCommitter
+from neve.manifest.commit import TableCommitter
 from neve.model.data_file import DataFile
 from neve.model.version import Version
 from neve.storage.open_store import open_store

@@ -13,7 +13,7 @@ import neve
 from neve.catalog.kv_catalog import KVCatalog
 from neve.engine.bulk_commit import BulkCommitter
 from neve.engine.bulk_work import BulkWork, JobIdentity
-from neve.manifest.table_commit import TableCommitter
+from neve.manifest.commit import TableCommitter
 from neve.model.data_file import PartitionValue
 from neve.storage.memory_store import MemoryStore
 from neve.testing.clean_reader import CleanReader

@@ -80,7 +80,7 @@ class Abandoned:
     ended_ms: int
 
 
-class TableWork:
+class WriterState:
     """Epochs, intents, reservations and tags of one table."""
 
     def __init__(self, versions: TableVersions, *, clock: Clock) -> None:
@@ -102,8 +102,7 @@ class TableWork:
     def _live_head_in(self, session: WriteSession) -> TableHead:
         """Return the head of a table that work can begin on; raises NotFound (N4)."""
         head = self._versions.head_in(session)
-        if head.dropped:
-            raise NotFound("the table was dropped", path=self._store.log.paths.prefix)
+        self._versions.refuse_dropped(head)
         return head
 
     def drop(self, *, purge: bool = False) -> bool:

@@ -53,7 +53,6 @@ logger = logging.getLogger(__name__)
 
 DEADLINE_SECONDS: Final = 12 * 60 * 60.0
 _COMMIT_SECONDS: Final = 300.0
-_LEASE_TRIES: Final = 8
 _MOVES_ROWS: Final = frozenset({Operation.REPLACE, Operation.EVOLVE})
 
 
@@ -101,11 +100,11 @@ class BulkCommitter:
             Intent(job_id=run.digits, prefixes=run.prefixes, deadline_ms=deadline_ms)
         )
         try:
-            base, lease_id = self._lease_newest(deadline_seconds)
+            lease = parts.leases.hold_newest(parts.versions, seconds=deadline_seconds)
         except BaseException:
             parts.work.release_intent(run.digits)
             raise
-        return BulkRun(run=run, base=base, lease_id=lease_id, identity=known)
+        return BulkRun(run=run, base=lease.version, lease_id=lease.lease_id, identity=known)
 
     def commit(
         self,
@@ -135,7 +134,7 @@ class BulkCommitter:
                 )
             committed = self._commit(base, proposal, change, checks)
         except OutcomeUnknown:
-            self._release(run)
+            self._parts.leases.end(run.lease_id)
             raise
         except BaseException:
             self.give_up(run)
@@ -154,7 +153,7 @@ class BulkCommitter:
         One that is committed stays so: its commit took the intent away, and only who withdraws that
         knows that no Version names the files, or ever will.
         """
-        self._release(run)
+        self._parts.leases.end(run.lease_id)
         try:
             is_void = self._parts.work.release_intent(run.run.digits)
         except NeveError as error:
@@ -162,27 +161,6 @@ class BulkCommitter:
             return
         if is_void:
             self._delete_files(run.run, kept=frozenset())
-
-    def _lease_newest(self, seconds: float) -> tuple[int, str]:
-        for _ in range(_LEASE_TRIES):
-            number = self._versions.snapshot_latest().version.number
-            lease = self._parts.leases.take(number, seconds=seconds)
-            with suppress(NotFound):
-                # After the lease: a collector that did not see it has let the Version go before.
-                self._versions.version(number)
-                return number, lease.lease_id
-            lease.release()
-        raise NotFound(
-            "the table's versions expired as fast as they were read",
-            path=self._parts.paths.manifest,
-            hint="keep more history: raise the table's retention",
-        )
-
-    def _release(self, run: BulkRun) -> None:
-        """Give up the run's lease; one that cannot be given up ends by itself."""
-        leases = self._parts.leases
-        with suppress(NeveError):
-            leases.objects.delete(leases.paths.lease(run.lease_id))
 
     def _proposal(self, base: JobBase, work: BulkWork) -> Proposal:
         facts = base.version.facts
@@ -309,7 +287,7 @@ class BulkCommitter:
 
     def _tidy(self, run: BulkRun, version: Version) -> None:
         """Delete what tasks that were tried again have left; show other engines the commit."""
-        self._release(run)
+        self._parts.leases.end(run.lease_id)
         vectors = (file.vector.path for file in version.files.values() if file.vector is not None)
         self._delete_files(run.run, kept=frozenset((*version.files, *vectors)))
         self._publish(version.number)

@@ -24,7 +24,6 @@ from neve.compaction.policy import full_plan, move_plan, pick_all
 from neve.compaction.rewrite_job import PlanExecutor
 from neve.engine.background import BackgroundWork
 from neve.engine.job_base import JobBase, RunName
-from neve.engine.lease_book import LeaseBook
 from neve.engine.rewrite import Execution, Rewrite, note_compacted
 from neve.engine.table_options import TableOptions
 from neve.engine.table_parts import TableParts, append_files_of
@@ -37,7 +36,7 @@ from neve.engine.verification import (
     refuse_problems,
     verify_table,
 )
-from neve.errors import Fenced, NeveError, NotFound
+from neve.errors import Fenced, NeveError
 from neve.manifest.commit import TableCommitter
 from neve.manifest.retry import Patience
 from neve.manifest.table_head import HeadChange
@@ -67,12 +66,6 @@ class CommittedTable:
         self._options = options or TableOptions()
         self._committer = TableCommitter(
             parts.versions, parts.work, clock=parts.clock, ids=parts.ids
-        )
-        self._leases = LeaseBook(
-            parts.leases,
-            parts.versions,
-            seconds=self._options.lease_seconds,
-            may_write=True,
         )
 
     # Compaction
@@ -293,40 +286,22 @@ class CommittedTable:
     @contextmanager
     def _base(self, run: RunName) -> Iterator[JobBase]:
         """Return the newest Version to work on, leased until the end (K2)."""
-        number = self._pinned_newest()
-        renewing = BackgroundWork(
-            f"neve-lease-{self._parts.paths.table_id}",
-            [self._leases.renew_once],
-            idle_seconds=self._options.lease_seconds / _RENEWALS_PER_LEASE,
-        )
-        renewing.start()
-        try:
-            base = JobBase(self._parts, run, number, file_bytes=self._options.file_bytes)
+        parts, options = self._parts, self._options
+        with parts.leases.leased_newest(parts.versions, seconds=options.lease_seconds) as lease:
+            renewing = BackgroundWork(
+                f"neve-lease-{parts.paths.table_id}",
+                [lease.renew_if_due],
+                idle_seconds=options.lease_seconds / _RENEWALS_PER_LEASE,
+            )
+            renewing.start()
             try:
-                yield base
+                base = JobBase(parts, run, lease.version, file_bytes=options.file_bytes)
+                try:
+                    yield base
+                finally:
+                    base.close()
             finally:
-                base.close()
-        finally:
-            renewing.close()
-            self._leases.unpin(number)
-            self._leases.close()
-
-    def _pinned_newest(self) -> int:
-        patience = Patience(self._parts.clock, self._parts.ids, 60.0)
-        while True:
-            head = self._parts.versions.head()
-            if head.dropped:
-                raise NotFound("the table was dropped", path=self._parts.paths.manifest)
-            try:
-                self._leases.pin(head.current_version)
-            except NotFound as error:
-                patience.pause(
-                    "the table's versions expired as fast as they were read",
-                    path=self._parts.paths.manifest,
-                    cause=error,
-                )
-            else:
-                return head.current_version
+                renewing.close()
 
 
 def rebuild_here(

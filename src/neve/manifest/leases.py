@@ -26,7 +26,7 @@ G6  A disk that is full or read-only takes no lease, and must not keep anybody f
 import logging
 import re
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from threading import Lock
 from typing import Final
 from weakref import WeakValueDictionary
@@ -36,6 +36,7 @@ from neve.errors import (
     Corruption,
     Fenced,
     InvalidArgument,
+    NeveError,
     NotFound,
     OutcomeUnknown,
     StorageFull,
@@ -43,6 +44,7 @@ from neve.errors import (
     Unavailable,
 )
 from neve.manifest.documents import Lease, StorePaths, decode_lease, encode_lease
+from neve.manifest.version_reader import VersionReader
 from neve.storage.clock import Clock, IdSource
 from neve.storage.object_store import ObjectStore
 
@@ -54,6 +56,7 @@ _MARGIN: Final = 0.8
 _AHEAD_MS_MAX: Final = int(LEASE_SECONDS_MAX * (2 - _MARGIN) * 1_000)
 """How far ahead the end of a lease can be: the longest one, by a clock as wrong as any may be."""
 _RENEWALS_AT_ONCE: Final = 8
+_TRIES: Final = 8
 _VERSION_MAX: Final = (1 << 63) - 1
 _NAME: Final = re.compile(r"[0-9a-f]{32}")
 
@@ -119,6 +122,17 @@ class HeldLease:
             self._trusted_until = float("-inf")
         if not self._leases.let_go_here(self):
             self._leases.objects.delete(self._path)
+
+    def give_up(self) -> None:
+        """Release the lease if that is possible; otherwise it ends by itself."""
+        with suppress(NeveError):
+            self.release()
+
+    def renew_if_due(self) -> bool:
+        """Renew a lease past half its time, as `check` does, without raising; never has more."""
+        with suppress(NeveError):
+            self.check()
+        return False
 
     def _write(self, *, is_new: bool = False) -> None:
         clock = self._leases.clock
@@ -224,6 +238,47 @@ class Leases:
             )
         return HeldLease(self, self._ids.uuid().hex, (version, last), seconds)
 
+    def hold(self, version: int, versions: VersionReader, *, seconds: float) -> HeldLease:
+        """Lease a Version that is retained; raises NotFound, and holds nothing, when it is not."""
+        return _checked(self.take(version, seconds=seconds), versions)
+
+    def hold_if_possible(
+        self, version: int, versions: VersionReader, *, seconds: float
+    ) -> HeldLease | None:
+        """Lease a Version as `hold` does; None where storage takes no lease from a reader."""
+        try:
+            lease = self.take(version, seconds=seconds)
+        except (Unavailable, OutcomeUnknown):
+            return None
+        return _checked(lease, versions)
+
+    def hold_newest(self, versions: VersionReader, *, seconds: float) -> HeldLease:
+        """Lease the newest Version; raises NotFound when the table was dropped."""
+        for _ in range(_TRIES):
+            head = versions.head()
+            versions.refuse_dropped(head)
+            with suppress(NotFound):
+                return self.hold(head.current_version, versions, seconds=seconds)
+        raise NotFound(
+            "the table's versions expired as fast as they were read",
+            path=self.paths.prefix,
+            hint="Keep more history: raise the table's retention",
+        )
+
+    @contextmanager
+    def leased_newest(self, versions: VersionReader, *, seconds: float) -> Iterator[HeldLease]:
+        """Keep the newest Version, and its files, for a block of work."""
+        lease = self.hold_newest(versions, seconds=seconds)
+        try:
+            yield lease
+        finally:
+            lease.give_up()
+
+    def end(self, lease_id: str) -> None:
+        """End a lease that any process took; one that cannot be ended now ends by itself."""
+        with suppress(NeveError):
+            self.objects.delete(self.paths.lease(lease_id))
+
     def unexpired(self, *, known_ms: int = 0) -> Iterator[Lease]:
         """Yield the leases that are in force; damaged ones count as in force for any Version.
 
@@ -286,6 +341,17 @@ class Leases:
             for found in self.objects.list(self.paths.leases)
             if _NAME.fullmatch(found.path, start)
         ]
+
+
+def _checked(lease: HeldLease, versions: VersionReader) -> HeldLease:
+    """Return a lease on a Version that is retained; raises NotFound, and ends it, otherwise."""
+    try:
+        # After the lease: a collector that did not see it has let the Version go before.
+        versions.version(lease.version)
+    except BaseException:
+        lease.give_up()
+        raise
+    return lease
 
 
 def _is_in_force(lease: Lease, now_ms: int, known_ms: int) -> bool:

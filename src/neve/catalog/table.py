@@ -31,7 +31,6 @@ from neve.catalog.warehouse import Warehouse
 from neve.compaction.rewrite_job import PlanExecutor
 from neve.engine.change_feed import ChangeFeed
 from neve.engine.decided_writes import DecidedWrites
-from neve.engine.maintenance import Maintenance
 from neve.engine.publish_mode import PublishMode
 from neve.engine.row_input import Rows
 from neve.engine.snapshot import Snapshot, SnapshotOrigin, rows_in_order
@@ -42,6 +41,7 @@ from neve.engine.upkeep import ExpireReport, GarbageReport
 from neve.engine.verification import VerifyReport
 from neve.errors import Closed, InvalidArgument, NotFound
 from neve.iceberg.published_check import PublishedCheck
+from neve.jobs.maintenance import LiveMaintenance
 from neve.manifest.table_head import Requirements
 from neve.read.filter_input import Filter
 from neve.read.scan import Scan
@@ -464,8 +464,8 @@ class Table(CatalogTable):
         self.engine.check_open()
 
     @property
-    def _maintenance(self) -> Maintenance:
-        return Maintenance(self.engine)
+    def _maintenance(self) -> LiveMaintenance:
+        return LiveMaintenance(self.engine)
 
     def _see(self) -> None:
         """Show the newest state in the catalog's half."""

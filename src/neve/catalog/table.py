@@ -31,11 +31,10 @@ from neve.catalog.warehouse import Warehouse
 from neve.compaction.rewrite_job import PlanExecutor
 from neve.engine.change_feed import ChangeFeed
 from neve.engine.decided_writes import DecidedWrites
-from neve.engine.publish_mode import PublishMode
 from neve.engine.row_input import Rows
 from neve.engine.snapshot import Snapshot, SnapshotOrigin, rows_in_order
 from neve.engine.table_engine import TableEngine
-from neve.engine.table_options import TableOptions
+from neve.engine.table_options import PublishMode, TableOptions
 from neve.engine.table_parts import append_files_of
 from neve.engine.upkeep import ExpireReport, GarbageReport
 from neve.engine.verification import VerifyReport

@@ -24,7 +24,6 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from neve.engine.commit_facts import operation_of, summary_of
 from neve.engine.file_making import FileMaking
 from neve.engine.open_files import OpenFiles
 from neve.engine.partition_split import split_by_partition, split_by_spec
@@ -40,7 +39,7 @@ from neve.memtable.memtable_view import MemtableView
 from neve.model.data_file import FileFormat, VectorRef, WalSegmentRef
 from neve.model.key_column import KeyArray
 from neve.model.partition_spec import PartitionSpec
-from neve.model.version import Version, VersionFacts
+from neve.model.version import Version
 from neve.read.file_set import FileSet
 from neve.read.key_partitions import KeyPartitions, PartitionedKeys
 from neve.read.partial_merge import GivenRows, merged_on
@@ -231,15 +230,10 @@ class Flush:
             vector_of=self._files.vector,
             keys_for=partitioned.keys_for,
         )
-        added = tuple(each.file for each in written)
-        facts = VersionFacts(
-            operation=operation_of(added_rows=sum(file.row_count for file in added), marked=marked),
-            timestamp_ms=0,  # the commit sets it
-            schema_id=target.base.facts.schema_id,
-            spec_id=target.base.facts.spec_id,
-            summary=summary_of(added),
+        return Proposal.of_rows(
+            target.base,
+            added=[each.file for each in written],
+            marked=marked,
+            keys=(keys,),
             wal_segments=target.segments,
-        )
-        return Proposal(
-            base=target.base.number, facts=facts, added=added, marked=marked, keys=(keys,)
         )

@@ -23,7 +23,7 @@ from typing import Final
 from neve.compaction.plan import CompactionPlan, jobs_of
 from neve.compaction.policy import pick_all
 from neve.compaction.rewrite_job import PlanExecutor
-from neve.engine.background import BackgroundWork
+from neve.engine.background import BackgroundWork, run_side_by_side
 from neve.engine.backlog import Backlog
 from neve.engine.current_view import CurrentView
 from neve.engine.file_making import FileMaking
@@ -34,7 +34,6 @@ from neve.engine.open_files import OpenFiles
 from neve.engine.pressure import CALM
 from neve.engine.publishing import CommitPublishing
 from neve.engine.rewrite import Execution, Progress, Rewrite, note_compacted
-from neve.engine.side_by_side import run_side_by_side
 from neve.engine.table_options import TableOptions
 from neve.engine.table_parts import Definitions, TableParts
 from neve.engine.write_path import PreparedWrite, WritePath

@@ -32,7 +32,6 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from neve.compaction.levels import LevelOptions
-from neve.engine.commit_facts import operation_of, summary_of
 from neve.engine.file_making import delete_data_file
 from neve.engine.partition_split import refused_rows
 from neve.engine.publishing import CommitPublishing
@@ -50,7 +49,7 @@ from neve.model.data_file import DataFile, PartitionValue
 from neve.model.key_column import KeyArray
 from neve.model.partition_groups import Positions, partition_groups
 from neve.model.partition_identity import PartitionId, PartitionIdentity
-from neve.model.version import Operation, Version, VersionEdit, VersionFacts
+from neve.model.version import Operation, Version, VersionEdit
 from neve.sstable.deletion_vector import bitmap_of
 
 
@@ -234,19 +233,10 @@ class BulkCommitter:
             self._delete_files(run.run, kept=frozenset())
 
     def _proposal(self, base: JobBase, work: BulkWork) -> Proposal:
-        facts = base.version.facts
         current = self._versions.snapshot_latest().version
-        files = _placed(work.files, current, self._levels, base.identity)
-        return Proposal(
-            base=base.version.number,
-            facts=VersionFacts(
-                operation=operation_of(added_rows=work.row_count, marked=work.marked),
-                timestamp_ms=0,  # the commit sets it
-                schema_id=facts.schema_id,
-                spec_id=facts.spec_id,
-                summary=summary_of(files),
-            ),
-            added=files,
+        return Proposal.of_rows(
+            base.version,
+            added=_placed(work.files, current, self._levels, base.identity),
             marked=work.marked,
             keys=_KeysOfWork(base, work),
         )

@@ -29,13 +29,19 @@ from neve.compaction.plan import CompactionPlan
 from neve.compaction.policy import full_plan, move_plan, pick_all
 from neve.compaction.rewrite_job import PlanExecutor
 from neve.engine.background import BackgroundWork
-from neve.engine.leftovers import remove_old_epochs
 from neve.engine.rewrite import Execution, Rewrite, note_compacted
 from neve.engine.run_name import RunName
 from neve.engine.table_engine import TableEngine
 from neve.engine.table_options import TableOptions
 from neve.engine.table_parts import TableParts, append_files_of
-from neve.engine.upkeep import DeletePaths, ExpireReport, GarbageReport, Upkeep, retained
+from neve.engine.upkeep import (
+    DeletePaths,
+    ExpireReport,
+    GarbageReport,
+    Upkeep,
+    remove_old_epochs,
+    retained,
+)
 from neve.engine.verification import (
     FurtherCheck,
     RunChecks,

@@ -34,8 +34,9 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from neve.errors import Conflict
-from neve.model.data_file import DataFile, VectorRef
+from neve.model.data_file import DataFile, VectorRef, WalSegmentRef
 from neve.model.version import Operation, Version, VersionEdit, VersionFacts
+from neve.model.version_summary import VersionChange, shown_counters
 
 Keys = pa.BinaryArray | pa.FixedSizeBinaryArray | pa.LargeBinaryArray
 """Encoded keys, without nulls, in any order."""
@@ -75,6 +76,35 @@ class Proposal:
     """Keys of the rows it adds or deletes; none for a rewrite. Looked at when others were first."""
     moved: Mapping[str, Sequence[DataFile]] = field(default_factory=dict)
     """The added files that the rows of a removed one are in, by path: all, where it is not told."""
+
+    @classmethod
+    def of_rows(
+        cls,
+        base: Version,
+        *,
+        added: Sequence[DataFile],
+        marked: Mapping[str, BitMap64],
+        keys: Sequence[Keys],
+        wal_segments: tuple[WalSegmentRef, ...] = (),
+    ) -> "Proposal":
+        """Propose rows, and the older rows that they supersede, on a Version.
+
+        `keys` are those of the rows and of deletes. The summary counts the files; what the commit
+        marks and removes follows from its edit.
+        """
+        operation = Operation.APPEND
+        if marked:
+            has_rows = any(file.row_count for file in added)
+            operation = Operation.OVERWRITE if has_rows else Operation.DELETE
+        facts = VersionFacts(
+            operation=operation,
+            timestamp_ms=0,  # the commit sets it
+            schema_id=base.facts.schema_id,
+            spec_id=base.facts.spec_id,
+            summary=shown_counters(VersionChange(number=0, added=added).counters()),
+            wal_segments=wal_segments,
+        )
+        return cls(base=base.number, facts=facts, added=tuple(added), marked=marked, keys=keys)
 
     @property
     def is_rewrite(self) -> bool:

@@ -3,10 +3,10 @@
 It shows the table as it was when it was opened, refreshed, or last changed through it. Changes are
 made on the table's newest state, whatever the handle shows.
 
-C1  A change of the definition is committed in the version store first, where requirements are
-    checked, and is copied to the catalog afterwards.
-C2  A commit that lost a race is repeated as long as it depends on nothing that changed: one that
-    changes files depends on its base, others only on what they require.
+CATALOG-C1  A change of the definition is committed in the version store first, where requirements
+            are checked, and is copied to the catalog afterwards.
+CATALOG-C2  A commit that lost a race is repeated as long as it depends on nothing that changed: one
+            that changes files depends on its base, others only on what they require.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -155,7 +155,7 @@ class CatalogTable(KeptInProcess):
 
     @property
     def stored(self) -> StoredTable:
-        """Its version store and its paths, for whoever commits."""
+        """Its version store and its paths, for committers."""
         self._warehouse.check_open()
         return self._warehouse.stored_table(self.table_id)
 
@@ -217,7 +217,7 @@ class CatalogTable(KeptInProcess):
         return self._view(self.stored.versions.version_in(self._seen.state.session, version))
 
     def refresh(self) -> "CatalogTable":
-        """Show the newest state; raises NotFound when the table was dropped. Gives itself."""
+        """Show the newest state; raises NotFound when the table was dropped. Returns itself."""
         state = self.stored.load()
         meta = self._warehouse.entries.find_meta(self.table_id)
         if meta is None:
@@ -303,21 +303,21 @@ class CatalogTable(KeptInProcess):
     def update_partition_spec(
         self, partition_by: Sequence[str], *, requirements: Requirements | None = None
     ) -> int:
-        """Divide rows written from now on in another way; gives the Version."""
+        """Divide rows written from now on in another way; return the Version."""
         change = DefinitionChange(partition_by=partition_by)
         return self.update_definition(change, requirements=requirements)
 
     def update_sort_order(
         self, sort_by: Sequence[str], *, requirements: Requirements | None = None
     ) -> int:
-        """Sort rows written from now on in another way; gives the Version."""
+        """Sort rows written from now on in another way; return the Version."""
         change = DefinitionChange(sort_by=sort_by)
         return self.update_definition(change, requirements=requirements)
 
     def update_definition(
         self, asked: DefinitionChange, *, requirements: Requirements | None = None
     ) -> int:
-        """Change several parts of the definition as one Version; gives its number.
+        """Change several parts of the definition as one Version; return its number.
 
         A change that changes nothing makes no Version. Raises CatalogConflict for an unmet
         requirement.
@@ -329,7 +329,7 @@ class CatalogTable(KeptInProcess):
             required.check(state.head, path=stored.paths.manifest)
             return plan_change(state, asked, format_version=self.format_version)
 
-        # What cannot be is found out before anything is announced.
+        # An impossible change raises before anything is announced.
         if plan(self._seen.state) is None:
             return self.version
         announcement = self._warehouse.entries.announce_change(self.table_id)
@@ -351,7 +351,7 @@ class CatalogTable(KeptInProcess):
         """Commit edits of the current Version, all or none.
 
         Raises CatalogConflict for an unmet requirement, and Conflict when an edit that changes
-        files was made on an older Version (C2).
+        files was made on an older Version (CATALOG-C2).
         """
         stored, given = self.stored, tuple(edits)
 
@@ -457,7 +457,7 @@ class CatalogTable(KeptInProcess):
     def _current_at(self, moment: int) -> int:
         """Find the Version that was current at a time: the last one committed by then."""
         state = self._seen.state
-        # One that is kept alone was replaced by a Version that is gone, nobody knows when.
+        # One that is kept alone was replaced by a Version that is gone, at an unknown time.
         commits = [
             commit
             for commit in self.stored.versions.commits_in(state.session)

@@ -125,7 +125,7 @@ class StoredTable:
         )
 
     def publisher(self, properties_of: Callable[[], Mapping[str, str]]) -> IcebergPublisher:
-        """Return what publishes the table, of which `properties_of` gives the newest properties."""
+        """Return the table's publisher; `properties_of` returns the newest properties."""
         with self._lock:
             if self._publisher is None:
                 self._publisher = IcebergPublisher(
@@ -165,7 +165,7 @@ class StoredTable:
         )
 
     def begin(self, meta: TableMeta) -> TableState:
-        """Commit Version 1 of a table; gives the table as it was begun.
+        """Commit Version 1 of a table; return the table as it was begun.
 
         One that is begun already is left as it is, even when it was dropped since.
         """
@@ -188,7 +188,7 @@ class StoredTable:
         )
         edit = VersionEdit(base=0, facts=facts)
         version = apply_edit(None, edit)
-        # Whoever settles the table may have begun it, and others dropped and forgotten it since.
+        # A settler may have begun the table, and others dropped and forgotten it since.
         with suppress(NotFound):
             snapshot = self.versions.create(
                 head, schema=meta.schema.to_json(), spec=meta.spec.to_json(), edit=edit
@@ -205,13 +205,13 @@ class StoredTable:
     def purge(self) -> bool:
         """Delete the files of a dropped table and all of its history; False when readers hold them.
 
-        1. Look for leases. Whoever takes one from now on finds the table dropped, so those that
-           are seen here are all there will be; while one is in force, nothing is deleted.
+        1. Look for leases. A reader that takes one from now on finds the table dropped, so no more
+           than those that are seen here will come; while one is in force, nothing is deleted.
         2. Delete the files, then the leases that ended.
         3. Forget everything but the head, and with it the word that files are to be deleted.
 
-        May be repeated: what a run leaves behind, the next one finds. Files may come back when the
-        power goes right afterwards; nobody reads them then.
+        May be repeated: the next run finds what this one leaves behind. Files may come back when
+        the power goes right afterwards; no one reads them then.
         """
         known_ms = self.versions.head().last_transaction_ms
         lease_count = len(self.leases(known_ms=known_ms))
@@ -220,7 +220,7 @@ class StoredTable:
             return False
         # All names first: a listing may skip files while others are deleted.
         for path in [info.path for info in self.objects.list(f"{self.paths.root}/")]:
-            # A stranger's file may have a name that no store takes: it is not the table's.
+            # A foreign file may have a name that no store takes: it is not the table's.
             with suppress(InvalidArgument):
                 self.objects.delete(path)
         self._leases.remove_expired(known_ms=known_ms)

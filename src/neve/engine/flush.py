@@ -12,7 +12,7 @@ Steps:
 A memtable with partial writes is merged again, between steps 1 and 2, with the rows of the Version
 it is committed to; it is not rebased then but, when others were first, flushed again on theirs.
 
-A crash before step 4 leaves files that nobody reaches, and the rows in the log; after it, the log
+A crash before step 4 leaves unreachable files, and the rows in the log; after it, the log
 is read only above `flushed_sequence`. A flush of changes that come to nothing (only deletes of keys
 that are nowhere) still moves `flushed_sequence`, without making a Version.
 """

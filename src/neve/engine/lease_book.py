@@ -2,8 +2,8 @@
 
 A reader pins the Version it reads. The first pin of a Version takes a lease, which keeps its files
 from every collector, in this process and in others; the lease of the newest pinned Version is kept
-for the next reader, the others end with their last pin. One that lapsed meanwhile is no use to the
-next reader, who takes a new one; readers that slept through it stay with the old one, and are told.
+for the next reader, the others end with their last pin. One that lapsed meanwhile is useless to the
+next reader, which takes a new one; readers that slept through it keep the old one, and are fenced.
 A reader of history holds a lease of its own, on all Versions it goes through.
 """
 
@@ -127,7 +127,7 @@ class LeaseBook:
         return lease
 
     def let_go_of_history(self, lease: HeldLease) -> None:
-        """End a reader of history; twice is no error."""
+        """End a reader of history; twice is not an error."""
         with self._lock:
             self._histories.discard(lease)
         _release([lease])

@@ -58,7 +58,7 @@ class RunIds:
         self._ids = ids
 
     def uuid(self) -> UUID:
-        """Make an identifier nobody else makes."""
+        """Make an identifier that no one else makes."""
         return UUID(hex=f"{self._run.digits}{self._ids.uuid().hex[-_RUN_DIGITS:]}")
 
     def jitter(self) -> float:

@@ -2,7 +2,7 @@
 
 `table.snapshot()` freezes memtables and Version together; `table.at(…)` shows an old Version, under
 the schema it was committed with. Both hold a lease, so that no collector deletes what they read;
-closing gives it up, and so does forgetting the snapshot.
+closing releases it, and so does forgetting the snapshot.
 """
 
 import weakref

@@ -6,18 +6,19 @@
 2. work      somewhere: files are written, and where older rows of their keys lie is looked up in
              the leased Version
 3. commit    files and positions go into the table as one Version, carried over what others
-             committed since; then other engines are told
+             committed since; then the commit is published
 4. give up   the intent is withdrawn, unless the run is committed after all, and the files are
              deleted: now, as far as they are there, and by garbage collection for a day
 
-J1  No lock is needed. Order is the order of commits: rows that the live writer has not flushed come
-    after.
-J2  However often a job is run, under one id or as one batch of an application, it is committed at
-    most once: a repetition commits nothing, and is told the Version of the first.
-J3  A job that decided by what it read (a merge, a partial write) is void when one of its keys has
-    changed since; it is run again. Files that were only rewritten meanwhile change nothing.
-J4  A run that dies leaves files that no Version names: a sweep, or garbage collection once its
-    intent has ended, deletes them.
+JOBS-J1  No lock is needed. Order is the order of commits: rows that the live writer has not flushed
+         come after.
+JOBS-J2  However often a job is run, under one id or as one batch of an application, it is committed
+         at most once: a repetition commits nothing, and is told the Version of the first.
+JOBS-J3  A job that decided by what it read (a merge, a partial write) is void when one of its keys
+         has changed since; it is run again. Files that were only rewritten meanwhile change
+         nothing.
+JOBS-J4  A run that dies leaves files that no Version names: a sweep, or garbage collection once its
+         intent has ended, deletes them.
 """
 
 import logging
@@ -187,9 +188,9 @@ class BulkCommitter:
     ) -> BulkOutcome:
         """Commit the work of a run; raises Conflict when it is void, Fenced past its deadline.
 
-        `decided` says that it depends on the rows it read (J3). `replaces` are partitions, under
-        the spec of the base, of which everything else goes. `is_first` says that the table has no
-        rows but these. Whatever is raised, but for OutcomeUnknown, the run is given up.
+        `decided` says that it depends on the rows it read (JOBS-J3). `replaces` are partitions,
+        under the spec of the base, whose other rows go. `is_first` says that the table has no other
+        rows. Any error but OutcomeUnknown gives the run up.
         """
         base = JobBase(self._parts, run.run, run.base)
         change = replace(run.identity.head_change, intent_id=run.run.digits)
@@ -313,7 +314,7 @@ class BulkCommitter:
         settled: Version,
         current: Version,
     ) -> None:
-        """Raise Conflict when a commit in between changed a row of one of the keys (J3)."""
+        """Raise Conflict when a commit in between changed a row of one of the keys (JOBS-J3)."""
         before = settled
         for number in range(settled.number + 1, current.number + 1):
             try:

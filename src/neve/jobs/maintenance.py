@@ -487,7 +487,7 @@ class CommittedMaintenance(Maintenance):
 
     @contextmanager
     def _announced(self, run: RunName) -> Iterator[str]:
-        """Announce the files of a run (JOBS-K1); gives the intent, which ends with the commit."""
+        """Announce the files of a run (JOBS-K1); yield the intent, which ends with the commit."""
         deadline_ms = self._parts.clock.now_ms() + _ANNOUNCED_MS
         work = self._parts.work
         try:

@@ -9,18 +9,20 @@
 Either the reader sees in step 2 that the Version is gone, or its lease was there before the
 collector's step 1 and is seen in its step 2.
 
-G1  A lease ends by itself: a reader that died delays deleting by its time, no longer.
-G2  A reader that did not renew in time stops with Fenced before it touches a file that may be gone.
-    It judges that by its own monotonic clock and by the wall clock, whichever is further, and stops
-    a safety margin early. What has lapsed is never renewed, what was deleted never brought back.
-G3  Only objects named as `take` names them are leases; others belong to somebody else.
-G4  A lease that ends later than any may was taken by a clock that is wrong by more than clocks may
-    differ. It is not honoured: it could hold files back for years.
-G5  A reader of history leases several Versions in a row at once. No Version from its first on
-    expires meanwhile, so that the edits between them stay too.
-G6  A disk that is full or read-only takes no lease, and must not keep anybody from reading. Such a
-    lease is kept in memory: collectors of this process honour it, those of others cannot see it. A
-    reader that loses a file to one of them gets the error of a Version that is gone.
+MANIFEST-G1  A lease ends by itself: a reader that died delays deleting by its time, no longer.
+MANIFEST-G2  A reader that did not renew in time stops with Fenced before it touches a file that may
+             be gone. It judges that by its own monotonic clock and by the wall clock, whichever is
+             further, and stops a safety margin early. What has lapsed is never renewed, what was
+             deleted never brought back.
+MANIFEST-G3  Only objects named as `take` names them are leases; others are foreign.
+MANIFEST-G4  A lease that ends later than any may was taken by a clock that is wrong by more than
+             clocks may differ. It is not honoured: it could hold files back for years.
+MANIFEST-G5  A reader of history leases several Versions in a row at once. No Version from its first
+             on expires meanwhile, so that the edits between them stay too.
+MANIFEST-G6  A disk that is full or read-only takes no lease, and must not keep anyone from
+             reading. Such a lease is kept in memory: collectors of this process honour it, those of
+             others cannot see it. A reader that loses a file to one of them gets the error of a
+             Version that is gone.
 """
 
 import logging
@@ -117,7 +119,7 @@ class HeldLease:
                 self._write()
 
     def release(self) -> None:
-        """Give up the lease; twice is no error."""
+        """Give up the lease; twice is not an error."""
         with self._lock:
             self._trusted_until = float("-inf")
         if not self._leases.let_go_here(self):
@@ -210,13 +212,13 @@ class Leases:
         self.clock = clock
         self.holder = ids.process()
         self._ids = ids
-        # Leases that could not be written (G6), of all handles of this table in this process.
+        # Unwritten leases (MANIFEST-G6) of all handles of this table in this process.
         self._kept_here = _kept_in_process.setdefault(
             (objects.location, prefix), WeakValueDictionary()
         )
 
     def keep_here(self, lease: HeldLease) -> None:
-        """Honour a lease that could not be written for as long as it is held (G6)."""
+        """Honour a lease that could not be written for as long as it is held (MANIFEST-G6)."""
         self._kept_here[lease.lease_id] = lease
 
     def let_go_here(self, lease: HeldLease) -> bool:
@@ -320,7 +322,7 @@ class Leases:
                 )
 
     def remove_expired(self, *, known_ms: int = 0) -> int:
-        """Delete leases that ended; gives how many."""
+        """Delete leases that ended; return how many."""
         now_ms = self.clock.now_ms()
         count = 0
         for path in self._paths():
@@ -334,7 +336,7 @@ class Leases:
         return count
 
     def _paths(self) -> list[str]:
-        """Paths of what `take` has created (G3)."""
+        """Paths of what `take` has created (MANIFEST-G3)."""
         start = len(self.paths.leases)
         return [
             found.path
@@ -355,4 +357,4 @@ def _checked(lease: HeldLease, versions: VersionReader) -> HeldLease:
 
 
 def _is_in_force(lease: Lease, now_ms: int, known_ms: int) -> bool:
-    return now_ms < lease.expires_ms <= max(now_ms, known_ms) + _AHEAD_MS_MAX  # G1, G4
+    return now_ms < lease.expires_ms <= max(now_ms, known_ms) + _AHEAD_MS_MAX  # MANIFEST-G1, G4

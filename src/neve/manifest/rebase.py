@@ -22,7 +22,7 @@ Void, to be planned again, and a Conflict is
     a change of schema         when another one was first
     a rollback                 when anything was
 
-Reading rows is the business of whoever commits: a RowLookup.
+The committer reads rows, through a RowLookup.
 """
 
 from collections import defaultdict
@@ -59,7 +59,7 @@ class RowLookup(Protocol):
 
 
 WriteVectors = Callable[[Mapping[str, BitMap64]], Mapping[str, VectorRef]]
-"""Write whole vectors by data file path; gives where each lies."""
+"""Writes whole vectors by data file path; returns the place of each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,7 @@ class Proposal:
     keys: Sequence[Keys] = ()
     """Keys of the rows it adds or deletes; none for a rewrite. Looked at when others were first."""
     moved: Mapping[str, Sequence[DataFile]] = field(default_factory=dict)
-    """The added files that the rows of a removed one are in, by path: all, where it is not told."""
+    """The added files that the rows of a removed one are in, by path; all, without an entry."""
 
     @classmethod
     def of_rows(

@@ -8,7 +8,7 @@ Steps of a commit, one transaction of the table's manifest store:
 4. check the invariants, apply the edits, number the Versions and their rows
 5. write the edits and the new head
 
-A committer that does not know the newest Version beforehand gives a function instead of edits. It
+A committer that does not know the newest Version beforehand passes a function instead of edits. It
 is called in step 3 with the Version that the transaction sees, so that concurrent committers of one
 process end in one segment, each on the Version of the one before.
 """
@@ -307,11 +307,11 @@ class TableVersions(VersionReader):
             session.delete(intent_key(asked.intent_id))
 
     def _stage_text(self, session: WriteSession, key: str, text: str) -> None:
-        """Write a schema or spec; what an id stands for never changes."""
+        """Write a schema or spec; the meaning of an id never changes."""
         payload = text.encode()
         if session.get(key) not in {None, payload}:
             raise Conflict(
-                f"{key} stands for another definition already",
+                f"{key} belongs to another definition already",
                 keys=(key,),
                 path=self._path,
                 hint="Read the table again and take the next id",
@@ -337,7 +337,7 @@ def _last_column_id(schema: bytes) -> int:
 
 
 def _refuse_earlier(application: str, batch: int, *, last: int, path: str) -> None:
-    """Raise InvalidArgument for a batch before the last: whose rows they are, nobody can tell."""
+    """Raise InvalidArgument for a batch before the last: its rows are unknown by now."""
     if batch < last:
         raise InvalidArgument(
             f"batch {batch} of {application!a} comes after its batch {last:,}, which is committed",
@@ -352,7 +352,7 @@ def _check_edits(edits: Sequence[VersionEdit], asked: HeadChange) -> None:
         if following.base != edit.base + 1:
             raise InvalidArgument(
                 f"an edit of version {following.base} cannot follow one of version {edit.base}",
-                hint="Give each edit the version that the one before it makes as its base",
+                hint="Base each edit on the version that the edit before it makes",
             )
     is_rollback = any(edit.facts.operation is Operation.ROLLBACK for edit in edits)
     if is_rollback and asked.restored_version is None:

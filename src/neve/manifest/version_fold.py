@@ -29,7 +29,7 @@ from neve.model.version import VersionFacts
 
 
 class FoldedState:
-    """A Version on its way through the edits behind it; changes with each."""
+    """A Version on its way through the edits after it; changes with each."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -139,7 +139,7 @@ def tag_value(number: int) -> bytes:
 
 
 def _states_since_a_full_one(entries: dict[str, bytes], number: int) -> Iterator[FoldedState]:
-    """Fold the newest Version out of the nearest full one; gives each on the way."""
+    """Fold the newest Version out of the nearest full one; yield each on the way."""
     at = number
     while at > 0 and state_key(at) not in entries:
         at -= 1

@@ -87,7 +87,7 @@ class Maintenance(ABC):
         self,
         *,
         full: bool = False,
-        executor: str | PlanExecutor | None = None,
+        executor: str | PlanExecutor = "local",
         progress: Progress | None = None,
     ) -> int:
         """Rewrite until no level asks for more; return the current Version's number.
@@ -96,12 +96,12 @@ class Maintenance(ABC):
         `executor` is "local" or an object that executes plans elsewhere. Progress counts rows.
         Raises Unavailable when others kept changing the inputs of every plan for ten minutes.
         """
-        if executor not in (None, "local") and not hasattr(executor, "execute"):
+        if executor != "local" and not hasattr(executor, "execute"):
             raise InvalidArgument(
                 f"executor={executor!r} is not known", hint='Use "local" or a plan executor'
             )
         _check_progress(progress)
-        remote = None if executor is None or isinstance(executor, str) else executor
+        remote = None if isinstance(executor, str) else executor
         self._begin()
         done = 0
         counting = Lock()

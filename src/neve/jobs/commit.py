@@ -1,19 +1,18 @@
 """BulkCommitter: one atomic commit for a job that works beside the live writer, in any process.
 
-1. begin     a job that is committed already is found out, by its id or by its application's batch;
-             otherwise its run announces the names of its files by an intent, and leases the Version
-             it will work on
-2. work      somewhere: files are written, and where older rows of their keys lie is looked up in
-             the leased Version
-3. commit    files and positions go into the table as one Version, carried over what others
-             committed since; then the commit is published
+1. begin     the run announces the names of its files by an intent, and leases the Version it will
+             work on; a job that is committed already is recognized by its id or its batch
+2. work      in any process: files are written, and older rows of their keys are looked up in the
+             leased Version
+3. commit    files and positions go into the table as one Version, rebased on the Versions of
+             others; then the commit is published
 4. give up   the intent is withdrawn, unless the run is committed after all, and the files are
              deleted: now, as far as they are there, and by garbage collection for a day
 
 JOBS-J1  No lock is needed. Order is the order of commits: rows that the live writer has not flushed
          come after.
 JOBS-J2  However often a job is run, under one id or as one batch of an application, it is committed
-         at most once: a repetition commits nothing, and is told the Version of the first.
+         at most once: a repetition commits nothing and gets the first run's Version.
 JOBS-J3  A job that decided by what it read (a merge, a partial write) is void when one of its keys
          has changed since; it is run again. Files that were only rewritten meanwhile change
          nothing.
@@ -52,72 +51,6 @@ from neve.model.partition_groups import Positions, partition_groups
 from neve.model.partition_identity import PartitionId, PartitionIdentity
 from neve.model.version import Operation, Version, VersionEdit
 from neve.sstable.deletion_vector import bitmap_of
-
-
-class ReplacedPartitions:
-    """Partitions, under the spec of a job's base, that a commit replaces; for one thread."""
-
-    def __init__(self, base: JobBase, partitions: Iterable[tuple[PartitionValue, ...]]) -> None:
-        self._base = base
-        self._partitions = frozenset(
-            base.identity.of_values(base.spec.spec_id, each) for each in partitions
-        )
-
-    def taken_from(self, proposal: Proposal, current: Version) -> Proposal:
-        """Return a proposal that also takes away what the partitions hold in a Version."""
-        removed: list[str] = []
-        marked = dict(proposal.marked)
-        for path, file in current.files.items():
-            if self._is_whole(file):
-                removed.append(path)
-                marked.pop(path, None)
-                continue
-            rows = self._rows_inside(file)
-            if rows:
-                marked[path] = marked.get(path, BitMap64()) | rows
-        is_change = bool(removed or marked)
-        operation = Operation.OVERWRITE if is_change else proposal.facts.operation
-        return replace(
-            proposal,
-            facts=replace(proposal.facts, operation=operation),
-            removed=tuple(removed),
-            marked=marked,
-        )
-
-    def _is_whole(self, file: DataFile) -> bool:
-        return self._base.identity.of(file) in self._partitions
-
-    def _rows_inside(self, file: DataFile) -> BitMap64:
-        """Find rows of the partitions in a file that was divided in another way."""
-        base = self._base
-        found = BitMap64()
-        if file.spec_id == base.spec.spec_id or not self._partitions:
-            return found
-        if base.spec.is_unpartitioned:
-            return BitMap64(range(file.row_count))
-        names = [base.schema.column_by_id(each.source_id).name for each in base.spec.fields]
-        mapping = base.context.mapping_from(file.schema_id)
-        reader = base.files.reader(file)
-        start = 0
-        for stop in reader.group_starts[1:]:
-            rows = reader.read(mapping.source_names(names), start=start, stop=stop)
-            for positions in self._places_inside(mapping.table(rows, names)):
-                found |= bitmap_of(np.sort(positions) + start)
-            start = stop
-        return found
-
-    def _places_inside(self, rows: pa.Table) -> Iterator[Positions]:
-        """Find the rows of each of the partitions; some of the others may have none at all."""
-        base = self._base
-        batch = rows.combine_chunks().to_batches()[0]
-        refused = refused_rows(batch, base.spec, base.schema)
-        placed = np.setdiff1d(np.arange(batch.num_rows), refused)
-        if not len(placed):
-            return
-        chosen = batch.take(placed) if len(refused) else batch
-        for group in partition_groups(base.spec, base.spec.values(chosen, base.schema)):
-            if base.identity.of_values(base.spec.spec_id, group.values) in self._partitions:
-                yield placed[group.positions]
 
 
 logger = logging.getLogger(__name__)
@@ -370,6 +303,79 @@ class BulkCommitter:
                         delete_data_file(parts, path)
         except NeveError as error:
             logger.warning("left files behind run=%s cause=%s", run.digits, error)
+
+
+class ReplacedPartitions:
+    """Partitions, under the spec of a job's base, that a commit replaces; for one thread.
+
+        files of the spec, in one of the partitions     removed
+        files of other specs                            their rows of the partitions are marked
+        rows of the new keys in other partitions        marked, as in any write
+
+    The files are chosen on the Version that the commit follows.
+    """
+
+    def __init__(self, base: JobBase, partitions: Iterable[tuple[PartitionValue, ...]]) -> None:
+        self._base = base
+        self._partitions = frozenset(
+            base.identity.of_values(base.spec.spec_id, each) for each in partitions
+        )
+
+    def taken_from(self, proposal: Proposal, current: Version) -> Proposal:
+        """Return a proposal that also takes away what the partitions hold in a Version."""
+        removed: list[str] = []
+        marked = dict(proposal.marked)
+        for path, file in current.files.items():
+            if self._is_whole(file):
+                removed.append(path)
+                marked.pop(path, None)
+                continue
+            rows = self._rows_inside(file)
+            if rows:
+                marked[path] = marked.get(path, BitMap64()) | rows
+        is_change = bool(removed or marked)
+        operation = Operation.OVERWRITE if is_change else proposal.facts.operation
+        return replace(
+            proposal,
+            facts=replace(proposal.facts, operation=operation),
+            removed=tuple(removed),
+            marked=marked,
+        )
+
+    def _is_whole(self, file: DataFile) -> bool:
+        return self._base.identity.of(file) in self._partitions
+
+    def _rows_inside(self, file: DataFile) -> BitMap64:
+        """Find rows of the partitions in a file that was divided in another way."""
+        base = self._base
+        found = BitMap64()
+        if file.spec_id == base.spec.spec_id or not self._partitions:
+            return found
+        if base.spec.is_unpartitioned:
+            return BitMap64(range(file.row_count))
+        names = [base.schema.column_by_id(each.source_id).name for each in base.spec.fields]
+        mapping = base.context.mapping_from(file.schema_id)
+        reader = base.files.reader(file)
+        start = 0
+        for stop in reader.group_starts[1:]:
+            rows = reader.read(mapping.source_names(names), start=start, stop=stop)
+            for positions in self._places_inside(mapping.table(rows, names)):
+                found |= bitmap_of(np.sort(positions) + start)
+            start = stop
+        return found
+
+    def _places_inside(self, rows: pa.Table) -> Iterator[Positions]:
+        """Find the rows of each of the partitions; some of the others may have none at all."""
+        base = self._base
+        batch = rows.combine_chunks().to_batches()[0]
+        refused = refused_rows(batch, base.spec, base.schema)
+        placed = np.setdiff1d(np.arange(batch.num_rows), refused)
+        if not len(placed):
+            return
+        chosen = batch.take(placed) if len(refused) else batch
+        for group in partition_groups(base.spec, base.spec.values(chosen, base.schema)):
+            if base.identity.of_values(base.spec.spec_id, group.values) in self._partitions:
+                yield placed[group.positions]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,10 +19,10 @@ from typing import Self
 import pyarrow as pa
 
 from neve.catalog.catalog_table import CatalogTable
-from neve.catalog.definition_change import DefinitionChange
 from neve.catalog.evolution import Evolution
 from neve.catalog.live_tables import LiveTables
 from neve.catalog.moment import Moment, past_moment_ms
+from neve.catalog.plan_change import DefinitionChange
 from neve.catalog.settlement import Settlement
 from neve.catalog.stored_table import TableState
 from neve.catalog.table_meta import TableMeta

@@ -52,7 +52,6 @@ from neve.model.partition_identity import PartitionId, PartitionIdentity
 from neve.model.version import Operation, Version, VersionEdit
 from neve.sstable.deletion_vector import bitmap_of
 
-
 logger = logging.getLogger(__name__)
 
 DEADLINE_SECONDS: Final = 12 * 60 * 60.0

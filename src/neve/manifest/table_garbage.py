@@ -19,7 +19,7 @@ MANIFEST-E2  A file is deleted only if no kept Version reaches it, no live inten
 MANIFEST-E3  Only files under the table's own `data/` and `deletes/` are ever deleted.
 MANIFEST-E4  Files of jobs that did not commit are looked for by the beginnings of names they
              announced, for a day: a job that slept may write one more. First the files are listed,
-             then the state is read: whoever wrote one of them has announced it before, and may have
+             then the state is read: the writer of each has announced it before, and may have
              committed it.
 """
 

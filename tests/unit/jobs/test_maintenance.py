@@ -1,4 +1,4 @@
-"""Maintenance by somebody who is not the live writer: beside it, announced, without its lock."""
+"""Maintenance beside the live writer: announced, leased, and without its lock."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace

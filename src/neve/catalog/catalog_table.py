@@ -326,10 +326,10 @@ class CatalogTable(KeptInProcess):
         self.refresh()
 
         def plan(state: TableState) -> CommitPlan | None:
-            required.check(state.head, path=stored.paths.manifest)
             return plan_change(state, asked, format_version=self.format_version)
 
         # An impossible change raises before anything is announced.
+        required.check(self._seen.state.head, path=stored.paths.manifest)
         if plan(self._seen.state) is None:
             return self.version
         announcement = self._warehouse.entries.announce_change(self.table_id)
@@ -381,13 +381,13 @@ class CatalogTable(KeptInProcess):
         return committed
 
     def _refresh_after_commit(self) -> None:
-        """Show what was committed; a failure to is none of the commit, which has happened."""
+        """Show what was committed; the commit has happened even when that fails."""
         with suppress(NeveError):
             self.refresh()
 
     @property
     def published_lineage(self) -> PublishedLineage:
-        """What other engines have been shown of the lineage of the table's rows."""
+        """The lineage of the table's rows as it was published to other engines."""
         return self._publisher
 
     @property

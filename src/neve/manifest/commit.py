@@ -238,6 +238,7 @@ class _Planned:
         if repeated is not None:
             return repeated
         self._versions.refuse_dropped(head)
+        self._checks.check(head, path=self._versions.store.log.paths.prefix)
         version = self._versions.version_in(session, head.current_version)
         snapshot = TableSnapshot(head=head, version=version)
         plan = self._make_edit(session, snapshot)

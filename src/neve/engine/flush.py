@@ -7,13 +7,13 @@ Steps:
 2. write the rows, per partition, as files of level 0
 3. find where older rows of all these keys lie: they are superseded
 4. commit new files, vectors and `flushed_sequence` as one edit; rebased when others were first
-5. let go of the logs that nothing needs any more
+5. let go of the logs that are not needed any more
 
 A memtable with partial writes is merged again, between steps 1 and 2, with the rows of the Version
 it is committed to; it is not rebased then but, when others were first, flushed again on theirs.
 
-A crash before step 4 leaves unreachable files, and the rows in the log; after it, the log
-is read only above `flushed_sequence`. A flush of changes that come to nothing (only deletes of keys
+A crash before step 4 leaves unreachable files, and the rows in the log; after it, the log is read
+only above `flushed_sequence`. A flush of changes that come to nothing (only deletes of keys
 that are nowhere) still moves `flushed_sequence`, without making a Version.
 """
 

@@ -1,9 +1,11 @@
 """One run of a job beside the live writer: its identity, its base, its work and its outcome.
 
-JobIdentity   names the job when it is run again
-JobBase       the table as the run sees it, in every process of the job
-BulkWork      what the tasks of the run have made
-BulkOutcome   what the run has changed
+    JobIdentity   names the job when it is run again
+    JobBase       the table as the run sees it, in every process of the job
+    BulkWork      the files of all tasks, and the older rows that they supersede
+    BulkOutcome   the Version that the run has made
+
+Every try at a job is a run of its own, with a name that is in the paths of its files.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -107,13 +109,13 @@ class JobBase:
         return self.files.keys_at(file, BitMap64(range(file.row_count)))
 
     def close(self) -> None:
-        """Let go of what is open."""
+        """Close the open files."""
         self.files.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobIdentity:
-    """What a job is known by when it is run again; without either, each run is another job."""
+    """Recognizes a job that is run again; without either, each run is another job."""
 
     job_id: str | None = None
     application: tuple[str, int] | None = None
@@ -127,7 +129,7 @@ class JobIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkWork:
-    """What a job has made, all of its tasks together."""
+    """The work of all tasks of a run together."""
 
     files: tuple[DataFile, ...] = ()
     marked: Mapping[str, BitMap64] = field(default_factory=dict)
@@ -165,7 +167,7 @@ class BulkWork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkOutcome:
-    """What became of a job."""
+    """The outcome of a job."""
 
     version: int
     """The Version that has its rows; the current one when it changed nothing."""

@@ -1,7 +1,7 @@
-"""What a committer wants, and how it is carried over to a newer Version than it was made on.
+"""A proposed change, and how it is rebased on a newer Version than it was made on.
 
 A proposal knows its base, the keys of the rows it writes or deletes, and the positions it marks as
-superseded, as deltas: never whole vectors. Order is commit order, so when it is carried from base
+superseded, as deltas: never whole vectors. Order is commit order, so when it is rebased from base
 to current, what was committed in between is older:
 
     files added in between     rows of the proposal's keys in them are superseded too: marked
@@ -120,7 +120,7 @@ def rebase(
     *,
     touched: Collection[str] | None = None,
 ) -> Proposal:
-    """Carry a proposal over from its base to the current Version; raises Conflict when void.
+    """Rebase a proposal from its base to the current Version; raises Conflict when it is void.
 
     `touched` has every path whose file may differ between the two; without it, all are compared.
     """
@@ -146,14 +146,14 @@ def rebase(
         unseen = [*new_files, *_restored_files(proposal, base, current, lookup, touched)]
         _follow_rewritten_files(proposal, base, unseen, lookup, marked)
         _mark_keys(proposal, unseen, lookup, marked)
-    facts = _carried_facts(proposal, base, current)
+    facts = _rebased_facts(proposal, base, current)
     return replace(proposal, base=current.number, facts=facts, marked=marked)
 
 
 def complete(
     proposal: Proposal, current: Version, lookup: RowLookup, write_vectors: WriteVectors
 ) -> VersionEdit:
-    """Write the vectors a proposal needs on its base and give the edit to commit."""
+    """Write the vectors a proposal needs on its base; return the edit to commit."""
     assert proposal.base == current.number
     added = {file.path: file for file in proposal.added}
     whole: dict[str, BitMap64] = {}
@@ -190,7 +190,7 @@ def _refuse_void(proposal: Proposal, current: Version, new_files: list[DataFile]
                 raise _void(f"keys of level {file.level} are in {file.path} meanwhile", file.path)
 
 
-def _carried_facts(proposal: Proposal, base: Version, current: Version) -> VersionFacts:
+def _rebased_facts(proposal: Proposal, base: Version, current: Version) -> VersionFacts:
     """Let a change of data follow a change of schema; two changes of schema do not mix."""
     before = (base.facts.schema_id, base.facts.spec_id)
     after = (current.facts.schema_id, current.facts.spec_id)
@@ -275,7 +275,17 @@ def _void(message: str, *keys: str) -> Conflict:
 
 
 class RebasedProposal:
-    """A proposal, the committed Version it was carried to, and its vectors; for one commit."""
+    """A proposal on its way to the Version that it changes, with its vectors; for one commit.
+
+        base ──► settled ──► settled ──► staged?      settled   a committed Version: it stays there
+                                └──────► staged?      staged    others' commits that may be lost
+
+    Being rebased on a committed Version is for good: only what comes after it is looked up later.
+    On a Version that others have merely staged it is rebased for the moment; when their segment is
+    lost, it starts again from where it was settled.
+
+    The vectors of a try that was lost are garbage, unless the next try needs exactly the same.
+    """
 
     def __init__(
         self, proposal: Proposal, base: Version, *, lookup: RowLookup, write_vectors: WriteVectors
@@ -290,7 +300,7 @@ class RebasedProposal:
 
     @property
     def number(self) -> int:
-        """The committed Version it was carried to."""
+        """The committed Version it was rebased on."""
         return self._settled_on.number
 
     def edit_on(
@@ -304,10 +314,10 @@ class RebasedProposal:
         # one committed in its place.
         if self._made is not None and self._made[0] is current:
             return self._made[1]
-        carried = rebase(self._proposal, self._settled_on, current, self._lookup, touched=touched)
+        rebased = rebase(self._proposal, self._settled_on, current, self._lookup, touched=touched)
         if is_committed:
-            self._proposal, self._settled_on = carried, current
-        edit = complete(carried, current, self._lookup, self._write_once)
+            self._proposal, self._settled_on = rebased, current
+        edit = complete(rebased, current, self._lookup, self._write_once)
         self._made = current, edit
         return edit
 

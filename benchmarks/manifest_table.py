@@ -25,13 +25,13 @@ from benchmarks.peers.one_row import (
     row_score,
     row_visits,
 )
+from neve.manifest.commit import TableCommitter
 from neve.manifest.manifest_store import ManifestStore
 from neve.manifest.rebase import Keys, Proposal
-from neve.manifest.table_commit import TableCommitter
 from neve.manifest.table_head import HeadChange, TableHead
 from neve.manifest.table_versions import TableVersions
-from neve.manifest.table_work import TableWork
 from neve.manifest.version_fold import fold_versions
+from neve.manifest.writer_state import WriterState
 from neve.model.data_file import ColumnStatistics, DataFile, VectorRef, WalSegmentRef
 from neve.model.key_encoding import KeyEncoder
 from neve.model.version import Operation, Version, VersionEdit, VersionFacts
@@ -201,7 +201,7 @@ class BenchTable:
         )
         self.versions = TableVersions(self.store, clock=clock)
         self._committer = TableCommitter(
-            self.versions, TableWork(self.versions, clock=clock), clock=clock, ids=ids
+            self.versions, WriterState(self.versions, clock=clock), clock=clock, ids=ids
         )
 
     def create(self, files: Sequence[DataFile] = ()) -> int:
@@ -229,7 +229,7 @@ class BenchTable:
         proposal = Proposal(
             base=base, facts=_facts(Operation.APPEND), added=(tiny.file,), keys=(tiny.keys,)
         )
-        committed = self._committer.commit(
+        committed = self._committer.commit_proposal(
             proposal, HeadChange(), lookup=_NoRows(), write_vectors=_write_no_vectors
         )
         return committed.snapshot.version.number
@@ -254,7 +254,7 @@ class BenchTable:
             added=(tiny.file,),
             removed=(tiny.replaces,),
         )
-        committed = self._committer.commit(
+        committed = self._committer.commit_proposal(
             proposal, HeadChange(), lookup=_NoRows(), write_vectors=_write_no_vectors
         )
         return committed.snapshot.version.number

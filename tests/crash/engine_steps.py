@@ -19,6 +19,7 @@ from tests.crash.engine_rows import Violation, condition, expect, other_columns
 from tests.crash.engine_world import OPTIONS, MortalDisk, ProcessKilled, World
 
 YOUNG_FILES_OF_A_RACE: Final = 3
+RACES: Final = 4
 
 
 def put(world: World, rng: Random) -> None:
@@ -209,6 +210,7 @@ class _Racing:
     def __init__(self, world: World, rng: Random) -> None:
         self._world = world
         self._rng = rng
+        self._left = RACES
 
     def execute(
         self,
@@ -237,8 +239,9 @@ class _Racing:
     def _interfere(self) -> None:
         # A write that had to wait for the compaction would wait here for ever.
         young = self._world.table.engine.current.view.files.level0_count
-        if young + YOUNG_FILES_OF_A_RACE >= OPTIONS.level0_files_max:
+        if young + YOUNG_FILES_OF_A_RACE >= OPTIONS.level0_files_max or not self._left:
             return
+        self._left -= 1  # a compaction ends only when the others do
         for step in self._rng.choices([upsert, delete_many, put], k=2):
             step(self._world, self._rng)
         flush(self._world, self._rng)
@@ -246,12 +249,11 @@ class _Racing:
 
 def compact_while_flushing(world: World, rng: Random) -> None:
     """Compact what is there, while rows of it are replaced, deleted and flushed."""
-    writer = world.table.engine.writer
     executor = _Racing(world, rng)
     if rng.random() < 0.5:
-        writer.compact_full(executor=executor)
+        world.table.compact(full=True, executor=executor)
     else:
-        writer.compact_once(executor=executor)
+        world.table.engine.writer.compact_once(executor=executor)
 
 
 def reopen(world: World, _rng: Random) -> None:

@@ -38,7 +38,7 @@ from neve.manifest.leases import HeldLease
 from neve.manifest.rebase import Proposal
 from neve.manifest.table_garbage import paths_of
 from neve.manifest.table_head import HeadChange
-from neve.manifest.table_work import Intent
+from neve.manifest.writer_state import Intent
 from neve.model.data_file import DataFile, VectorRef
 from neve.model.version import Operation, Version, VersionEdit
 from neve.testing.interleaving import Interleaving
@@ -204,7 +204,7 @@ class TableWorld:
             return self.rows.name_vectors(path, whole)
 
         change = HeadChange(job_id=job.job_id, intent_id=job.job_id, writer_epoch=job.epoch)
-        committed = desk.committer.commit(
+        committed = desk.committer.commit_proposal(
             proposal, change, lookup=self.rows, write_vectors=write_vectors
         )
         if committed.is_repeat:

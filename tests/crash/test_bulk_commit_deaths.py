@@ -18,12 +18,11 @@ import pytest
 import neve
 from neve.catalog.kv_catalog import KVCatalog
 from neve.compaction.policy import full_plan
-from neve.engine.bulk_work import BulkOutcome, JobIdentity
-from neve.engine.job_base import JobBase
 from neve.engine.rewrite import Execution, Rewrite
 from neve.engine.table_parts import TableParts
 from neve.errors import Conflict
-from neve.manifest.table_commit import TableCommitter
+from neve.jobs.run import BulkOutcome, JobBase, JobIdentity
+from neve.manifest.commit import TableCommitter
 from neve.manifest.table_garbage import paths_of
 from neve.manifest.table_head import HeadChange
 from neve.observability.events import unheard
@@ -34,7 +33,7 @@ from neve.testing.clean_reader import CleanReader
 from neve.testing.interleaving import Interleaving, Outcome
 from neve.testing.simulated_clock import SeededIds, SimulatedClock
 from tests.crash.manifest_model import Died
-from tests.unit.engine.bulk_jobs import Jobs
+from tests.unit.jobs.bulk_jobs import Jobs
 
 COLUMNS: Mapping[str, pa.DataType] = {"id": pa.int64(), "v": pa.int64(), "text": pa.string()}
 SEEDS = 24

@@ -13,7 +13,7 @@ from random import Random
 
 from neve.errors import Conflict, NeveError, NotFound
 from neve.manifest.table_head import HeadChange
-from neve.manifest.table_work import Intent
+from neve.manifest.writer_state import Intent
 from neve.model.version import Operation, Version, VersionEdit
 from neve.storage.disk import Disk
 from neve.storage.local_store import LocalStore

@@ -212,7 +212,7 @@ class History:
             raise Divergence("a job was committed twice")
 
     def _commit(self, bench: TableBench, planned: Planned, change: HeadChange) -> Committed:
-        return bench.committer.commit(
+        return bench.committer.commit_proposal(
             planned.proposal, change, lookup=self._rows, write_vectors=self._rows.write_vectors
         )
 
@@ -223,7 +223,7 @@ class History:
         """
         apply = bench.versions.apply_made_edits
 
-        def apply_later(make_edits: MakeEdits, change: HeadChange) -> Committed:
+        def apply_later(make_edits: MakeEdits, asked: HeadChange, **_given: object) -> Committed:
             def make_later(session: WriteSession, snapshot: TableSnapshot) -> Sequence[VersionEdit]:
                 edits = make_edits(session, snapshot)
                 self._commit_another()
@@ -232,7 +232,7 @@ class History:
             self._commit_another()
             self._busy.append(bench)
             try:
-                return apply(make_later, change)
+                return apply(make_later, asked)
             finally:
                 self._busy.pop()
 

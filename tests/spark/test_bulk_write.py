@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import neve
 from neve import spark as ns
-from neve.engine.bulk_work import BulkOutcome, BulkWork, JobIdentity
+from neve.jobs.run import BulkOutcome, BulkWork, JobIdentity
 from neve.spark import job_runner
 from neve.spark.job_runner import TableJobs
 from neve.spark.task_messages import Message, work_of

@@ -11,8 +11,8 @@ from pyspark.sql import functions as sf
 
 import neve
 from neve import spark as ns
-from neve.engine.bulk_commit import BulkCommitter, BulkRun
-from neve.engine.bulk_work import BulkOutcome, BulkWork
+from neve.jobs.commit import BulkCommitter, BulkRun
+from neve.jobs.run import BulkOutcome, BulkWork
 from neve.model.data_file import PartitionValue
 from tests.spark.bulk_tables import DDL, NAME, Row, clean_rows, current_version, make_table
 

@@ -163,7 +163,7 @@ def test_names_with_dots_quotes_and_blanks_go_through_every_job(
 def test_odd_numbers_options_and_functions_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     make_table(tmp_path)
     rows = frame(spark)
-    with pytest.raises(neve.InvalidArgument, match="is no whole number"):
+    with pytest.raises(neve.InvalidArgument, match="is not a whole number"):
         ns.upsert_batch(tmp_path, NAME, app_id="x")(rows, "7")  # type: ignore[arg-type]
     with pytest.raises(neve.InvalidArgument, match="is no number of tasks"):
         ns.upsert(rows, tmp_path, NAME, tasks=5_000_000_000)

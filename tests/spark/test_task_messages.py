@@ -6,7 +6,6 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from neve.engine.bulk_work import BulkWork
 from neve.errors import (
     Conflict,
     Corruption,
@@ -16,6 +15,7 @@ from neve.errors import (
     SchemaMismatch,
     Unavailable,
 )
+from neve.jobs.run import BulkWork
 from neve.spark.task_messages import Message, error_in, reported, work_of
 
 

@@ -3,26 +3,25 @@
 It shows the table as it was when it was opened, refreshed, or last changed through it. Changes are
 made on the table's newest state, whatever the handle shows.
 
-C1  A change of the definition is committed in the version store first, where requirements are
-    checked, and is copied to the catalog afterwards.
-C2  A commit that lost a race is repeated as long as it depends on nothing that changed: one that
-    changes files depends on its base, others only on what they require.
+CATALOG-C1  A change of the definition is committed in the version store first, where requirements
+            are checked, and is copied to the catalog afterwards.
+CATALOG-C2  A commit that lost a race is repeated as long as it depends on nothing that changed: one
+            that changes files depends on its base, others only on what they require.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Final
 
 import pyarrow as pa
 
-from neve.catalog.definition_change import DefinitionChange, PlannedChange, plan_change
 from neve.catalog.evolution import Evolution
 from neve.catalog.history_listing import list_history, summed_commits
 from neve.catalog.known_properties import changed_properties, check_removed, retention_of
 from neve.catalog.moment import Moment, moment_ms
 from neve.catalog.notebook import ShownTable, table_page
 from neve.catalog.partition_words import PartitionWords
+from neve.catalog.plan_change import DefinitionChange, plan_change
 from neve.catalog.settlement import Settlement, up_to_date
 from neve.catalog.sort_order import SortOrder
 from neve.catalog.stored_table import StoredTable, TableState
@@ -33,7 +32,6 @@ from neve.catalog.warehouse import Warehouse
 from neve.engine.publishing import CommitPublishing
 from neve.engine.table_parts import PublishedLineage
 from neve.errors import (
-    CatalogConflict,
     Conflict,
     Corruption,
     InvalidArgument,
@@ -41,18 +39,17 @@ from neve.errors import (
     NotFound,
 )
 from neve.iceberg.publisher import IcebergPublisher
+from neve.manifest.commit import CommitPlan
 from neve.manifest.documents import Lease
-from neve.manifest.retry import Patience
-from neve.manifest.table_head import HeadChange, Requirements, Retention, TableHead
+from neve.manifest.table_head import HEAD_KEY, HeadChange, Requirements, Retention, TableHead
 from neve.manifest.table_versions import Committed
+from neve.manifest.version_reader import Session, TableSnapshot
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
 from neve.model.shown_html import shown_page
 from neve.model.shown_value import counted, shown_moment
 from neve.model.version import Version, VersionEdit, VersionFacts
 from neve.storage.own_process import KeptInProcess
-
-_COMMIT_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +155,7 @@ class CatalogTable(KeptInProcess):
 
     @property
     def stored(self) -> StoredTable:
-        """Its version store and its paths, for whoever commits."""
+        """Its version store and its paths, for committers."""
         self._warehouse.check_open()
         return self._warehouse.stored_table(self.table_id)
 
@@ -220,7 +217,7 @@ class CatalogTable(KeptInProcess):
         return self._view(self.stored.versions.version_in(self._seen.state.session, version))
 
     def refresh(self) -> "CatalogTable":
-        """Show the newest state; raises NotFound when the table was dropped. Gives itself."""
+        """Show the newest state; raises NotFound when the table was dropped. Returns itself."""
         state = self.stored.load()
         meta = self._warehouse.entries.find_meta(self.table_id)
         if meta is None:
@@ -306,37 +303,43 @@ class CatalogTable(KeptInProcess):
     def update_partition_spec(
         self, partition_by: Sequence[str], *, requirements: Requirements | None = None
     ) -> int:
-        """Divide rows written from now on in another way; gives the Version."""
+        """Divide rows written from now on in another way; return the Version."""
         change = DefinitionChange(partition_by=partition_by)
         return self.update_definition(change, requirements=requirements)
 
     def update_sort_order(
         self, sort_by: Sequence[str], *, requirements: Requirements | None = None
     ) -> int:
-        """Sort rows written from now on in another way; gives the Version."""
+        """Sort rows written from now on in another way; return the Version."""
         change = DefinitionChange(sort_by=sort_by)
         return self.update_definition(change, requirements=requirements)
 
     def update_definition(
         self, asked: DefinitionChange, *, requirements: Requirements | None = None
     ) -> int:
-        """Change several parts of the definition as one Version; gives its number.
+        """Change several parts of the definition as one Version; return its number.
 
         A change that changes nothing makes no Version. Raises CatalogConflict for an unmet
         requirement.
         """
-        stored = self.stored
+        stored, required = self.stored, requirements or Requirements()
         self.refresh()
-        # What cannot be is found out before anything is announced.
-        if self._plan(self._seen.state, asked, requirements) is None:
+
+        def plan(state: TableState) -> CommitPlan | None:
+            return plan_change(state, asked, format_version=self.format_version)
+
+        # An impossible change raises before anything is announced.
+        required.check(self._seen.state.head, path=stored.paths.manifest)
+        if plan(self._seen.state) is None:
             return self.version
         announcement = self._warehouse.entries.announce_change(self.table_id)
         with self._settlement.after_commit(announcement):
-            number = self._commit_definition(stored, asked, requirements)
-        stored.tidy()
+            committed = stored.committer.commit(
+                lambda session, _snapshot: plan(stored.state_in(session)), checks=required
+            )
         self._refresh_after_commit()
         self.publish_committed()
-        return number
+        return committed.snapshot.head.current_version
 
     def commit(
         self,
@@ -348,77 +351,43 @@ class CatalogTable(KeptInProcess):
         """Commit edits of the current Version, all or none.
 
         Raises CatalogConflict for an unmet requirement, and Conflict when an edit that changes
-        files was made on an older Version (C2).
+        files was made on an older Version (CATALOG-C2).
         """
-        stored = self.stored
-        required = requirements or Requirements()
-        patience = self._patience()
-        while True:
-            try:
-                committed = stored.versions.apply_version_edits(
-                    edits, change, requirements=required
+        stored, given = self.stored, tuple(edits)
+
+        def plan(_session: Session, snapshot: TableSnapshot) -> CommitPlan:
+            head = snapshot.head
+            if not given or given[0].base == head.current_version:
+                return CommitPlan(edits=given)
+            if any(_changes_files(edit) for edit in given):
+                raise Conflict(
+                    f"the table is at version {head.current_version}, not {given[0].base}",
+                    keys=(HEAD_KEY,),
+                    path=stored.paths.manifest,
+                    hint="Make the change again on the current version",
                 )
-            except CatalogConflict:
-                raise
-            except Conflict as conflict:
-                if any(_changes_files(edit) for edit in edits):
-                    raise
-                patience.note(conflict)
-            else:
-                break
-            patience.pause("other committers kept being first", path=stored.paths.manifest)
-            head = stored.load().head
-            edits = [
+            moved = [
                 replace(
                     edit,
                     base=head.current_version + place,
                     facts=_current_facts(edit.facts, head, change),
                 )
-                for place, edit in enumerate(edits)
+                for place, edit in enumerate(given)
             ]
-        stored.tidy()
+            return CommitPlan(edits=moved)
+
+        committed = stored.committer.commit(plan, change, checks=requirements)
         self._refresh_after_commit()
         return committed
 
-    def _commit_definition(
-        self, stored: StoredTable, asked: DefinitionChange, requirements: Requirements | None
-    ) -> int:
-        patience = self._patience()
-        while True:
-            state = stored.load()
-            planned = self._plan(state, asked, requirements)
-            if planned is None:
-                return state.head.current_version
-            try:
-                committed = stored.versions.apply_version_edits(
-                    [planned.edit],
-                    planned.head_change,
-                    schema=planned.schema_json,
-                    spec=planned.spec_json,
-                    requirements=requirements,
-                )
-            except CatalogConflict:
-                raise
-            except Conflict as conflict:
-                patience.note(conflict)
-                patience.pause("other committers kept being first", path=stored.paths.manifest)
-            else:
-                return committed.snapshot.head.current_version
-
     def _refresh_after_commit(self) -> None:
-        """Show what was committed; a failure to is none of the commit, which has happened."""
+        """Show what was committed; the commit has happened even when that fails."""
         with suppress(NeveError):
             self.refresh()
 
-    def _plan(
-        self, state: TableState, asked: DefinitionChange, requirements: Requirements | None
-    ) -> PlannedChange | None:
-        (requirements or Requirements()).check(state.head, path=self.stored.paths.manifest)
-        return plan_change(state, asked, format_version=self.format_version)
-
     @property
     def published_lineage(self) -> PublishedLineage:
-        """What other engines have been shown of the lineage of the table's rows."""
+        """The lineage of the table's rows as it was published to other engines."""
         return self._publisher
 
     @property
@@ -459,9 +428,6 @@ class CatalogTable(KeptInProcess):
         """Say what keeps the handle from working."""
         yield from ()
 
-    def _patience(self) -> Patience:
-        return Patience(self._warehouse.clock, self._warehouse.ids, _COMMIT_SECONDS)
-
     def _view(self, version: Version) -> VersionView:
         state = self._seen.state
         facts = version.facts
@@ -491,7 +457,7 @@ class CatalogTable(KeptInProcess):
     def _current_at(self, moment: int) -> int:
         """Find the Version that was current at a time: the last one committed by then."""
         state = self._seen.state
-        # One that is kept alone was replaced by a Version that is gone, nobody knows when.
+        # One that is kept alone was replaced by a Version that is gone, at an unknown time.
         commits = [
             commit
             for commit in self.stored.versions.commits_in(state.session)

@@ -1,14 +1,14 @@
 """Settlement: makes the catalog say what the tables' version stores say.
 
 No transaction spans two stores. A change that concerns both goes like this; from step 2 on it has
-happened, whatever becomes of whoever makes it:
+happened, whatever becomes of the process that makes it:
 
 1. announce      catalog         `announced/<table id>/<operation>`; a new table also gets its name
 2. commit        version store   Version 1, a new schema, or the mark that the table is dropped
 3. settle        catalog         names and copies follow the version store
 4. withdraw      catalog         the announcement leaves
 
-Whoever opens the catalog settles the tables that are announced, and whoever opens a table settles
+Opening the catalog settles the tables that are announced, and opening a table settles
 that one. Settling looks at both stores and may be repeated:
 
     the catalog has      the version store is     settling
@@ -19,10 +19,10 @@ that one. Settling looks at both stores and may be repeated:
                                                   nothing while a reader's lease is in force
     anything else                                 has nothing to do
 
-T1  A name that was given is never lost before its table is marked dropped.
-T2  An announcement of somebody else stays for ten minutes: until then its change may still be on
-    the way. One of a purge stays until the files are gone.
-T3  Opening never deletes files, which may take long: dropping does, and `recover`.
+CATALOG-T1  A name that was given is never lost before its table is marked dropped.
+CATALOG-T2  An announcement of another process stays for ten minutes: until then its change may
+            still be on the way. One of a purge stays until the files are gone.
+CATALOG-T3  Opening never deletes files, which may take long: dropping does, and `recover`.
 """
 
 import logging
@@ -100,7 +100,7 @@ class Settlement:
         """Settle a table after one's own commit inside, and withdraw the announcement.
 
         The commit has happened then, so a failure here is none of it: the announcement stays, and
-        whoever opens the catalog next settles the table.
+        the next opening of the catalog settles the table.
         """
         with self.withdrawn_on_failure(announcement):
             yield
@@ -135,7 +135,7 @@ class Settlement:
         return outcome
 
     def settle_announced(self) -> RecoveryReport:
-        """Settle every table somebody has announced a change of; damaged ones are passed over."""
+        """Settle every table with an announced change; damaged ones are passed over."""
         return self._settle_all(self._announced(), purge=False)
 
     def recover(self) -> RecoveryReport:
@@ -186,7 +186,7 @@ class Settlement:
         return Settled.REMOVED if is_named else Settled.NOTHING
 
     def _update(self, stored: StoredTable, meta: TableMeta) -> Settled:
-        # Somebody may drop the table at this moment, and then settles it.
+        # Another process may drop the table at this moment, and then settles it.
         with suppress(NotFound):
             state = stored.load()
             if up_to_date(meta, state) is not meta:

@@ -15,14 +15,15 @@ from neve.catalog.table_meta import TableMeta
 from neve.engine.table_parts import Definitions, PublishedLineage, TableParts
 from neve.errors import Corruption, InvalidArgument, NeveError, NotFound
 from neve.iceberg.publisher import IcebergPublisher
+from neve.manifest.commit import TableCommitter
 from neve.manifest.documents import Lease
 from neve.manifest.leases import Leases
 from neve.manifest.manifest_store import ManifestStore
-from neve.manifest.sessions import ReadSession
 from neve.manifest.table_head import HEAD_KEY, TableHead
 from neve.manifest.table_versions import TableVersions
-from neve.manifest.table_work import TableWork
 from neve.manifest.version_fold import fold_versions
+from neve.manifest.version_reader import Session
+from neve.manifest.writer_state import WriterState
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
 from neve.model.version import Operation, Version, VersionEdit, VersionFacts, apply_edit
@@ -39,7 +40,7 @@ logger = logging.getLogger(__name__)
 class TableState:
     """A table's head, current Version, schemas and specs, read together."""
 
-    session: ReadSession
+    session: Session
     """The view they were read from; older Versions are read from it too."""
     head: TableHead
     version: Version
@@ -77,7 +78,10 @@ class StoredTable:
             objects, self.paths.manifest, clock=clock, ids=ids, fold_entries=fold_versions
         )
         self.versions = TableVersions(self.store, clock=clock)
-        self.work = TableWork(self.versions, clock=clock)
+        self.work = WriterState(self.versions, clock=clock)
+        self.committer = TableCommitter(
+            self.versions, self.work, clock=clock, ids=ids, collects=True
+        )
         self._leases = Leases(objects, self.paths.manifest, clock=clock, ids=ids)
         # Safe on its own.
         self._definitions = Definitions(self.versions, path=self.paths.manifest)
@@ -121,7 +125,7 @@ class StoredTable:
         )
 
     def publisher(self, properties_of: Callable[[], Mapping[str, str]]) -> IcebergPublisher:
-        """Return what publishes the table, of which `properties_of` gives the newest properties."""
+        """Return the table's publisher; `properties_of` returns the newest properties."""
         with self._lock:
             if self._publisher is None:
                 self._publisher = IcebergPublisher(
@@ -140,10 +144,12 @@ class StoredTable:
 
     def load(self) -> TableState:
         """Read the newest state; raises NotFound when the table is dropped or was never begun."""
-        session = self.store.read()
+        return self.state_in(self.store.read())
+
+    def state_in(self, session: Session) -> TableState:
+        """Return the state that a session sees; raises as `load`."""
         head = self.versions.head_in(session)
-        if head.dropped:
-            raise NotFound("the table was dropped", path=self.paths.manifest)
+        self.versions.refuse_dropped(head)
         schemas, specs = self._definitions.learn(session)
         if head.schema_id not in schemas or head.spec_id not in specs:
             raise Corruption(
@@ -159,7 +165,7 @@ class StoredTable:
         )
 
     def begin(self, meta: TableMeta) -> TableState:
-        """Commit Version 1 of a table; gives the table as it was begun.
+        """Commit Version 1 of a table; return the table as it was begun.
 
         One that is begun already is left as it is, even when it was dropped since.
         """
@@ -182,7 +188,7 @@ class StoredTable:
         )
         edit = VersionEdit(base=0, facts=facts)
         version = apply_edit(None, edit)
-        # Whoever settles the table may have begun it, and others dropped and forgotten it since.
+        # A settler may have begun the table, and others dropped and forgotten it since.
         with suppress(NotFound):
             snapshot = self.versions.create(
                 head, schema=meta.schema.to_json(), spec=meta.spec.to_json(), edit=edit
@@ -199,13 +205,13 @@ class StoredTable:
     def purge(self) -> bool:
         """Delete the files of a dropped table and all of its history; False when readers hold them.
 
-        1. Look for leases. Whoever takes one from now on finds the table dropped, so those that
-           are seen here are all there will be; while one is in force, nothing is deleted.
+        1. Look for leases. A reader that takes one from now on finds the table dropped, so no more
+           than those that are seen here will come; while one is in force, nothing is deleted.
         2. Delete the files, then the leases that ended.
         3. Forget everything but the head, and with it the word that files are to be deleted.
 
-        May be repeated: what a run leaves behind, the next one finds. Files may come back when the
-        power goes right afterwards; nobody reads them then.
+        May be repeated: the next run finds what this one leaves behind. Files may come back when
+        the power goes right afterwards; no one reads them then.
         """
         known_ms = self.versions.head().last_transaction_ms
         lease_count = len(self.leases(known_ms=known_ms))
@@ -214,7 +220,7 @@ class StoredTable:
             return False
         # All names first: a listing may skip files while others are deleted.
         for path in [info.path for info in self.objects.list(f"{self.paths.root}/")]:
-            # A stranger's file may have a name that no store takes: it is not the table's.
+            # A foreign file may have a name that no store takes: it is not the table's.
             with suppress(InvalidArgument):
                 self.objects.delete(path)
         self._leases.remove_expired(known_ms=known_ms)
@@ -222,10 +228,6 @@ class StoredTable:
         self.store.checkpoint()
         self.store.collect_once()
         return True
-
-    def tidy(self) -> None:
-        """Publish a checkpoint when one is due, and delete what it makes superfluous."""
-        tidy_store(self.store)
 
 
 def tidy_store(store: ManifestStore) -> None:

@@ -13,11 +13,11 @@ Y4  Work that can never get on again is not tried again: of a writer that was fe
 import logging
 import weakref
 from collections.abc import Callable, Sequence
-from threading import Event, Thread, current_thread
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event, Thread, current_thread, main_thread
 from types import MethodType
 from typing import Final, cast
 
-from neve.engine.forgotten import end_forgotten
 from neve.errors import Closed, Fenced, NeveError, NotFound, Unavailable
 
 logger = logging.getLogger(__name__)
@@ -142,3 +142,34 @@ class BackgroundWork:
             if step():
                 return True
         return False
+
+
+def run_side_by_side(tasks: Sequence[Callable[[], None]], *, threads: int) -> None:
+    """Run tasks, at most so many at once; raises the first one's error when all have ended.
+
+    Tasks that release the interpreter's lock get more than one core. One thread runs them here, one
+    after the other, and ends with the first that raises.
+    """
+    if threads <= 1 or len(tasks) <= 1:
+        for task in tasks:
+            task()
+        return
+    with ThreadPoolExecutor(min(threads, len(tasks)), "neve-side") as pool:
+        running = [pool.submit(task) for task in tasks]
+    for each in running:
+        each.result()
+
+
+def end_forgotten(end: Callable[[], None]) -> None:
+    """End something that was never closed, in another thread; for `weakref.finalize`.
+
+    The garbage collector runs in any thread, between any two steps of it, even while that thread
+    holds a lock that ending something needs. So nothing is ended there: a thread of its own does
+    it, and the interpreter waits for that thread: one that is cut off while it frees Arrow's memory
+    takes the process with it. When the interpreter ends, there are no other threads any more, and
+    nothing can wait for itself.
+    """
+    if main_thread().is_alive():
+        Thread(target=end, name="neve-forgotten", daemon=False).start()
+    else:
+        end()

@@ -7,40 +7,39 @@ Steps:
 2. write the rows, per partition, as files of level 0
 3. find where older rows of all these keys lie: they are superseded
 4. commit new files, vectors and `flushed_sequence` as one edit; rebased when others were first
-5. let go of the logs that nothing needs any more
+5. let go of the logs that are not needed any more
 
 A memtable with partial writes is merged again, between steps 1 and 2, with the rows of the Version
 it is committed to; it is not rebased then but, when others were first, flushed again on theirs.
 
-A crash before step 4 leaves files that nobody reaches, and the rows in the log; after it, the log
-is read only above `flushed_sequence`. A flush of changes that come to nothing (only deletes of keys
+A crash before step 4 leaves unreachable files, and the rows in the log; after it, the log is read
+only above `flushed_sequence`. A flush of changes that come to nothing (only deletes of keys
 that are nowhere) still moves `flushed_sequence`, without making a Version.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Final
 
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from neve.engine.commit_facts import operation_of, summary_of
 from neve.engine.file_making import FileMaking
 from neve.engine.open_files import OpenFiles
 from neve.engine.partition_split import split_by_partition, split_by_spec
-from neve.engine.table_parts import Definitions, TableParts
-from neve.errors import CatalogConflict, Conflict, NeveError, OutcomeUnknown
+from neve.engine.table_parts import Definitions
+from neve.errors import NeveError, OutcomeUnknown
+from neve.manifest.commit import CommitPlan, TableCommitter
 from neve.manifest.rebase import Proposal, complete
-from neve.manifest.retry import Patience
-from neve.manifest.table_commit import LostRaces, TableCommitter
-from neve.manifest.table_head import HEAD_KEY, RESERVATION_KEY, HeadChange, Requirements
+from neve.manifest.table_head import HeadChange
 from neve.manifest.table_versions import Committed
+from neve.manifest.version_reader import Session, TableSnapshot
 from neve.memtable.memtable import Memtable
 from neve.memtable.memtable_view import MemtableView
 from neve.model.data_file import FileFormat, VectorRef, WalSegmentRef
 from neve.model.key_column import KeyArray
 from neve.model.partition_spec import PartitionSpec
-from neve.model.version import Version, VersionFacts
+from neve.model.version import Version
 from neve.read.file_set import FileSet
 from neve.read.key_partitions import KeyPartitions, PartitionedKeys
 from neve.read.partial_merge import GivenRows, merged_on
@@ -49,8 +48,6 @@ from neve.read.schema_mapping import SchemaMapping
 from neve.read.table_view import TableView
 from neve.sstable.data_file_writer import WrittenFile
 from neve.sstable.superseded_rows import superseded_rows
-
-_COMMIT_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +69,6 @@ class Flush:
 
     def __init__(
         self,
-        parts: TableParts,
         making: FileMaking,
         files: OpenFiles,
         *,
@@ -80,11 +76,9 @@ class Flush:
         committer: TableCommitter,
         context: ReadContext,
     ) -> None:
-        self._parts = parts
         self._making = making
         self._files = files
         self._definitions = definitions
-        self._versions = parts.versions
         self._committer = committer
         # The columns of the key stay what they are, whatever becomes of the schema.
         self._partitions = KeyPartitions(context.schema, context.encoder, definitions.spec)
@@ -101,68 +95,69 @@ class Flush:
 
     def _run(self, memtable: Memtable, target: FlushTarget) -> Committed:
         view = memtable.view(memtable.last_sequence)
-        partial = view.partial_rows()
-        if partial:
-            return self._run_merged(view, partial, target)
-        rows = target.mapping.table(view.live())
-        keys = view.keys()
-        written = self._write(view, rows, target)
+        if not (partial := view.partial_rows()):
+            rows = target.mapping.table(view.live())
+            with self._discarded_in_vain() as written:
+                written.extend(self._write(view, rows, target))
+                proposal = self._proposal(written, view.keys(), target)
+                if proposal.added or proposal.marked:
+                    return self._committer.commit_proposal(
+                        proposal,
+                        target.head_change,
+                        lookup=self._files,
+                        write_vectors=self._write_vectors,
+                    )
+        return self._run_on_newest(view, partial, target)
+
+    def _run_on_newest(
+        self, view: MemtableView, partial: GivenRows, target: FlushTarget
+    ) -> Committed:
+        """Flush on the very Version that the rows were compared with.
+
+        Partial writes are merged with its rows. Changes that come to nothing on it, such as deletes
+        of keys that it has no rows of, move `flushed_sequence` without making a Version.
+        """
+        with self._discarded_in_vain() as written:
+
+            def plan(_session: Session, snapshot: TableSnapshot) -> CommitPlan:
+                self._making.discard(written)  # others were first
+                written.clear()
+                merging, rows = self._merged(view, partial, target, snapshot.version)
+                written.extend(self._write(view, rows, merging))
+                proposal = self._proposal(written, view.keys(), merging)
+                if not proposal.added and not proposal.marked:
+                    return CommitPlan()
+                edit = complete(proposal, merging.base, self._files, self._write_vectors)
+                return CommitPlan(edits=[edit])
+
+            return self._committer.commit(plan, target.head_change)
+
+    @contextmanager
+    def _discarded_in_vain(self) -> Iterator[list[WrittenFile]]:
+        """Collect the files of a flush; they are deleted when it certainly failed."""
+        written: list[WrittenFile] = []
         try:
-            proposal = self._proposal(written, keys, target)
-            if not proposal.added and not proposal.marked:
-                return self._commit_nothing(keys, target)
-            return self._committer.commit(
-                proposal,
-                target.head_change,
-                lookup=self._files,
-                write_vectors=self._write_vectors,
-            )
+            yield written
         except OutcomeUnknown:
             raise
         except NeveError:
             self._making.discard(written)
             raise
 
-    def _run_merged(self, view: MemtableView, partial: GivenRows, target: FlushTarget) -> Committed:
-        """Merge partial writes with the rows of the newest Version, and commit on that very one."""
-        patience = Patience(self._parts.clock, self._parts.ids, _COMMIT_SECONDS)
-        races = LostRaces(self._committer, patience, path=self._parts.paths.manifest)
-        change = target.head_change
-        while True:  # ends: each round another committer was first, and patience does
-            base = self._base_view(self._versions.snapshot_latest().version)
-            merging = replace(
-                target,
-                base=base.files.version,
-                # Rows of the base may have columns that the schema shown so far lacks.
-                mapping=base.context.mapping_from(target.mapping.source.schema_id),
-                spec=self._definitions.spec(base.files.version.facts.spec_id),
-            )
-            rows = merged_on(
-                base,
-                0,
-                merging.mapping.table(view.live()),
-                view.live_keys(),
-                partial,
-                schema=merging.mapping.target,
-            )
-            written = self._write(view, rows, merging)
-            try:
-                proposal = self._proposal(written, view.keys(), merging)
-                edit = complete(proposal, merging.base, self._files, self._write_vectors)
-                committed = self._versions.apply_version_edits([edit], change)
-            except OutcomeUnknown:
-                raise
-            except Conflict as conflict:
-                self._making.discard(written)
-                if not {HEAD_KEY, RESERVATION_KEY}.intersection(conflict.keys):
-                    raise
-                change = races.wait(conflict, change)
-            except NeveError:
-                self._making.discard(written)
-                raise
-            else:
-                self._committer.checkpoint_once()
-                return committed
+    def _merged(
+        self, view: MemtableView, partial: GivenRows, target: FlushTarget, version: Version
+    ) -> tuple[FlushTarget, pa.Table]:
+        """Return a target on a Version, and the rows of a memtable merged with its rows."""
+        base = self._base_view(version)
+        merging = replace(
+            target,
+            base=version,
+            # Rows of the base may have columns that the schema shown so far lacks.
+            mapping=base.context.mapping_from(target.mapping.source.schema_id),
+            spec=self._definitions.spec(version.facts.spec_id),
+        )
+        schema, rows = merging.mapping.target, merging.mapping.table(view.live())
+        return merging, merged_on(base, 0, rows, view.live_keys(), partial, schema=schema)
 
     def _base_view(self, version: Version) -> TableView:
         schema = self._definitions.schema(version.facts.schema_id)
@@ -171,25 +166,6 @@ class Flush:
         )
         files = FileSet(version, self._files, partitions=context.partitions)
         return TableView((), files, context)
-
-    def _commit_nothing(self, keys: KeyArray, target: FlushTarget) -> Committed:
-        """Move `flushed_sequence` past changes that come to nothing on the current Version."""
-        while True:  # ends: each round, another committer was first
-            try:
-                return self._versions.apply_version_edits(
-                    [], target.head_change, requirements=Requirements(version=target.base.number)
-                )
-            except CatalogConflict:
-                base = self._versions.snapshot_latest().version
-                target = replace(target, base=base)
-            proposal = self._proposal((), keys, target)
-            if proposal.marked:
-                return self._committer.commit(
-                    proposal,
-                    target.head_change,
-                    lookup=self._files,
-                    write_vectors=self._write_vectors,
-                )
 
     def _write_vectors(self, whole: Mapping[str, BitMap64]) -> Mapping[str, VectorRef]:
         refs = self._making.vectors(whole)
@@ -244,7 +220,7 @@ class Flush:
         return tuple(written)
 
     def _proposal(
-        self, written: tuple[WrittenFile, ...], keys: KeyArray, target: FlushTarget
+        self, written: Sequence[WrittenFile], keys: KeyArray, target: FlushTarget
     ) -> Proposal:
         partitioned = PartitionedKeys(keys, self._partitions)
         marked = superseded_rows(
@@ -254,15 +230,10 @@ class Flush:
             vector_of=self._files.vector,
             keys_for=partitioned.keys_for,
         )
-        added = tuple(each.file for each in written)
-        facts = VersionFacts(
-            operation=operation_of(added_rows=sum(file.row_count for file in added), marked=marked),
-            timestamp_ms=0,  # the commit sets it
-            schema_id=target.base.facts.schema_id,
-            spec_id=target.base.facts.spec_id,
-            summary=summary_of(added),
+        return Proposal.of_rows(
+            target.base,
+            added=[each.file for each in written],
+            marked=marked,
+            keys=(keys,),
             wal_segments=target.segments,
-        )
-        return Proposal(
-            base=target.base.number, facts=facts, added=added, marked=marked, keys=(keys,)
         )

@@ -2,16 +2,16 @@
 
 A reader pins the Version it reads. The first pin of a Version takes a lease, which keeps its files
 from every collector, in this process and in others; the lease of the newest pinned Version is kept
-for the next reader, the others end with their last pin. One that lapsed meanwhile is no use to the
-next reader, who takes a new one; readers that slept through it stay with the old one, and are told.
+for the next reader, the others end with their last pin. One that lapsed meanwhile is useless to the
+next reader, which takes a new one; readers that slept through it keep the old one, and are fenced.
 A reader of history holds a lease of its own, on all Versions it goes through.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from threading import RLock
 
-from neve.errors import NeveError, NotFound, OutcomeUnknown, Unavailable
+from neve.errors import OutcomeUnknown, Unavailable
 from neve.manifest.leases import HeldLease, Leases
 from neve.manifest.table_versions import TableVersions
 
@@ -127,7 +127,7 @@ class LeaseBook:
         return lease
 
     def let_go_of_history(self, lease: HeldLease) -> None:
-        """End a reader of history; twice is no error."""
+        """End a reader of history; twice is not an error."""
         with self._lock:
             self._histories.discard(lease)
         _release([lease])
@@ -139,8 +139,7 @@ class LeaseBook:
             held += self._histories
         for lease in held:
             if lease is not None:
-                with suppress(NeveError):
-                    lease.check()
+                lease.renew_if_due()
         return False
 
     def close(self) -> None:
@@ -153,24 +152,11 @@ class LeaseBook:
         _release(ended)
 
     def _take(self, number: int) -> HeldLease | None:
-        try:
-            lease = self._leases.take(number, seconds=self._seconds)
-        except (Unavailable, OutcomeUnknown):
-            if self._may_write:
-                raise
-            return None
-        try:
-            # After the lease: a collector that did not see it has let the Version go before.
-            self._versions.version(number)
-        except NotFound:
-            lease.release()
-            raise
-        return lease
+        hold = self._leases.hold if self._may_write else self._leases.hold_if_possible
+        return hold(number, self._versions, seconds=self._seconds)
 
 
 def _release(leases: list[HeldLease | None]) -> None:
     for lease in leases:
         if lease is not None:
-            # A lease that cannot be given up ends by itself.
-            with suppress(NeveError):
-                lease.release()
+            lease.give_up()

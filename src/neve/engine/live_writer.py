@@ -21,9 +21,9 @@ from threading import Lock
 from typing import Final
 
 from neve.compaction.plan import CompactionPlan, jobs_of
-from neve.compaction.policy import full_plan, move_plan, pick_all
+from neve.compaction.policy import pick_all
 from neve.compaction.rewrite_job import PlanExecutor
-from neve.engine.background import BackgroundWork
+from neve.engine.background import BackgroundWork, run_side_by_side
 from neve.engine.backlog import Backlog
 from neve.engine.current_view import CurrentView
 from neve.engine.file_making import FileMaking
@@ -34,12 +34,11 @@ from neve.engine.open_files import OpenFiles
 from neve.engine.pressure import CALM
 from neve.engine.publishing import CommitPublishing
 from neve.engine.rewrite import Execution, Progress, Rewrite, note_compacted
-from neve.engine.side_by_side import run_side_by_side
 from neve.engine.table_options import TableOptions
 from neve.engine.table_parts import Definitions, TableParts
 from neve.engine.write_path import PreparedWrite, WritePath
 from neve.errors import Closed, Conflict, Fenced, NeveError, NotFound
-from neve.manifest.table_commit import TableCommitter
+from neve.manifest.commit import TableCommitter
 from neve.manifest.table_head import HeadChange
 from neve.manifest.table_versions import Committed
 from neve.manifest.version_reader import TableSnapshot
@@ -90,12 +89,16 @@ class LiveWriter:
         self._lock = lock
         self.publishing = publishing
         making = FileMaking(parts, encoder=context.encoder, file_bytes=options.file_bytes)
-        committer = TableCommitter(parts.versions, parts.work, clock=parts.clock, ids=parts.ids)
+        self.committer = TableCommitter(
+            parts.versions, parts.work, clock=parts.clock, ids=parts.ids
+        )
         self._flush = Flush(
-            parts, making, files, definitions=definitions, committer=committer, context=context
+            making, files, definitions=definitions, committer=self.committer, context=context
         )
         task_rows = options.compaction_task_rows
-        self._rewrite = Rewrite(parts, making, files, definitions, committer, task_rows=task_rows)
+        self._rewrite = Rewrite(
+            parts, making, files, definitions, self.committer, task_rows=task_rows
+        )
         self.backlog = Backlog(options, current, clock=parts.clock, recorder=parts.recorder)
         # Without threads of its own, a table works in the thread that asks, in one order.
         self._threads = options.compaction_threads if options.background else 1
@@ -249,39 +252,23 @@ class LiveWriter:
         self.backlog.judge()
         return bool(plans)
 
-    def compact_full(
-        self, progress: Progress | None = None, *, executor: PlanExecutor | None = None
-    ) -> None:
-        """Rewrite everything that was there when it began, under the current partition spec."""
-        levels, identity = self._options.level_options, self._definitions.partition_identity()
+    @contextmanager
+    def compacting(self) -> Iterator[None]:
+        """Keep other compactions of this writer out."""
         with self._compacting:
-            self._move_files(progress, executor)
-            version = self._current.view.files.version
-            wanted = version.files.keys()
-            # Again for plans that others made void: each time fewer of these files are left.
-            while plans := full_plan(version, levels, identity=identity, wanted=wanted):
-                jobs = jobs_of(plans) if executor is None else [plans]
-                self._run_jobs(jobs, version, progress, executor)
-                version = self._current.view.files.version
+            yield
         self.backlog.judge()
 
-    def _move_files(self, progress: Progress | None, executor: PlanExecutor | None) -> None:
-        """Move files of former partition specs to the current one, a few plans at a time.
-
-        What is moved is merged in between: otherwise level 0 would hold writers back.
-        """
-        levels, identity = self._options.level_options, self._definitions.partition_identity()
-        version = self._current.view.files.version
-        wanted = version.files.keys()
-        while moves := move_plan(version, levels, identity=identity, wanted=wanted):
-            moves = moves[: self._options.plans_moved_at_once]
-            jobs = jobs_of(moves) if executor is None else [moves]
-            self._run_jobs(jobs, version, progress, executor)
-            version = self._current.view.files.version
-            while merges := pick_all(version, levels, identity=identity):
-                jobs = jobs_of(merges) if executor is None else [merges]
-                self._run_jobs(jobs, version, progress, executor)
-                version = self._current.view.files.version
+    def run_plans(
+        self,
+        plans: Sequence[CompactionPlan],
+        version: Version,
+        progress: Progress | None = None,
+        *,
+        executor: PlanExecutor | None = None,
+    ) -> None:
+        """Execute plans of one Version; the caller keeps other compactions out."""
+        self._run_jobs(jobs_of(plans) if executor is None else [plans], version, progress, executor)
 
     def _run_jobs(
         self,

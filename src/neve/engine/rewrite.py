@@ -21,7 +21,6 @@ from neve.compaction.local_executor import FileSink, check_count, execute
 from neve.compaction.plan import CompactionPlan
 from neve.compaction.rewrite_job import PlanExecutor, RewriteJob, RewriteTask, TableDefinition
 from neve.engine.file_making import FileMaking
-from neve.engine.job_base import RunName
 from neve.engine.open_files import OpenFiles
 from neve.engine.partition_split import (
     Partition,
@@ -29,10 +28,11 @@ from neve.engine.partition_split import (
     split_by_partition,
     split_by_spec,
 )
+from neve.engine.run_name import RunName
 from neve.engine.table_parts import Definitions, TableParts
 from neve.errors import Conflict, NeveError, OutcomeUnknown
+from neve.manifest.commit import TableCommitter
 from neve.manifest.rebase import Proposal
-from neve.manifest.table_commit import TableCommitter
 from neve.manifest.table_head import HeadChange
 from neve.manifest.table_versions import Committed
 from neve.model.data_file import DataFile, PartitionValue, with_origin_of
@@ -139,7 +139,7 @@ class TaskFiles:
         return tuple(each.file for each in written)
 
     def discard(self, files: Iterable[DataFile]) -> None:
-        """Delete files that nobody will commit."""
+        """Delete files that will not be committed."""
         self._making.discard_files(files)
 
 
@@ -200,7 +200,7 @@ class LocalExecutor:
         progress: Progress,
         check_cancelled: Callable[[], None],
     ) -> list[tuple[DataFile, ...]]:
-        """Write the files of every task; gives them by task, in the order of the tasks."""
+        """Write the files of every task; return them by task, in the order of the tasks."""
         written: list[tuple[DataFile, ...]] = []
         try:
             # One by one into the list: what was written before one that fails is in it.
@@ -306,7 +306,7 @@ class Rewrite:
     def execute(
         self, job: RewriteJob, context: ReadContext, execution: Execution
     ) -> list[tuple[DataFile, ...]]:
-        """Execute the tasks of a job; gives the files of each plan, of as many rows as it has."""
+        """Execute the tasks of a job; return the files of each plan, of as many rows as it has."""
         executor = execution.executor or LocalExecutor(self.task_files, context)
         written = executor.execute(
             job, progress=execution.progress, check_cancelled=execution.check_cancelled
@@ -349,12 +349,12 @@ class Rewrite:
             removed=removed,
             moved={file.path: files for plan, files in outputs for file in plan.inputs},
         )
-        return self._committer.commit(
+        return self._committer.commit_proposal(
             proposal, change, lookup=self._files, write_vectors=self._making.vectors
         )
 
     def _without_void(self, outputs: Sequence[PlanOutput], conflict: Conflict) -> list[PlanOutput]:
-        """Delete the files of plans that a conflict names, or else of all; gives the others."""
+        """Delete the files of plans that a conflict names, or else of all; return the others."""
         live = self._parts.versions.snapshot_latest().version.files.keys()
         named = frozenset(map(str, conflict.keys))
         kept: list[PlanOutput] = []
@@ -363,7 +363,7 @@ class Rewrite:
             paths = output[0].paths
             (kept if paths <= live and paths.isdisjoint(named) else void).append(output)
         if not void:
-            # What stands in the way is no input, so nothing tells whose way it is.
+            # The obstacle is not an input, so it is unknown which plan it concerns.
             kept, void = [], kept
         self._discard(void)
         return kept
@@ -408,7 +408,7 @@ def reasons_of(plans: Iterable[CompactionPlan]) -> str:
 
 
 def note_compacted(parts: TableParts, rewritten: Rewritten) -> None:
-    """Count and tell that plans were executed and committed."""
+    """Count and report plans that were executed and committed."""
     plans = rewritten.plans
     number = rewritten.committed.snapshot.version.number
     files, rows = sum(len(plan.inputs) for plan in plans), sum(plan.live_count for plan in plans)

@@ -2,12 +2,12 @@
 
 `table.snapshot()` freezes memtables and Version together; `table.at(…)` shows an old Version, under
 the schema it was committed with. Both hold a lease, so that no collector deletes what they read;
-closing gives it up, and so does forgetting the snapshot.
+closing releases it, and so does forgetting the snapshot.
 """
 
 import weakref
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -15,10 +15,12 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 
-from neve.engine.forgotten import end_forgotten
+from neve.engine.background import end_forgotten
+from neve.engine.table_parts import TableParts
 from neve.engine.write_path import key_batch
-from neve.errors import Closed
+from neve.errors import Closed, Corruption, NotFound
 from neve.manifest.leases import HeldLease
+from neve.memtable.memtable import Memtable
 from neve.memtable.memtable_view import taken_rows
 from neve.model.array_fit import nulls
 from neve.model.key_column import KeyArray
@@ -32,7 +34,7 @@ from neve.read.table_view import Row, TableView
 from neve.storage.own_process import KeptInProcess
 
 GetRows = Callable[[KeyArray], tuple[pa.Table, Places]]
-"""Gives the rows of keys in any order, and for each the place of its key."""
+"""Returns the rows of keys in any order, and for each the place of its key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +47,43 @@ class SnapshotOrigin:
     tag: str = ""
 
 
+class LostFiles:
+    """Distinguishes files that were deleted from files that were lost; for one table.
+
+    A late reader finds files of a Version gone that has expired since: NotFound, and a newer
+    Version has its rows. While a Version is retained its files are not deleted: one that is missing
+    then was lost, which is Corruption.
+    """
+
+    def __init__(self, parts: TableParts) -> None:
+        self._parts = parts
+        self._folders = (f"{parts.paths.data}/", f"{parts.paths.deletes}/")
+
+    @contextmanager
+    def explained(self, number: int) -> Iterator[None]:
+        """Raise Corruption instead of NotFound for a file that a retained Version has lost."""
+        try:
+            yield
+        except NotFound as missing:
+            if missing.path is None or not missing.path.startswith(self._folders):
+                raise
+            if not self._is_retained(number):
+                raise
+            raise Corruption(
+                f"version {number} has lost a file",
+                path=missing.path,
+                hint="Restore it from a copy, or roll back to a version without it; `verify` "
+                "names all that are missing",
+            ) from missing
+
+    def _is_retained(self, number: int) -> bool:
+        try:
+            self._parts.versions.version(number)
+        except NotFound:
+            return False
+        return True
+
+
 class Snapshot(KeptInProcess):
     """A table as it was at one moment; safe for many threads. A context manager."""
 
@@ -55,15 +94,15 @@ class Snapshot(KeptInProcess):
         origin: SnapshotOrigin,
         *,
         lease: HeldLease | None,
-        told: Callable[[int], AbstractContextManager[None]],
+        lost: LostFiles,
         release: Callable[[], None],
     ) -> None:
-        """Show a view; `told` tells of files that its Version has lost."""
+        """Show a view; `lost` reports files that its Version has lost."""
         self._view = view
         self._sequence = sequence
         self._origin = origin
         self._lease = lease
-        self._told = told
+        self._lost = lost
         self._release = release
         self._end = weakref.finalize(self, end_forgotten, release)
 
@@ -121,13 +160,13 @@ class Snapshot(KeptInProcess):
     def get(self, key: object) -> Row | None:
         """Return the row of a key; None when there is none."""
         view = self._checked()
-        with self._told(view.version):
+        with self._lost.explained(view.version):
             return view.get_at(view.context.encode_key(key), self._sequence)
 
     def get_many(self, keys: object, *, with_missing: bool = False) -> pa.Table:
         """Return the rows of keys in the order asked; missing keys are absent, or rows of NULL."""
         view = self._checked()
-        with self._told(view.version):
+        with self._lost.explained(view.version):
             return rows_in_order(
                 keys,
                 view,
@@ -153,11 +192,11 @@ class Snapshot(KeptInProcess):
             key_range=key_range,
             reverse=reverse,
             check=self._check,
-            pin=lambda: self._told(self.version),
+            pin=lambda: self._lost.explained(self.version),
         )
 
     def close(self) -> None:
-        """Let go of what it reads; twice is no error."""
+        """Let go of what it reads; twice is not an error."""
         if self._end.detach():
             self._release()
 
@@ -176,7 +215,7 @@ class Snapshot(KeptInProcess):
 def rows_in_order(
     keys: object, view: TableView, get_rows: GetRows, *, with_missing: bool
 ) -> pa.Table:
-    """Return the rows of keys in the order asked; a key that is asked for twice is given twice."""
+    """Return the rows of keys in the order asked, and twice for a key that is asked for twice."""
     context = view.context
     batch = key_batch(keys, context)
     encoded = context.encoder.encode_arrays(batch.columns)
@@ -189,7 +228,25 @@ def rows_in_order(
     found = pa.Table.from_arrays(rows.columns, schema=schema)
     if len(places) == len(asked):
         return taken_rows(found, asked)
-    # The row behind the last one is NULL.
+    # The row after the last one is NULL.
     missing = pa.Table.from_arrays([nulls(1, field.type) for field in schema], schema=schema)
     asked[asked < 0] = rows.num_rows
     return taken_rows(pa.concat_tables([found, missing]), asked)
+
+
+def pin_memtables(view: TableView, sequence: int) -> bool:
+    """Keep what a view shows at a sequence; False, and nothing kept, when a part of it is gone."""
+    pinned: list[Memtable] = []
+    for memtable in view.memtables:
+        if not memtable.pin(sequence):
+            for each in pinned:
+                each.unpin(sequence)
+            return False
+        pinned.append(memtable)
+    return True
+
+
+def unpin_memtables(view: TableView, sequence: int) -> None:
+    """End what `pin_memtables` began."""
+    for memtable in view.memtables:
+        memtable.unpin(sequence)

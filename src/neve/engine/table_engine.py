@@ -22,19 +22,15 @@ import pyarrow as pa
 
 from neve.engine.current_view import CurrentView
 from neve.engine.lease_book import LeaseBook
-from neve.engine.leftovers import remove_old_epochs, sweep_leftovers
 from neve.engine.live_log import LiveLog
 from neve.engine.live_writer import LiveWriter
-from neve.engine.lost_files import LostFiles
-from neve.engine.memory_pins import pin_memtables, unpin_memtables
 from neve.engine.open_files import OpenFiles
-from neve.engine.publish_mode import PublishMode
 from neve.engine.publishing import CommitPublishing
 from neve.engine.recovery import Recovered, drop_logs, read_steadily, recover
-from neve.engine.snapshot import Snapshot, SnapshotOrigin
-from neve.engine.table_options import TableOptions
+from neve.engine.snapshot import LostFiles, Snapshot, SnapshotOrigin, pin_memtables, unpin_memtables
+from neve.engine.table_options import PublishMode, TableOptions
 from neve.engine.table_parts import Definitions, TableParts, append_files_of
-from neve.engine.upkeep import Upkeep
+from neve.engine.upkeep import Upkeep, remove_old_epochs, sweep_leftovers
 from neve.engine.write_path import PreparedWrite
 from neve.errors import Closed, InvalidArgument, NeveError, NotFound, StorageFull
 from neve.manifest.leases import HeldLease
@@ -146,7 +142,7 @@ class TableEngine:
             self.refresh()
         except InvalidArgument:
             pass  # overwritten rows were let go of since the sequence was taken
-        with self._held_memory() as (view, sequence), self._lost.told(view.version):
+        with self._held_memory() as (view, sequence), self._lost.explained(view.version):
             return view.get_at(encoded, sequence)
 
     def get_many(
@@ -167,7 +163,7 @@ class TableEngine:
             return read()
         except NotFound:
             self.refresh()
-            with self._lost.told(self.current.view.version):
+            with self._lost.explained(self.current.view.version):
                 return read()
 
     @contextmanager
@@ -239,7 +235,7 @@ class TableEngine:
             sequence,
             origin,
             lease=self.leases.lease_of(view.version),
-            told=self._lost.told,
+            lost=self._lost,
             release=lambda: self.unpin_view(view, sequence),
         )
 
@@ -252,7 +248,7 @@ class TableEngine:
             0,
             origin,
             lease=lease,
-            told=self._lost.told,
+            lost=self._lost,
             release=lambda: self.leases.unpin(version.number),
         )
 
@@ -487,7 +483,7 @@ class TableEngine:
 
     @contextmanager
     def _pinned_run(self, version: int) -> Iterator[HeldLease | None]:
-        with self._lost.told(version), self.leases.pinned(version) as lease:
+        with self._lost.explained(version), self.leases.pinned(version) as lease:
             yield lease
 
     @contextmanager

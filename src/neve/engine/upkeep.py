@@ -1,38 +1,45 @@
-"""Upkeep: lets old Versions go, and deletes the files that nobody reaches any more.
+"""Upkeep: lets old Versions go, and deletes the files that no reader reaches any more.
 
     expire             Versions beyond retention leave the manifest; their files are listed
     collect_garbage    listed files are deleted, unless a lease or a live intent holds them back
     sweep              files that no Version ever named: a writer died between writing and commit
+    leftovers          temporary files and empty directories, on a local disk:
+        .tmp-<id>      of a writer that died; removed when it was not written to for a day
+        wal/<epoch>/   of an earlier writer; removed when its logs are gone
+        data/<run>/    of a job; removed when its files are gone and its intent has ended
 
-A sweep lists the files first and reads the manifest after it. Whoever writes files of the table is
-either the live writer, whose flushes and compactions are kept out meanwhile, or has announced them
-by an intent that the manifest then shows.
+A sweep lists the files first and reads the manifest after it. A writer of files is either the live
+writer, whose flushes and compactions wait meanwhile, or has announced its files by an intent that
+the manifest then shows.
 
-U1  A sweep deletes only what no retained Version reaches, no live intent announced, and no record
-    of garbage lists.
-U2  A file in a folder of the table that is not named as neve names files is left alone.
-U3  Files of Versions that expired are deleted only when what is published lists none of those any
-    more. While publishing fails they stay.
+ENGINE-U1  A sweep deletes only files that no retained Version reaches, no live intent announced,
+           and no record of garbage lists.
+ENGINE-U2  A file in a folder of the table that is not named as neve names files is left alone.
+ENGINE-U3  Files of expired Versions are deleted only when the published metadata lists none of
+           those Versions any more. While publishing fails they stay.
+ENGINE-U4  A directory is removed only when no file will be made in it again: an epoch belongs to
+           one writer and a run to one job, and both are over. Directories of partitions stay.
 """
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from threading import Lock
 from typing import Final, TypeAlias, TypedDict
 
 from neve.engine.file_making import delete_data_file
-from neve.engine.leftovers import remove_ended_runs, run_directories
 from neve.engine.publishing import CommitPublishing
 from neve.engine.table_parts import TableParts
-from neve.errors import Conflict, InvalidArgument, NotFound
+from neve.errors import Conflict, InvalidArgument, NeveError, NotFound
 from neve.manifest.documents import Lease
 from neve.manifest.table_garbage import GcPlan, TableGarbage, paths_of
 from neve.manifest.version_reader import Session
 from neve.model.shown_value import counted, shown_bytes
 from neve.observability.events import EventKind
 from neve.observability.metrics import GARBAGE_FILES
+from neve.storage.local_store import LocalStore
 from neve.storage.table_paths import split_path
 
 logger = logging.getLogger(__name__)
@@ -46,6 +53,10 @@ _NAMES: Final = {
     "deletes": re.compile(r"[0-9a-f]{32}\.puffin"),
     "index": re.compile(r"[0-9a-f]{32}\.index"),
 }
+_EPOCH: Final = re.compile(r"0|[1-9][0-9]{0,19}")
+_RUN: Final = re.compile(r"[0-9a-f]{16}")
+_SAFE_AGE_MS: Final = 24 * 60 * 60 * 1_000
+"""No process is busy with one file for a day without writing to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +111,7 @@ def retained(*, keep_last: int | None, older_than_ms: int | None) -> Kept:
     """
     if keep_last is not None and (type(keep_last) is not int or keep_last < 1):
         raise InvalidArgument(
-            f"keep_last={keep_last!r} is no number of versions",
+            f"keep_last={keep_last!r} is not a number of versions",
             hint="The current version is always kept: use 1 or more",
         )
     if keep_last is not None and older_than_ms is None:
@@ -149,7 +160,7 @@ class Upkeep:
         )
 
     def collect(self) -> GarbageReport:
-        """Delete the files of Versions that expired, unless somebody may still read them."""
+        """Delete the files of Versions that expired, unless a reader may still need them."""
         with self._deleting:
             return self._collect()
 
@@ -237,7 +248,7 @@ class Upkeep:
         return False
 
     def _renew_published(self) -> None:
-        """Have published what is there now, if anything ever was (U3); raises NeveError."""
+        """Have published what is there now, if anything ever was (ENGINE-U3); raises NeveError."""
         publish, folder = self._parts.publish, f"{self._parts.paths.metadata}/"
         if publish is not None and any(True for _ in self._parts.objects.list(folder)):
             CommitPublishing(self._parts, publish).publish_once()
@@ -258,7 +269,7 @@ class Upkeep:
         ]
 
     def _listed(self) -> dict[str, int]:
-        """Sizes of all files that are named as neve names them (U2), by relative path."""
+        """Sizes of all files that are named as neve names them (ENGINE-U2), by relative path."""
         root = f"{self._parts.paths.root}/"
         sizes = {}
         for folder, pattern in _NAMES.items():
@@ -269,7 +280,7 @@ class Upkeep:
         return sizes
 
     def _orphans(self, sizes: Iterable[str], session: Session | None = None) -> list[str]:
-        """Find what nobody reaches among files that were listed before (U1)."""
+        """Find unreachable files among those that were listed before (ENGINE-U1)."""
         if session is None:
             # A commit that is decided, but not yet in HEAD, reaches files as well: finish it first.
             session = self._parts.versions.store.open()
@@ -308,3 +319,49 @@ def _report(plan: GcPlan) -> ExpireReport:
         unreachable_files=len(plan.paths),
         leases=plan.leases,
     )
+
+
+def remove_old_epochs(parts: TableParts, *, below: int) -> None:
+    """Remove the directories of writers before an epoch whose logs are all gone (ENGINE-U4)."""
+    store = parts.objects
+    if isinstance(store, LocalStore):
+        for name in store.directories(parts.paths.wal):
+            if _EPOCH.fullmatch(name) and int(name) < below:
+                # What cannot be removed now is removed by the next writer.
+                with suppress(NeveError):
+                    store.remove_abandoned(f"{parts.paths.wal}/{name}")
+
+
+def run_directories(parts: TableParts) -> list[str]:
+    """List the directories of jobs, relative to the table; to be called before intents are read."""
+    store = parts.objects
+    if not isinstance(store, LocalStore):
+        return []
+    names = store.directories(f"{parts.paths.root}/data")
+    return [f"data/{name}/" for name in names if _RUN.fullmatch(name)]
+
+
+def remove_ended_runs(
+    parts: TableParts, directories: Collection[str], announced: Collection[str]
+) -> None:
+    """Remove those directories of jobs that are empty and not announced (ENGINE-U4)."""
+    store = parts.objects
+    if isinstance(store, LocalStore):
+        for directory in set(directories) - set(announced):
+            with suppress(NeveError):
+                store.remove_abandoned(f"{parts.paths.root}/{directory.rstrip('/')}")
+
+
+def sweep_leftovers(parts: TableParts) -> None:
+    """Remove the temporary files of a table that were not written to for a day."""
+    store = parts.objects
+    if not isinstance(store, LocalStore):
+        return
+    before_ms = parts.clock.now_ms() - _SAFE_AGE_MS
+    removed = [
+        path
+        for folder in (parts.paths.root, parts.paths.manifest)
+        for path in store.sweep_temporaries(folder, modified_before_ms=before_ms)
+    ]
+    if removed:
+        logger.info("swept temporary files table=%s files=%d", parts.paths.table_id, len(removed))

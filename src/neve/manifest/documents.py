@@ -159,7 +159,7 @@ def decode_segment(payload: bytes, *, number: int, path: str) -> Segment:
 
 
 def encode_checkpoint(state: State) -> bytes:
-    """Bytes of a checkpoint object; equal states give equal bytes, whoever folds them."""
+    """Bytes of a checkpoint object; equal states give equal bytes, in every process."""
     return encode_frame(
         FrameKind.CHECKPOINT,
         store_pb2.Checkpoint(
@@ -219,9 +219,9 @@ def decode_lease(payload: bytes, *, path: str) -> Lease:
     )
 
 
-def numbers_in(objects: ObjectStore, prefix: str, *, behind: int = 0) -> Iterator[int]:
-    """Numbers above `behind` of objects named `prefix` and twenty digits; others are foreign."""
-    for found in objects.list(prefix, after=f"{prefix}{behind:020}"):
+def numbers_in(objects: ObjectStore, prefix: str, *, after: int = 0) -> Iterator[int]:
+    """Numbers above `after` of objects named `prefix` and twenty digits; others are foreign."""
+    for found in objects.list(prefix, after=f"{prefix}{after:020}"):
         digits = found.path.removeprefix(prefix)
         if len(digits) == 20 and digits.isdecimal() and digits.isascii():  # noqa: PLR2004
             yield int(digits)

@@ -1,6 +1,6 @@
 """The frame around every object of a manifest store.
 
-One frame is one object; nothing may stand before or behind it.
+One frame is one object; nothing may come before or after it.
 
     ┌──────────┬─────────┬───────────┬────────────┬──────────────────┬────────────┐
     │ "NEVE"   │ kind u8 │ format u8 │ length u32 │ payload (length) │ crc32c u32 │  little-endian
@@ -62,7 +62,7 @@ def decode_frame(
         raise _damaged(f"a manifest object of {len(frame)} bytes is cut off", path)
     magic, found_kind, found_format, length = _HEADER.unpack_from(frame)
     if magic != _MAGIC:
-        raise _damaged("this is no manifest object of neve", path)
+        raise _damaged("this is not a manifest object of neve", path)
     if len(frame) != HEADER_BYTES + length + _TRAILER.size:
         raise _damaged(f"a manifest object is {len(frame)} bytes long and says otherwise", path)
     if length > FRAME_BYTES_MAX:

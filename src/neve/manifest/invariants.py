@@ -1,19 +1,22 @@
 """Rules that every published Version obeys; checked on each commit and on each load.
 
-V1  Files of one partition in a level from 1 on do not overlap in their keys.
-V2  A file has rows, bytes, ordered key bounds and ordered sequence bounds.
-V3  A vector marks at most as many rows as its file has, and never fewer than before.
-V4  An edit does not mark and remove the same file.
-V5  Data files lie under `data/`, vectors under `deletes/`.
-V6  Row ids of two files do not overlap, and each is below 2^63.
-V7  A head never goes back: version, sequences, log number, floor and epoch (H1).
-V8  What is flushed was given out: flushed_sequence <= last_sequence, wal_floor <= next_log_number.
-V9  A commit's schema and partition spec are the head's; those of Versions and files exist.
-V10 Among the rows that no vector marks, each key occurs once. (Only reading the files shows this;
-    the facts checked here cannot.)
-V11 A Version that names its table names the one of the head.
+MANIFEST-V1   Files of one partition in a level from 1 on do not overlap in their keys.
+MANIFEST-V2   A file has rows, bytes, ordered key bounds and ordered sequence bounds.
+MANIFEST-V3   A vector marks at most as many rows as its file has, and never fewer than before.
+MANIFEST-V4   An edit does not mark and remove the same file.
+MANIFEST-V5   Data files lie under `data/`, vectors under `deletes/`.
+MANIFEST-V6   Row ids of two files do not overlap, and each is below 2^63.
+MANIFEST-V7   A head never goes back: version, sequences, log number, floor and epoch (MANIFEST-H1).
+MANIFEST-V8   What is flushed was given out: flushed_sequence <= last_sequence, wal_floor <=
+              next_log_number.
+MANIFEST-V9   A commit's schema and partition spec are the head's; those of Versions and files
+              exist.
+MANIFEST-V10  Among the rows that no vector marks, each key occurs once. (Only reading the files
+              shows this; the facts checked here cannot.)
+MANIFEST-V11  A Version that names its table names the one of the head.
 
-V7 and the first half of V9 are about a commit and the head before it: no load can check them.
+MANIFEST-V7 and the first half of MANIFEST-V9 are about a commit and the head before it: no load can
+check them.
 
 Breaking one of them is a bug of the committer, or damage: InvariantViolation says which rule, and
 nothing was written.
@@ -36,23 +39,27 @@ class InvariantViolation(Corruption):
 
 
 def check_edit(version: Version | None, edit: VersionEdit) -> None:
-    """Check what an edit changes (V2 to V5); its cost follows the edit."""
+    """Check what an edit changes (MANIFEST-V2 to V5); its cost follows the edit."""
     removed = set(edit.removed)
     for path, vector in edit.vectors.items():
         if path in removed:
-            raise InvariantViolation("V4: the edit marks rows of a file it removes", path=path)
+            raise InvariantViolation(
+                "MANIFEST-V4: the edit marks rows of a file it removes", path=path
+            )
         file = version.files.get(path) if version is not None else None
         if file is None:
             raise InvariantViolation(
-                "V4: the edit marks rows of a file that is not there", path=path
+                "MANIFEST-V4: the edit marks rows of a file that is not there", path=path
             )
         if vector.cardinality > file.row_count:
             raise InvariantViolation(
-                f"V3: {vector.cardinality:,} of {file.row_count:,} rows are marked", path=path
+                f"MANIFEST-V3: {vector.cardinality:,} of {file.row_count:,} rows are marked",
+                path=path,
             )
         if vector.cardinality < file.deleted_count:
             raise InvariantViolation(
-                f"V3: the vector shrinks from {file.deleted_count:,} to {vector.cardinality:,}",
+                f"MANIFEST-V3: the vector shrinks from {file.deleted_count:,} to "
+                f"{vector.cardinality:,}",
                 path=path,
             )
         _check_place(vector.path, "deletes/")
@@ -61,22 +68,26 @@ def check_edit(version: Version | None, edit: VersionEdit) -> None:
 
 
 def check_file(file: DataFile) -> None:
-    """Check one file's own facts (V2, V3, V5)."""
+    """Check one file's own facts (MANIFEST-V2, V3, V5)."""
     if file.row_count < 1 or file.file_bytes < 1:
-        raise InvariantViolation("V2: a data file is empty", path=file.path)
+        raise InvariantViolation("MANIFEST-V2: a data file is empty", path=file.path)
     if file.key_min > file.key_max or file.sequence_min > file.sequence_max:
-        raise InvariantViolation("V2: a data file's bounds are the wrong way round", path=file.path)
+        raise InvariantViolation(
+            "MANIFEST-V2: a data file's bounds are the wrong way round", path=file.path
+        )
     if file.level < 0:
-        raise InvariantViolation(f"V2: level {file.level}", path=file.path)
+        raise InvariantViolation(f"MANIFEST-V2: level {file.level}", path=file.path)
     _check_place(file.path, "data/")
     if file.vector is not None:
         _check_place(file.vector.path, "deletes/")
         if file.vector.cardinality > file.row_count:
-            raise InvariantViolation("V3: more rows are marked than there are", path=file.path)
+            raise InvariantViolation(
+                "MANIFEST-V3: more rows are marked than there are", path=file.path
+            )
 
 
 def check_added(version: Version, edit: VersionEdit) -> None:
-    """Check an edit's new files among the others of the Version it made (V1, V6).
+    """Check an edit's new files among the others of the Version it made (MANIFEST-V1, V6).
 
     The Version before obeyed the rules, so a new file can only break them with its neighbours.
     Files of level 0 may overlap, and row ids that were never given out before are new: so a flush
@@ -93,11 +104,11 @@ def check_added(version: Version, edit: VersionEdit) -> None:
     )
     _check_row_ids(version.files.values() if old_ids else edit.added)
     if version.next_row_id > _ROW_ID_END_MAX:
-        raise InvariantViolation(f"V6: row ids would reach {version.next_row_id:,}")
+        raise InvariantViolation(f"MANIFEST-V6: row ids would reach {version.next_row_id:,}")
 
 
 def check_version(version: Version) -> None:
-    """Check a whole Version (V1 to V3, V5, V6)."""
+    """Check a whole Version (MANIFEST-V1 to V3, V5, V6)."""
     for file in version.files.values():
         check_file(file)
     for left, right in version.key_order.adjacent():
@@ -106,19 +117,20 @@ def check_version(version: Version) -> None:
 
 
 def check_table(head: TableHead, version: Version) -> None:
-    """Check that a stored Version is one of the head's table (V11)."""
+    """Check that a stored Version is one of the head's table (MANIFEST-V11)."""
     found = version.facts.table_uuid
     if found not in {"", head.table_uuid}:
         raise InvariantViolation(
-            f"V11: version {version.number} belongs to table {found}, not to {head.table_uuid}"
+            f"MANIFEST-V11: version {version.number} belongs to table {found}, "
+            f"not to {head.table_uuid}"
         )
 
 
 def check_head(before: TableHead | None, after: TableHead) -> None:
-    """Check a head alone, and against the one before it (V7, V8)."""
+    """Check a head alone, and against the one before it (MANIFEST-V7, V8)."""
     if after.flushed_sequence > after.last_sequence or after.wal_floor > after.next_log_number:
         raise InvariantViolation(
-            f"V8: flushed {after.flushed_sequence} of {after.last_sequence}, "
+            f"MANIFEST-V8: flushed {after.flushed_sequence} of {after.last_sequence}, "
             f"floor {after.wal_floor} of log {after.next_log_number}"
         )
     if before is None:
@@ -134,20 +146,21 @@ def check_head(before: TableHead | None, after: TableHead) -> None:
     ):
         if getattr(after, name) < getattr(before, name):
             raise InvariantViolation(
-                f"V7: {name} would go back from {getattr(before, name)} to {getattr(after, name)}"
+                f"MANIFEST-V7: {name} would go back from {getattr(before, name)} "
+                f"to {getattr(after, name)}"
             )
 
 
 def check_definition(
     head: TableHead, edits: Sequence[VersionEdit], exists: Callable[[str], bool]
 ) -> None:
-    """Check a commit's schema and spec ids against its new head and what there is (V9)."""
+    """Check a commit's schema and spec ids against its new head and what there is (MANIFEST-V9)."""
     if edits:
         facts = edits[-1].facts
         if (facts.schema_id, facts.spec_id) != (head.schema_id, head.spec_id):
             raise InvariantViolation(
-                f"V9: schema {facts.schema_id} and spec {facts.spec_id} are committed, but the "
-                f"table has {head.schema_id} and {head.spec_id}"
+                f"MANIFEST-V9: schema {facts.schema_id} and spec {facts.spec_id} are committed, "
+                f"but the table has {head.schema_id} and {head.spec_id}"
             )
     for edit in edits:
         check_references(edit.facts, edit.added, exists)
@@ -156,20 +169,22 @@ def check_definition(
 def check_references(
     facts: VersionFacts, files: Iterable[DataFile], exists: Callable[[str], bool]
 ) -> None:
-    """Check that the schemas and specs of a Version and of its files exist (V9)."""
+    """Check that the schemas and specs of a Version and of its files exist (MANIFEST-V9)."""
     ids = {(file.schema_id, file.spec_id) for file in files}
     ids.add((facts.schema_id, facts.spec_id))
     for schema_id, spec_id in sorted(ids):
         for key in (schema_key(schema_id), spec_key(spec_id)):
             if not exists(key):
-                raise InvariantViolation(f"V9: a version refers to {key}, which there is not")
+                raise InvariantViolation(
+                    f"MANIFEST-V9: a version refers to {key}, which there is not"
+                )
 
 
 def _refuse_overlap(one: DataFile, other: DataFile) -> None:
     if one.key_min <= other.key_max and other.key_min <= one.key_max:
         left, right = sorted((one, other), key=lambda file: (file.key_min, file.path))
         raise InvariantViolation(
-            f"V1: in level {left.level}, {left.path} overlaps", path=right.path
+            f"MANIFEST-V1: in level {left.level}, {left.path} overlaps", path=right.path
         )
 
 
@@ -181,9 +196,9 @@ def _check_row_ids(files: Iterable[DataFile]) -> None:
     )
     for (_, end, left), (start, _, right) in pairwise(ranges):
         if start < end:
-            raise InvariantViolation(f"V6: {left} and {right} share row ids", path=right)
+            raise InvariantViolation(f"MANIFEST-V6: {left} and {right} share row ids", path=right)
 
 
 def _check_place(path: str, prefix: str) -> None:
     if not path.startswith(prefix):
-        raise InvariantViolation(f"V5: a file outside {prefix}", path=path)
+        raise InvariantViolation(f"MANIFEST-V5: a file outside {prefix}", path=path)

@@ -3,8 +3,8 @@
 Each document is an object with a `format` number. Unknown fields of a known format are kept by
 nobody: a change of meaning needs a new number, and a newer number is refused.
 
-J1  What could not be read back is not written: a number below 0 or above 2^63 - 1, a text without
-    a UTF-8 form, a document that is too long.
+MANIFEST-J1  What could not be read back is not written: a number below 0 or above 2^63 - 1, a text
+             without a UTF-8 form, a document that is too long.
 """
 
 import json
@@ -21,7 +21,7 @@ _U63_MAX: Final = (1 << 63) - 1
 
 
 def write_document(format_number: int, fields: Mapping[str, Json]) -> bytes:
-    """Bytes of a document; equal fields give equal bytes. Raises InvalidArgument (J1)."""
+    """Bytes of a document; equal fields give equal bytes. Raises InvalidArgument (MANIFEST-J1)."""
     document: dict[str, Json] = {"format": format_number, **fields}
     for name, value in document.items():
         if isinstance(value, int) and not 0 <= value <= _U63_MAX:
@@ -56,7 +56,7 @@ class Document:
     def read(cls, payload: bytes, *, format_number: int, path: str) -> "Document":
         """Parse a document of a format up to `format_number`."""
         if len(payload) > DOCUMENT_BYTES_MAX:
-            raise Corruption(f"a document of {len(payload):,} bytes is no document", path=path)
+            raise Corruption(f"a document of {len(payload):,} bytes is not a document", path=path)
         try:
             fields = json.loads(payload.decode())
         except (ValueError, RecursionError) as error:

@@ -9,24 +9,26 @@
 Either the reader sees in step 2 that the Version is gone, or its lease was there before the
 collector's step 1 and is seen in its step 2.
 
-G1  A lease ends by itself: a reader that died delays deleting by its time, no longer.
-G2  A reader that did not renew in time stops with Fenced before it touches a file that may be gone.
-    It judges that by its own monotonic clock and by the wall clock, whichever is further, and stops
-    a safety margin early. What has lapsed is never renewed, what was deleted never brought back.
-G3  Only objects named as `take` names them are leases; others belong to somebody else.
-G4  A lease that ends later than any may was taken by a clock that is wrong by more than clocks may
-    differ. It is not honoured: it could hold files back for years.
-G5  A reader of history leases several Versions in a row at once. No Version from its first on
-    expires meanwhile, so that the edits between them stay too.
-G6  A disk that is full or read-only takes no lease, and must not keep anybody from reading. Such a
-    lease is kept in memory: collectors of this process honour it, those of others cannot see it. A
-    reader that loses a file to one of them gets the error of a Version that is gone.
+MANIFEST-G1  A lease ends by itself: a reader that died delays deleting by its time, no longer.
+MANIFEST-G2  A reader that did not renew in time stops with Fenced before it touches a file that may
+             be gone. It judges that by its own monotonic clock and by the wall clock, whichever is
+             further, and stops a safety margin early. What has lapsed is never renewed, what was
+             deleted never brought back.
+MANIFEST-G3  Only objects named as `take` names them are leases; others are foreign.
+MANIFEST-G4  A lease that ends later than any may was taken by a clock that is wrong by more than
+             clocks may differ. It is not honoured: it could hold files back for years.
+MANIFEST-G5  A reader of history leases several Versions in a row at once. No Version from its first
+             on expires meanwhile, so that the edits between them stay too.
+MANIFEST-G6  A disk that is full or read-only takes no lease, and must not keep anyone from
+             reading. Such a lease is kept in memory: collectors of this process honour it, those of
+             others cannot see it. A reader that loses a file to one of them gets the error of a
+             Version that is gone.
 """
 
 import logging
 import re
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from threading import Lock
 from typing import Final
 from weakref import WeakValueDictionary
@@ -36,6 +38,7 @@ from neve.errors import (
     Corruption,
     Fenced,
     InvalidArgument,
+    NeveError,
     NotFound,
     OutcomeUnknown,
     StorageFull,
@@ -43,6 +46,7 @@ from neve.errors import (
     Unavailable,
 )
 from neve.manifest.documents import Lease, StorePaths, decode_lease, encode_lease
+from neve.manifest.version_reader import VersionReader
 from neve.storage.clock import Clock, IdSource
 from neve.storage.object_store import ObjectStore
 
@@ -54,6 +58,7 @@ _MARGIN: Final = 0.8
 _AHEAD_MS_MAX: Final = int(LEASE_SECONDS_MAX * (2 - _MARGIN) * 1_000)
 """How far ahead the end of a lease can be: the longest one, by a clock as wrong as any may be."""
 _RENEWALS_AT_ONCE: Final = 8
+_TRIES: Final = 8
 _VERSION_MAX: Final = (1 << 63) - 1
 _NAME: Final = re.compile(r"[0-9a-f]{32}")
 
@@ -114,11 +119,22 @@ class HeldLease:
                 self._write()
 
     def release(self) -> None:
-        """Give up the lease; twice is no error."""
+        """Give up the lease; twice is not an error."""
         with self._lock:
             self._trusted_until = float("-inf")
         if not self._leases.let_go_here(self):
             self._leases.objects.delete(self._path)
+
+    def give_up(self) -> None:
+        """Release the lease if that is possible; otherwise it ends by itself."""
+        with suppress(NeveError):
+            self.release()
+
+    def renew_if_due(self) -> bool:
+        """Renew a lease past half its time, as `check` does, without raising; never has more."""
+        with suppress(NeveError):
+            self.check()
+        return False
 
     def _write(self, *, is_new: bool = False) -> None:
         clock = self._leases.clock
@@ -196,13 +212,13 @@ class Leases:
         self.clock = clock
         self.holder = ids.process()
         self._ids = ids
-        # Leases that could not be written (G6), of all handles of this table in this process.
+        # Unwritten leases (MANIFEST-G6) of all handles of this table in this process.
         self._kept_here = _kept_in_process.setdefault(
             (objects.location, prefix), WeakValueDictionary()
         )
 
     def keep_here(self, lease: HeldLease) -> None:
-        """Honour a lease that could not be written for as long as it is held (G6)."""
+        """Honour a lease that could not be written for as long as it is held (MANIFEST-G6)."""
         self._kept_here[lease.lease_id] = lease
 
     def let_go_here(self, lease: HeldLease) -> bool:
@@ -223,6 +239,47 @@ class Leases:
                 f"a lease on versions {version} to {last}", hint="Lease what the table has"
             )
         return HeldLease(self, self._ids.uuid().hex, (version, last), seconds)
+
+    def hold(self, version: int, versions: VersionReader, *, seconds: float) -> HeldLease:
+        """Lease a Version that is retained; raises NotFound, and holds nothing, when it is not."""
+        return _checked(self.take(version, seconds=seconds), versions)
+
+    def hold_if_possible(
+        self, version: int, versions: VersionReader, *, seconds: float
+    ) -> HeldLease | None:
+        """Lease a Version as `hold` does; None where storage takes no lease from a reader."""
+        try:
+            lease = self.take(version, seconds=seconds)
+        except (Unavailable, OutcomeUnknown):
+            return None
+        return _checked(lease, versions)
+
+    def hold_newest(self, versions: VersionReader, *, seconds: float) -> HeldLease:
+        """Lease the newest Version; raises NotFound when the table was dropped."""
+        for _ in range(_TRIES):
+            head = versions.head()
+            versions.refuse_dropped(head)
+            with suppress(NotFound):
+                return self.hold(head.current_version, versions, seconds=seconds)
+        raise NotFound(
+            "the table's versions expired as fast as they were read",
+            path=self.paths.prefix,
+            hint="Keep more history: raise the table's retention",
+        )
+
+    @contextmanager
+    def leased_newest(self, versions: VersionReader, *, seconds: float) -> Iterator[HeldLease]:
+        """Keep the newest Version, and its files, for a block of work."""
+        lease = self.hold_newest(versions, seconds=seconds)
+        try:
+            yield lease
+        finally:
+            lease.give_up()
+
+    def end(self, lease_id: str) -> None:
+        """End a lease that any process took; one that cannot be ended now ends by itself."""
+        with suppress(NeveError):
+            self.objects.delete(self.paths.lease(lease_id))
 
     def unexpired(self, *, known_ms: int = 0) -> Iterator[Lease]:
         """Yield the leases that are in force; damaged ones count as in force for any Version.
@@ -265,7 +322,7 @@ class Leases:
                 )
 
     def remove_expired(self, *, known_ms: int = 0) -> int:
-        """Delete leases that ended; gives how many."""
+        """Delete leases that ended; return how many."""
         now_ms = self.clock.now_ms()
         count = 0
         for path in self._paths():
@@ -279,7 +336,7 @@ class Leases:
         return count
 
     def _paths(self) -> list[str]:
-        """Paths of what `take` has created (G3)."""
+        """Paths of what `take` has created (MANIFEST-G3)."""
         start = len(self.paths.leases)
         return [
             found.path
@@ -288,5 +345,16 @@ class Leases:
         ]
 
 
+def _checked(lease: HeldLease, versions: VersionReader) -> HeldLease:
+    """Return a lease on a Version that is retained; raises NotFound, and ends it, otherwise."""
+    try:
+        # After the lease: a collector that did not see it has let the Version go before.
+        versions.version(lease.version)
+    except BaseException:
+        lease.give_up()
+        raise
+    return lease
+
+
 def _is_in_force(lease: Lease, now_ms: int, known_ms: int) -> bool:
-    return now_ms < lease.expires_ms <= max(now_ms, known_ms) + _AHEAD_MS_MAX  # G1, G4
+    return now_ms < lease.expires_ms <= max(now_ms, known_ms) + _AHEAD_MS_MAX  # MANIFEST-G1, G4

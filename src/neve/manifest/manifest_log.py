@@ -2,7 +2,7 @@
 
 Steps of a commit on the state after segment S:
 
-1. Create segment S+1 if absent. Whoever creates it has decided the slot.
+1. Create segment S+1 if absent. Creating it decides the slot.
 2. Move HEAD from S to S+1, if it is still as the state knew it. That is the usual end.
 3. Otherwise resolve: read the slot, then HEAD.
    - HEAD's checkpoint covers the slot: the slot may have been deleted and created again by a writer
@@ -12,18 +12,20 @@ Steps of a commit on the state after segment S:
    - it holds ours and HEAD is one behind: move HEAD; if that fails, look again.
    - it is empty: the create never arrived; repeat it.
 
-P1  A transaction is committed, lost, or (when time runs out in step 3, or damage is met there)
-    OutcomeUnknown; a lost one never becomes visible.
-P2  HEAD's segment and checkpoint never go down.
-P3  Folding is contiguous from the checkpoint to HEAD; a hole is never passed over. Neither is an
-    old copy of HEAD, or a HEAD that is gone, as far as anything there shows it.
-P4  Anyone may move HEAD over a decided segment, so a writer that dies blocks nobody.
-P5  A segment names the transaction before it. A writer that slept may create a slot again that was
-    decided, folded and deleted long ago; nothing that follows names it, so no fold includes it.
-P6  Segments at or below a published checkpoint are garbage.
-P7  What was only read may be lost in a power cut, as long as its writer has not synced it. Before
-    HEAD is moved over a segment, before garbage is deleted and before a commit is confirmed that
-    another one finished, what that builds on is made durable by an attempt to create it.
+MANIFEST-P1  A transaction is committed, lost, or (when time runs out in step 3, or damage is met
+             there) OutcomeUnknown; a lost one never becomes visible.
+MANIFEST-P2  HEAD's segment and checkpoint never go down.
+MANIFEST-P3  Folding is contiguous from the checkpoint to HEAD; a hole is never passed over. Neither
+             is an old copy of HEAD, or a HEAD that is gone, as far as anything there shows it.
+MANIFEST-P4  Anyone may move HEAD over a decided segment, so a writer that dies blocks no one.
+MANIFEST-P5  A segment names the transaction before it. A writer that slept may create a slot again
+             that was decided, folded and deleted long ago; nothing that follows names it, so no
+             fold includes it.
+MANIFEST-P6  Segments at or below a published checkpoint are garbage.
+MANIFEST-P7  What was only read may be lost in a power cut, as long as its writer has not synced it.
+             Before HEAD is moved over a segment, before garbage is deleted and before a commit is
+             confirmed that another one finished, what that builds on is made durable by an attempt
+             to create it.
 """
 
 from collections.abc import Iterator
@@ -95,11 +97,11 @@ class ManifestLog:
             patience.pause("the manifest moves too fast to be read", path=self.paths.head)
 
     def decide(self, base: Loaded, records: Records, patience: Patience) -> tuple[Decision, Loaded]:
-        """Try to commit behind `base`; gives what is known afterwards.
+        """Try to commit after `base`; return the state that is known afterwards.
 
-        When committed, that is the state behind the slot, or still `base` if it took a second look:
+        When committed, that is the state after the slot, or still `base` if it took a second look:
         nothing is read any more that could fail. When lost, the state includes the winner of the
-        slot, and what was published behind it.
+        slot, and what was published after it.
         """
         slot = base.state.segment + 1
         transaction = self._ids.uuid().bytes
@@ -151,7 +153,7 @@ class ManifestLog:
             known = tried = loaded
 
     def _refuse_stranger(self, segment: Segment, loaded: Loaded) -> None:
-        """Raise Corruption for a segment behind HEAD that is not HEAD's successor; HEAD stays.
+        """Raise Corruption for a segment after HEAD that is not HEAD's successor; HEAD stays.
 
         Another store's segment, or one of a mixed restore: with HEAD on it, no fold would end.
         """
@@ -161,7 +163,7 @@ class ManifestLog:
         )
         if not is_successor and self._read_head(None) == loaded.head:
             raise Corruption(
-                "a segment behind HEAD is not its successor",
+                "a segment after HEAD is not its successor",
                 path=self.paths.segment(segment.number),
                 hint="It belongs to another store: move it away, and everything works as before",
             )
@@ -170,14 +172,14 @@ class ManifestLog:
         """Raise Corruption when there are objects that only a newer HEAD can have led to.
 
         `loaded` is caught up. An old copy of HEAD whose checkpoint is still there looks complete,
-        and the slots behind it look free because they were collected.
+        and the slots after it look free because they were collected.
         """
         if loaded.head is None:
             return
         reached = loaded.state.segment
         beyond = {
-            self.paths.segment: numbers_in(self.objects, self.paths.segments, behind=reached + 1),
-            self.paths.checkpoint: numbers_in(self.objects, self.paths.checkpoints, behind=reached),
+            self.paths.segment: numbers_in(self.objects, self.paths.segments, after=reached + 1),
+            self.paths.checkpoint: numbers_in(self.objects, self.paths.checkpoints, after=reached),
         }
         for spell, numbers in beyond.items():
             number = next(numbers, None)
@@ -209,11 +211,11 @@ class ManifestLog:
             patience.pause("HEAD could not be moved", path=self.paths.head)
 
     def obsolete_objects(self) -> Iterator[str]:
-        """Paths of segments and checkpoints that no reader of the present HEAD needs (P6)."""
+        """Paths of objects that no reader of the present HEAD needs (MANIFEST-P6)."""
         head = self._read_head(None)
         if head is None:
             return
-        # Deleting may outlive a power cut that a HEAD seen before its sync does not (P7).
+        # Deleting may outlive a power cut that a HEAD seen before its sync does not (MANIFEST-P7).
         self.objects.put_if_absent(self.paths.head, self._encode_again(head))
         for number in numbers_in(self.objects, self.paths.segments):
             if number > head.checkpoint:
@@ -238,7 +240,7 @@ class ManifestLog:
 
     def _has_history(self) -> bool:
         """Whether there are objects that can only have come after a HEAD."""
-        segments = numbers_in(self.objects, self.paths.segments, behind=1)
+        segments = numbers_in(self.objects, self.paths.segments, after=1)
         checkpoints = numbers_in(self.objects, self.paths.checkpoints)
         return next(segments, None) is not None or next(checkpoints, None) is not None
 
@@ -246,7 +248,7 @@ class ManifestLog:
         return Corruption(
             "HEAD is missing, and the store is not new",
             path=self.paths.head,
-            hint="Restore it from a copy: what the store holds cannot be told without it",
+            hint="Restore it from a copy: the content of the store is unknown without it",
         )
 
     def _refuse_step_back(self, known: Head, head: Head) -> None:
@@ -366,7 +368,7 @@ class ManifestLog:
         )
 
     def _advance(self, segment: Segment, head: Head | None, patience: Patience) -> bool:
-        """Move HEAD over a decided segment that was read, not written (P4, P7)."""
+        """Move HEAD over a decided segment that was read, not written (MANIFEST-P4, P7)."""
         path = self.paths.segment(segment.number)
         is_settled = self._settle(path, encode_segment(segment), patience)
         return is_settled and self._move_head(segment, head) is not None

@@ -4,15 +4,15 @@
     store.transact(lambda session: session.put("root", b"…"))
     value = store.read().get("root")
 
-Transactions of one process that wait at the same time are put into one segment by whoever leads;
+Transactions of one process that wait at the same time are put into one segment by their leader;
 each of them sees those before it. A transaction function may be run more than once and must have no
 other effect than its session's.
 
-K1  Strictly serializable: a transaction sees every one acknowledged before it began.
-K2  Happy path with a known state: one conditional read, two writes.
-K3  Its cost follows the change: a checkpoint is due when the segments since the last one weigh half
-    as much as the checkpoint, so writing checkpoints is a constant share of writing. A small one
-    is due by the count of segments, too.
+MANIFEST-K1  Strictly serializable: a transaction sees every one acknowledged before it began.
+MANIFEST-K2  Happy path with a known state: one conditional read, two writes.
+MANIFEST-K3  Its cost follows the change: a checkpoint is due when the segments since the last one
+             weigh half as much as the checkpoint, so writing checkpoints is a constant share of
+             writing. A small one is due by the count of segments, too.
 """
 
 from collections.abc import Callable, Sequence
@@ -123,7 +123,7 @@ class ManifestStore:
         return ReadSession(loaded.state)
 
     def transact(self, run: Transaction[Result]) -> Result:
-        """Run a function on a staged view and commit what it staged; gives its result.
+        """Run a function on a staged view and commit what it staged; return its result.
 
         It is run again when another process changed what it read. Raises what the function
         raises, Conflict when it kept losing until the deadline, and OutcomeUnknown.
@@ -135,7 +135,7 @@ class ManifestStore:
         return WriteSession(self._refresh(self._patience()).state)
 
     def commit(self, session: WriteSession) -> int:
-        """Commit a session once; gives its segment. Raises Conflict naming the keys that moved."""
+        """Commit a session once; return its segment. Raises Conflict naming the keys that moved."""
 
         def run(staged: WriteSession) -> None:
             moved = session.moved_keys(staged.view())
@@ -179,7 +179,7 @@ class ManifestStore:
         return published
 
     def collect_once(self) -> int:
-        """Delete segments and checkpoints that no reader needs; gives how many."""
+        """Delete segments and checkpoints that no reader needs; return how many."""
         count = 0
         for path in self.log.obsolete_objects():
             self.log.objects.delete(path)

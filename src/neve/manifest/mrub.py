@@ -12,14 +12,15 @@ Format 2 adds a checksum, and is what neve writes.
     │ "MRUB"   │ format u8 │ length u32 │ payload (length) │ crc32c u32 │
     └──────────┴───────────┴────────────┴──────────────────┴────────────┘
 
-M1  The payload is a `Manifest` of `mrub.proto`; equal manifests give equal bytes.
-M2  The checksum covers everything before it: any flipped bit of format 2 is Corruption, and so is
-    any missing or surplus byte.
-M3  Format 1 has no checksum and, as merutable reads it, may be followed by anything. A checksum
-    that fits behind it shows a format 2 frame whose format byte was damaged: Corruption.
-M4  Fields of the payload that this neve has no name for are kept when it is encoded again.
-M5  Nothing is allocated by the length in the header; a larger payload than `MRUB_BYTES_MAX` is
-    neither written nor read.
+MANIFEST-M1  The payload is a `Manifest` of `mrub.proto`; equal manifests give equal bytes.
+MANIFEST-M2  The checksum covers everything before it: any flipped bit of format 2 is Corruption,
+             and so is any missing or surplus byte.
+MANIFEST-M3  Format 1 has no checksum and, as merutable reads it, may be followed by anything. A
+             checksum that fits after it shows a format 2 frame whose format byte was damaged:
+             Corruption.
+MANIFEST-M4  Fields of the payload that this neve has no name for are kept when it is encoded again.
+MANIFEST-M5  Nothing is allocated by the length in the header; a larger payload than
+             `MRUB_BYTES_MAX` is neither written nor read.
 """
 
 import struct
@@ -70,7 +71,7 @@ def decode_mrub(frame: bytes, *, path: str) -> mrub_pb2.Manifest:
         raise _damaged(f"a manifest of {len(frame)} bytes is cut off", path)
     magic, found_format, length = _HEADER.unpack_from(frame)
     if magic != _MAGIC:
-        raise _damaged("this is no manifest: it does not begin with MRUB", path)
+        raise _damaged("this is not a manifest: it does not begin with MRUB", path)
     if found_format not in {_FORMAT_PLAIN, _FORMAT_CHECKED}:
         raise Corruption(
             f"manifest format {found_format} is not one this neve reads "
@@ -99,7 +100,7 @@ def _check_trailer(frame: bytes, end: int, path: str) -> None:
     if surplus < 0:
         raise _damaged(f"a manifest is cut off: {-surplus} bytes are missing", path)
     if surplus > 0:
-        raise _damaged(f"{surplus:,} bytes stand behind the end of a manifest", path)
+        raise _damaged(f"{surplus:,} bytes come after the end of a manifest", path)
     (stored_crc,) = _TRAILER.unpack_from(frame, end)
     if google_crc32c.value(frame[:end]) != stored_crc:
         raise _damaged("a manifest's checksum does not match", path)

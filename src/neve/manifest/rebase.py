@@ -1,7 +1,7 @@
-"""What a committer wants, and how it is carried over to a newer Version than it was made on.
+"""A proposed change, and how it is rebased on a newer Version than it was made on.
 
 A proposal knows its base, the keys of the rows it writes or deletes, and the positions it marks as
-superseded, as deltas: never whole vectors. Order is commit order, so when it is carried from base
+superseded, as deltas: never whole vectors. Order is commit order, so when it is rebased from base
 to current, what was committed in between is older:
 
     files added in between     rows of the proposal's keys in them are superseded too: marked
@@ -22,7 +22,7 @@ Void, to be planned again, and a Conflict is
     a change of schema         when another one was first
     a rollback                 when anything was
 
-Reading rows is the business of whoever commits: a RowLookup.
+The committer reads rows, through a RowLookup.
 """
 
 from collections import defaultdict
@@ -34,8 +34,9 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from neve.errors import Conflict
-from neve.model.data_file import DataFile, VectorRef
+from neve.model.data_file import DataFile, VectorRef, WalSegmentRef
 from neve.model.version import Operation, Version, VersionEdit, VersionFacts
+from neve.model.version_summary import VersionChange, shown_counters
 
 Keys = pa.BinaryArray | pa.FixedSizeBinaryArray | pa.LargeBinaryArray
 """Encoded keys, without nulls, in any order."""
@@ -58,7 +59,7 @@ class RowLookup(Protocol):
 
 
 WriteVectors = Callable[[Mapping[str, BitMap64]], Mapping[str, VectorRef]]
-"""Write whole vectors by data file path; gives where each lies."""
+"""Writes whole vectors by data file path; returns the place of each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +75,36 @@ class Proposal:
     keys: Sequence[Keys] = ()
     """Keys of the rows it adds or deletes; none for a rewrite. Looked at when others were first."""
     moved: Mapping[str, Sequence[DataFile]] = field(default_factory=dict)
-    """The added files that the rows of a removed one are in, by path: all, where it is not told."""
+    """The added files that the rows of a removed one are in, by path; all, without an entry."""
+
+    @classmethod
+    def of_rows(
+        cls,
+        base: Version,
+        *,
+        added: Sequence[DataFile],
+        marked: Mapping[str, BitMap64],
+        keys: Sequence[Keys],
+        wal_segments: tuple[WalSegmentRef, ...] = (),
+    ) -> "Proposal":
+        """Propose rows, and the older rows that they supersede, on a Version.
+
+        `keys` are those of the rows and of deletes. The summary counts the files; what the commit
+        marks and removes follows from its edit.
+        """
+        operation = Operation.APPEND
+        if marked:
+            has_rows = any(file.row_count for file in added)
+            operation = Operation.OVERWRITE if has_rows else Operation.DELETE
+        facts = VersionFacts(
+            operation=operation,
+            timestamp_ms=0,  # the commit sets it
+            schema_id=base.facts.schema_id,
+            spec_id=base.facts.spec_id,
+            summary=shown_counters(VersionChange(number=0, added=added).counters()),
+            wal_segments=wal_segments,
+        )
+        return cls(base=base.number, facts=facts, added=tuple(added), marked=marked, keys=keys)
 
     @property
     def is_rewrite(self) -> bool:
@@ -90,7 +120,7 @@ def rebase(
     *,
     touched: Collection[str] | None = None,
 ) -> Proposal:
-    """Carry a proposal over from its base to the current Version; raises Conflict when void.
+    """Rebase a proposal from its base to the current Version; raises Conflict when it is void.
 
     `touched` has every path whose file may differ between the two; without it, all are compared.
     """
@@ -116,14 +146,14 @@ def rebase(
         unseen = [*new_files, *_restored_files(proposal, base, current, lookup, touched)]
         _follow_rewritten_files(proposal, base, unseen, lookup, marked)
         _mark_keys(proposal, unseen, lookup, marked)
-    facts = _carried_facts(proposal, base, current)
+    facts = _rebased_facts(proposal, base, current)
     return replace(proposal, base=current.number, facts=facts, marked=marked)
 
 
 def complete(
     proposal: Proposal, current: Version, lookup: RowLookup, write_vectors: WriteVectors
 ) -> VersionEdit:
-    """Write the vectors a proposal needs on its base and give the edit to commit."""
+    """Write the vectors a proposal needs on its base; return the edit to commit."""
     assert proposal.base == current.number
     added = {file.path: file for file in proposal.added}
     whole: dict[str, BitMap64] = {}
@@ -160,7 +190,7 @@ def _refuse_void(proposal: Proposal, current: Version, new_files: list[DataFile]
                 raise _void(f"keys of level {file.level} are in {file.path} meanwhile", file.path)
 
 
-def _carried_facts(proposal: Proposal, base: Version, current: Version) -> VersionFacts:
+def _rebased_facts(proposal: Proposal, base: Version, current: Version) -> VersionFacts:
     """Let a change of data follow a change of schema; two changes of schema do not mix."""
     before = (base.facts.schema_id, base.facts.spec_id)
     after = (current.facts.schema_id, current.facts.spec_id)
@@ -242,3 +272,56 @@ def _mark(marked: dict[str, BitMap64], file: DataFile, positions: BitMap64) -> N
 
 def _void(message: str, *keys: str) -> Conflict:
     return Conflict(message, keys=keys, hint="Plan the job again on the current version")
+
+
+class RebasedProposal:
+    """A proposal on its way to the Version that it changes, with its vectors; for one commit.
+
+        base ──► settled ──► settled ──► staged?      settled   a committed Version: it stays there
+                                └──────► staged?      staged    others' commits that may be lost
+
+    Being rebased on a committed Version is for good: only what comes after it is looked up later.
+    On a Version that others have merely staged it is rebased for the moment; when their segment is
+    lost, it starts again from where it was settled.
+
+    The vectors of a try that was lost are garbage, unless the next try needs exactly the same.
+    """
+
+    def __init__(
+        self, proposal: Proposal, base: Version, *, lookup: RowLookup, write_vectors: WriteVectors
+    ) -> None:
+        assert proposal.base == base.number
+        self._proposal = proposal
+        self._settled_on = base
+        self._lookup = lookup
+        self._write_vectors = write_vectors
+        self._made: tuple[Version, VersionEdit] | None = None
+        self._written: tuple[Mapping[str, BitMap64], Mapping[str, VectorRef]] | None = None
+
+    @property
+    def number(self) -> int:
+        """The committed Version it was rebased on."""
+        return self._settled_on.number
+
+    def edit_on(
+        self, current: Version, touched: Collection[str] | None, *, is_committed: bool
+    ) -> VersionEdit:
+        """Return the edit that it is on a Version; raises Conflict when it is void there.
+
+        `touched` is as in `rebase`, from `number` on.
+        """
+        # The very object, as its number says too little: a staged one may be lost, and another
+        # one committed in its place.
+        if self._made is not None and self._made[0] is current:
+            return self._made[1]
+        rebased = rebase(self._proposal, self._settled_on, current, self._lookup, touched=touched)
+        if is_committed:
+            self._proposal, self._settled_on = rebased, current
+        edit = complete(rebased, current, self._lookup, self._write_once)
+        self._made = current, edit
+        return edit
+
+    def _write_once(self, whole: Mapping[str, BitMap64]) -> Mapping[str, VectorRef]:
+        if self._written is None or self._written[0] != whole:
+            self._written = whole, self._write_vectors(whole)
+        return self._written[1]

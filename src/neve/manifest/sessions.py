@@ -1,7 +1,7 @@
 """Reading and changing a manifest store: a pinned view, and a staged one on top of it.
 
 A write session remembers what it read: single keys, prefixes and ranges it scanned. When another
-transaction got the slot first, the session still commits behind it if none of what it read was
+transaction got the slot first, the session still commits after it if none of what it read was
 changed; otherwise the transaction is run again, or its caller learns which keys moved.
 """
 
@@ -28,7 +28,7 @@ class ReadSession:
         return self.state.get(key)
 
     def scan(self, prefix: str, *, after: str | None = None) -> Iterator[tuple[str, bytes]]:
-        """Keys that start with `prefix`, ascending, beginning behind `after`."""
+        """Keys that start with `prefix`, ascending, beginning after `after`."""
         return self.state.scan(prefix, after=after)
 
     def range(self, low: str, high: str | None = None) -> Iterator[tuple[str, bytes]]:
@@ -38,7 +38,7 @@ class ReadSession:
 
 @dataclass(slots=True)
 class WriteSession:
-    """Changes staged on a state; reads see them, nobody else does until the commit."""
+    """Changes staged on a state; its own reads see them, others only after the commit."""
 
     state: State
     staged: dict[str, bytes | None] = field(default_factory=dict)
@@ -78,12 +78,12 @@ class WriteSession:
         _check_key(key)
         if not isinstance(value, bytes):
             raise InvalidArgument(
-                f"the value of {key[:80]!a} is {type(value).__name__}", hint="Give bytes"
+                f"the value of {key[:80]!a} is {type(value).__name__}", hint="Pass bytes"
             )
         self.staged[key] = value
 
     def delete(self, key: str) -> None:
-        """Remove a key; one that is not there is no error."""
+        """Remove a key; one that is not there is not an error."""
         _check_key(key)
         self.staged[key] = None
 

@@ -2,7 +2,7 @@
 
 A state is a checkpoint's entries under the records of the segments since. Applying a segment makes
 a new state that shares the entries, so its cost follows the segment and the distance to the
-checkpoint, never the table; whoever holds the old state keeps it unchanged.
+checkpoint, never the table; a holder of the old state keeps it unchanged.
 """
 
 from bisect import bisect_left
@@ -14,7 +14,7 @@ Records = Mapping[str, bytes | None]
 """Changes by key; None deletes."""
 
 # How many decided transactions a checkpoint names. A writer that learns its outcome later than
-# this many commits is told OutcomeUnknown.
+# this many commits gets OutcomeUnknown.
 RECENT_TRANSACTIONS_MAX: Final = 1024
 
 
@@ -44,7 +44,7 @@ class State:
     checkpoint: int = 0
     entries: Entries = field(default_factory=Entries)
     changes: dict[str, bytes | None] = field(default_factory=dict)
-    """Records of the segments behind the checkpoint, newest wins."""
+    """Records of the segments after the checkpoint, newest wins."""
     change_bytes: int = 0
     recent: tuple[Decided, ...] = ()
 
@@ -55,7 +55,7 @@ class State:
         return self.entries.by_key.get(key)
 
     def scan(self, prefix: str, *, after: str | None = None) -> Iterator[tuple[str, bytes]]:
-        """Keys that start with `prefix`, ascending, beginning behind `after`."""
+        """Keys that start with `prefix`, ascending, beginning after `after`."""
         floor = prefix if after is None else max(prefix, after + "\0")
         return self._merged(floor, lambda key: key.startswith(prefix))
 

@@ -1,24 +1,26 @@
 """Expiring Versions and deleting what none of the others reaches, in recorded phases.
 
-    plan      computed     which Versions expire and which files nobody reaches; nothing written
+    plan      computed     which Versions expire and which files are unreachable; nothing written
     apply     committed    the Versions leave the manifest; the files are listed under gc/<id>-<n>
     delete    files gone   when no lease or live intent holds them back; then the list leaves too
 
 A crash between two phases leaves records that the next run goes on with. Every phase may be
 repeated.
 
-E1  Kept are the last `retention.versions` Versions, all that were current within
-    `retention.milliseconds`, the current one, tagged ones and leased ones. Times of Versions never
-    run back: those committed after a clock far ahead all have its time. Their age is counted from
-    when a collector saw them. A reader of history keeps all from its first Version on.
-E2  A file is deleted only if no kept Version reaches it, no live intent announced it, and no
-    unexpired lease is on a Version that this plan or one before it let go: Versions share files. A
-    rollback brings old files back, so the Versions after the oldest kept one count too, and so do
-    those committed since the plan.
-E3  Only files under the table's own `data/` and `deletes/` are ever deleted.
-E4  Files of jobs that did not commit are looked for by the beginnings of names they announced, for
-    a day: a job that slept may write one more. First the files are listed, then the state is read:
-    whoever wrote one of them has announced it before, and may have committed it.
+MANIFEST-E1  Kept are the last `retention.versions` Versions, all that were current within
+             `retention.milliseconds`, the current one, tagged ones and leased ones. Times of
+             Versions never run back: those committed after a clock far ahead all have its time.
+             Their age is counted from when a collector saw them. A reader of history keeps all from
+             its first Version on.
+MANIFEST-E2  A file is deleted only if no kept Version reaches it, no live intent announced it, and
+             no unexpired lease is on a Version that this plan or one before it let go: Versions
+             share files. A rollback brings old files back, so the Versions after the oldest kept
+             one count too, and so do those committed since the plan.
+MANIFEST-E3  Only files under the table's own `data/` and `deletes/` are ever deleted.
+MANIFEST-E4  Files of jobs that did not commit are looked for by the beginnings of names they
+             announced, for a day: a job that slept may write one more. First the files are listed,
+             then the state is read: the writer of each has announced it before, and may have
+             committed it.
 """
 
 import re
@@ -43,9 +45,9 @@ from neve.manifest.table_head import (
     version_key,
 )
 from neve.manifest.table_versions import TableVersions
-from neve.manifest.table_work import DELETABLE, Abandoned, TableWork
 from neve.manifest.version_codec import encode_version
 from neve.manifest.version_reader import Session
+from neve.manifest.writer_state import DELETABLE, Abandoned, WriterState
 from neve.model.version import Version
 from neve.storage.clock import Clock, IdSource
 from neve.storage.table_paths import check_path
@@ -93,7 +95,7 @@ class TableGarbage:
     def __init__(
         self,
         versions: TableVersions,
-        work: TableWork,
+        work: WriterState,
         leases: Leases,
         *,
         clock: Clock,
@@ -148,7 +150,7 @@ class TableGarbage:
         return tuple(sorted(candidates - reachable))
 
     def apply_gc_plan(self, plan: GcPlan) -> str | None:
-        """Commit a plan; gives the id under which its files await deleting, None when empty.
+        """Commit a plan; return the id under which its files await deleting, None when empty.
 
         Raises Conflict when the table's tags or retained Versions changed since the plan was made.
         """
@@ -195,9 +197,9 @@ class TableGarbage:
     ) -> int:
         """Delete the files of applied plans and of jobs that gave up, unless held back; how many.
 
-        `delete` removes one file of the table by its relative path; one that is gone is no error.
+        `delete` removes one file of the table by its relative path, if it is there.
         With `settle` it may put that off until `settle` is called, before a list of files leaves.
-        `find` gives the paths that begin with a prefix.
+        `find` returns the paths that begin with a prefix.
         Raises Corruption, before anything is deleted, for a record that no plan can have left.
         """
         self._work.cancel_expired_intents()
@@ -207,7 +209,7 @@ class TableGarbage:
         swept = list(self._work.abandoned_in(before))
         found = {
             path for job in swept for prefix in job.prefixes for path in find(prefix)
-        }  # before the state is read (E4)
+        }  # before the state is read (MANIFEST-E4)
         session = self._store.read() if swept else before
         records = list(self._applied(session))
         if not records and not swept:
@@ -241,7 +243,7 @@ class TableGarbage:
     ) -> int:
         if not records:
             return 0
-        # Leases come after the records: whoever took one before a plan was applied is seen here.
+        # Leases come after the records: one that was taken before a plan was applied is seen here.
         known_ms = self._versions.head_in(session).last_transaction_ms
         self._leases.remove_expired(known_ms=known_ms)
         leased = self._leased(known_ms)
@@ -311,14 +313,14 @@ class TableGarbage:
         keep_last: int | None,
         older_than_ms: int | None,
     ) -> int:
-        """First Version that number and age retain (E1)."""
+        """First Version that number and age retain (MANIFEST-E1)."""
         count = head.retention.versions if keep_last is None else keep_last
         by_count = max(head.current_version - max(count, 1) + 1, head.oldest_version)
         aged = 0
         horizon_ms = older_than_ms
         if horizon_ms is None:
             now_ms, age_ms = self._clock.now_ms(), head.retention.milliseconds
-            # What is in the table has happened, even if a clock far behind says otherwise.
+            # What is in the table has happened, even if a slow clock says otherwise.
             horizon_ms = max(now_ms, head.last_transaction_ms) - age_ms
             seen = _read_seen(session)
             aged = 0 if seen is None else seen.version_aged(now_ms, age_ms)
@@ -332,7 +334,7 @@ class TableGarbage:
         return number
 
     def _note_time(self) -> None:
-        """Note which Version is current, if its own time is ahead of the clock (E1)."""
+        """Note which Version is current, if its own time is ahead of the clock (MANIFEST-E1)."""
 
         def run(session: WriteSession) -> None:
             head = self._versions.head_in(session)

@@ -14,10 +14,11 @@
     reservation        a job that lost too many races and commits next
     purge              the table was dropped together with its files, which are being deleted
 
-H1  current_version, flushed_sequence, last_sequence, next_log_number, wal_floor and writer_epoch
-    never go down.
-H2  A dropped table takes no commit any more.
-H3  Names from outside (tags, applications, jobs) are 1 to 255 bytes without control characters.
+MANIFEST-H1  current_version, flushed_sequence, last_sequence, next_log_number, wal_floor and
+             writer_epoch never go down.
+MANIFEST-H2  A dropped table takes no commit any more.
+MANIFEST-H3  Names from outside (tags, applications, jobs) are 1 to 255 bytes without control
+             characters.
 """
 
 import re
@@ -72,27 +73,27 @@ def spec_key(spec_id: int) -> str:
 
 
 def tag_key(name: str) -> str:
-    """Key of a tag; raises InvalidArgument (H3)."""
+    """Key of a tag; raises InvalidArgument (MANIFEST-H3)."""
     return _named_key(TAG_PREFIX, "tag", name)
 
 
 def transaction_key(application: str) -> str:
-    """Key of an application's last batch; raises InvalidArgument (H3)."""
+    """Key of an application's last batch; raises InvalidArgument (MANIFEST-H3)."""
     return _named_key(TRANSACTION_PREFIX, "writing application", application)
 
 
 def job_key(job_id: str) -> str:
-    """Key of a finished job; raises InvalidArgument (H3)."""
+    """Key of a finished job; raises InvalidArgument (MANIFEST-H3)."""
     return _named_key(JOB_PREFIX, "job", job_id)
 
 
 def intent_key(job_id: str) -> str:
-    """Key of an intent; raises InvalidArgument (H3)."""
+    """Key of an intent; raises InvalidArgument (MANIFEST-H3)."""
     return _named_key(INTENT_PREFIX, "job", job_id)
 
 
 def abandoned_key(job_id: str) -> str:
-    """Key of what a job left behind; raises InvalidArgument (H3)."""
+    """Key of what a job left behind; raises InvalidArgument (MANIFEST-H3)."""
     return _named_key(ABANDONED_PREFIX, "job", job_id)
 
 
@@ -100,7 +101,7 @@ def read_number(key: str, *, prefix: str) -> int:
     """Read the number in a key; raises Corruption."""
     digits = key.removeprefix(prefix)
     if not (digits.isascii() and digits.isdecimal() and len(digits) <= _DIGITS_MAX):
-        raise Corruption(f"{key[:80]!a} is no key of a table", path=prefix)
+        raise Corruption(f"{key[:80]!a} is not a key of a table", path=prefix)
     return int(digits)
 
 
@@ -268,7 +269,7 @@ class HeadChange:
             name, batch = self.application
             if type(batch) is not int:
                 raise InvalidArgument(
-                    f"batch {batch!a} of application {name!a} is no whole number",
+                    f"batch {batch!a} of application {name!a} is not a whole number",
                     hint="Count batches from 0",
                 )
 

@@ -8,7 +8,7 @@ Steps of a commit, one transaction of the table's manifest store:
 4. check the invariants, apply the edits, number the Versions and their rows
 5. write the edits and the new head
 
-A committer that does not know the newest Version beforehand gives a function instead of edits. It
+A committer that does not know the newest Version beforehand passes a function instead of edits. It
 is called in step 3 with the Version that the transaction sees, so that concurrent committers of one
 process end in one segment, each on the Version of the one before.
 """
@@ -19,7 +19,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
-from neve.errors import AlreadyExists, Conflict, Fenced, InvalidArgument, NotFound
+from neve.errors import AlreadyExists, Conflict, Fenced, InvalidArgument
 from neve.manifest.invariants import (
     check_added,
     check_definition,
@@ -63,7 +63,9 @@ class Committed:
 
     snapshot: TableSnapshot
     is_repeat: bool
-    """The same batch or job was committed before; nothing was written now."""
+    """The same batch, job or change was committed before; nothing was written now."""
+    has_version: bool = False
+    """Whether it made a Version, and did not only change the head."""
 
 
 class TableVersions(VersionReader):
@@ -96,7 +98,8 @@ class TableVersions(VersionReader):
             version = self._stage_edit(session, first, None, edit)
             check_head(None, first)
             session.put(HEAD_KEY, first.encode())
-            return Committed(snapshot=TableSnapshot(head=first, version=version), is_repeat=False)
+            snapshot = TableSnapshot(head=first, version=version)
+            return Committed(snapshot=snapshot, is_repeat=False, has_version=True)
 
         return self._remembered(self.store.transact(run))
 
@@ -114,8 +117,6 @@ class TableVersions(VersionReader):
         `schema` and `spec` are new ones, for the ids that `change` names. Raises Conflict when the
         first edit's base is no longer current, CatalogConflict when a requirement is not met.
         """
-        asked = change or HeadChange()
-        _check_edits(edits, asked)
 
         def as_given(_session: WriteSession, snapshot: TableSnapshot) -> Sequence[VersionEdit]:
             current = snapshot.head.current_version
@@ -128,30 +129,25 @@ class TableVersions(VersionReader):
                 )
             return edits
 
-        return self._commit(as_given, asked, schema, spec, requirements or Requirements())
+        return self.apply_made_edits(
+            as_given, change or HeadChange(), schema=schema, spec=spec, requirements=requirements
+        )
 
-    def apply_made_edits(self, make_edits: MakeEdits, change: HeadChange) -> Committed:
+    def apply_made_edits(
+        self,
+        make_edits: MakeEdits,
+        asked: HeadChange,
+        *,
+        schema: str | None = None,
+        spec: str | None = None,
+        requirements: Requirements | None = None,
+    ) -> Committed:
         """Commit the edits that a function makes of the newest Version, in one transaction.
 
         The function may be called by another thread that commits for this one, and while others
         wait: what takes long is done before. It must not commit through this handle.
         """
 
-        def checked(session: WriteSession, snapshot: TableSnapshot) -> Sequence[VersionEdit]:
-            edits = make_edits(session, snapshot)
-            _check_edits(edits, change)
-            return edits
-
-        return self._commit(checked, change, None, None, Requirements())
-
-    def _commit(
-        self,
-        make_edits: MakeEdits,
-        asked: HeadChange,
-        schema: str | None,
-        spec: str | None,
-        required: Requirements,
-    ) -> Committed:
         def run(session: WriteSession) -> Committed:
             head = self.head_in(session)
             repeated = self.repeat_in(session, head, asked)
@@ -160,9 +156,11 @@ class TableVersions(VersionReader):
             self._check_asked(session, head, asked)
             if asked.restored_version is not None:
                 self.version_in(session, asked.restored_version)
-            required.check(head, path=self._path)
+            if requirements is not None:
+                requirements.check(head, path=self._path)
             version = self._folded(session, head, head.current_version)
             edits = make_edits(session, TableSnapshot(head=head, version=version))
+            _check_edits(edits, asked)
             after = head.advanced(asked, versions=len(edits), now_ms=self._clock.now_ms())
             check_head(head, after)
             self._stage_documents(session, after, asked, schema, spec)
@@ -170,7 +168,8 @@ class TableVersions(VersionReader):
                 version = self._stage_edit(session, head, version, edit)
             check_definition(after, edits, lambda key: session.get(key) is not None)
             session.put(HEAD_KEY, after.encode())
-            return Committed(snapshot=TableSnapshot(head=after, version=version), is_repeat=False)
+            snapshot = TableSnapshot(head=after, version=version)
+            return Committed(snapshot=snapshot, is_repeat=False, has_version=bool(edits))
 
         return self._remembered(self.store.transact(run))
 
@@ -247,8 +246,7 @@ class TableVersions(VersionReader):
         return Committed(snapshot=snapshot, is_repeat=True)
 
     def _check_asked(self, session: WriteSession, head: TableHead, asked: HeadChange) -> None:
-        if head.dropped:
-            raise NotFound("the table was dropped", path=self._path)
+        self.refuse_dropped(head)
         if asked.writer_epoch is not None and asked.writer_epoch != head.writer_epoch:
             raise Fenced(
                 f"writer epoch {asked.writer_epoch} has ended; the table is at {head.writer_epoch}",
@@ -309,11 +307,11 @@ class TableVersions(VersionReader):
             session.delete(intent_key(asked.intent_id))
 
     def _stage_text(self, session: WriteSession, key: str, text: str) -> None:
-        """Write a schema or spec; what an id stands for never changes."""
+        """Write a schema or spec; the meaning of an id never changes."""
         payload = text.encode()
         if session.get(key) not in {None, payload}:
             raise Conflict(
-                f"{key} stands for another definition already",
+                f"{key} belongs to another definition already",
                 keys=(key,),
                 path=self._path,
                 hint="Read the table again and take the next id",
@@ -339,7 +337,7 @@ def _last_column_id(schema: bytes) -> int:
 
 
 def _refuse_earlier(application: str, batch: int, *, last: int, path: str) -> None:
-    """Raise InvalidArgument for a batch before the last: whose rows they are, nobody can tell."""
+    """Raise InvalidArgument for a batch before the last: its rows are unknown by now."""
     if batch < last:
         raise InvalidArgument(
             f"batch {batch} of {application!a} comes after its batch {last:,}, which is committed",
@@ -354,7 +352,7 @@ def _check_edits(edits: Sequence[VersionEdit], asked: HeadChange) -> None:
         if following.base != edit.base + 1:
             raise InvalidArgument(
                 f"an edit of version {following.base} cannot follow one of version {edit.base}",
-                hint="Give each edit the version that the one before it makes as its base",
+                hint="Base each edit on the version that the edit before it makes",
             )
     is_rollback = any(edit.facts.operation is Operation.ROLLBACK for edit in edits)
     if is_rollback and asked.restored_version is None:

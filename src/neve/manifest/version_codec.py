@@ -14,12 +14,13 @@
     timestamp_ms, summary       last_updated_ms, properties
     operation, schema_id, …     fields of the same name
 
-C1  What one side writes the other reads: both check what `version_fit` says, as InvalidArgument
-    before anything is written and as Corruption after anything is read.
-C2  An unknown form, status, format or operation was written by a newer neve and is refused, because
-    its meaning may matter; so are delete files, which neve does not apply.
-C3  Unknown fields of a manifest and of its whole files are carried along in `unread`, so that an
-    older neve that folds a newer one's edits into a state loses none of them.
+MANIFEST-C1  What one side writes the other reads: both check what `version_fit` says, as
+             InvalidArgument before anything is written and as Corruption after anything is read.
+MANIFEST-C2  An unknown form, status, format or operation was written by a newer neve and is
+             refused, because its meaning may matter; so are delete files, which neve does not
+             apply.
+MANIFEST-C3  Unknown fields of a manifest and of its whole files are carried along in `unread`, so
+             that an older neve that folds a newer one's edits into a state loses none of them.
 """
 
 import copy
@@ -35,7 +36,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from neve.errors import Corruption, InvalidArgument
 from neve.manifest import mrub_pb2
 from neve.manifest.mrub import DAMAGE_HINT, NEWER_HINT, decode_mrub, encode_mrub
-from neve.manifest.version_fit import check_edit_fits, check_version_fits
+from neve.manifest.version_checks import check_edit_fits, check_version_fits
 from neve.model.data_file import (
     ColumnStatistics,
     DataFile,

@@ -3,10 +3,10 @@
 A commit stores only its edit. A Version is read as the nearest one stored in full, and the edits
 since; checkpoints of the store add the newest one in full.
 
-R1  Whether a Version is retained is asked of the store each time, never of what this process
-    remembers: files of one that has expired may be gone.
-R2  Remembered by number are only Versions that are committed. What a transaction has merely staged
-    is known by its bytes, which no other transaction can have.
+MANIFEST-R1  Whether a Version is retained is asked of the store each time, never of what this
+             process remembers: files of one that has expired may be gone.
+MANIFEST-R2  Remembered by number are only Versions that are committed. What a transaction has
+             merely staged is known by its bytes, which no other transaction can have.
 """
 
 from collections import OrderedDict
@@ -80,7 +80,7 @@ class VersionReader:
         self._versions: OrderedDict[int, Version] = OrderedDict()
         self._edits: OrderedDict[int, tuple[bytes, VersionEdit]] = OrderedDict()
         self._staged: tuple[bytes, Version] | None = None
-        """The Version staged last in the group being committed, by its edit's bytes (R2)."""
+        """The Version staged last in the current group, by its edit's bytes (MANIFEST-R2)."""
 
     def head(self) -> TableHead:
         """Return the newest head; raises NotFound when there is no such table."""
@@ -103,7 +103,7 @@ class VersionReader:
         return self.version_in(self.store.read(), number)
 
     def list_versions(self, limit: int = 0) -> list[Version]:
-        """Return the retained Versions, newest first; 0 gives all."""
+        """Return the retained Versions, newest first; 0 returns all."""
         session = self.store.read()
         head = self.head_in(session)
         lowest = head.oldest_version
@@ -132,8 +132,13 @@ class VersionReader:
         check_head(None, head)
         return head
 
+    def refuse_dropped(self, head: TableHead) -> None:
+        """Raise NotFound when the table was dropped."""
+        if head.dropped:
+            raise NotFound("the table was dropped", path=self._path)
+
     def version_in(self, session: Session, number: int) -> Version:
-        """Return a retained Version as a session sees it; raises NotFound (R1)."""
+        """Return a retained Version as a session sees it; raises NotFound (MANIFEST-R1)."""
         # Not bool, which counts as int, nor what only the type checker would refuse.
         if type(number) is not int:
             raise InvalidArgument(
@@ -253,9 +258,9 @@ class VersionReader:
         return edit
 
     def touched_in(self, session: Session, *, after: int, until: int) -> list[str] | None:
-        """Paths that the edits behind one Version touch, up to another.
+        """Paths that the edits after one Version touch, up to another.
 
-        None when it cannot be told: they are very many, or some have expired.
+        None when that is unknown: they are very many, or some have expired.
         """
         if until - after > _EDITS_KEPT:
             return None
@@ -290,7 +295,7 @@ class VersionReader:
         try:
             return payload.decode()
         except UnicodeDecodeError as error:
-            raise Corruption(f"{what} is no text", path=f"{self._path}/{key}") from error
+            raise Corruption(f"{what} is not text", path=f"{self._path}/{key}") from error
 
     def _recall(self, number: int) -> Version | None:
         version = self._versions.pop(number, None)

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from neve.catalog.stored_table import StoredTable
-from neve.engine.job_base import FILE_BYTES, JobBase, RunName
+from neve.engine.run_name import RunName
 from neve.engine.table_parts import TableParts
 from neve.errors import NeveError, NotFound, Unavailable
+from neve.jobs.run import FILE_BYTES, JobBase
 from neve.observability.events import unheard
 from neve.observability.metrics import NoRecorder
 from neve.storage.clock import SystemClock, SystemIds

@@ -31,9 +31,8 @@ from neve.catalog.system_tables import readable_rows
 from neve.engine.open_files import OpenFiles
 from neve.engine.table_options import TableOptions
 from neve.engine.table_parts import Definitions
-from neve.errors import InvalidArgument, NeveError, NotFound, OutcomeUnknown, Unavailable
-from neve.manifest.leases import HeldLease, Leases
-from neve.manifest.table_versions import TableVersions
+from neve.errors import InvalidArgument, NeveError, NotFound
+from neve.manifest.leases import HeldLease
 from neve.model.arrow_types import NESTED_KINDS, kind_of
 from neve.model.data_file import DataFile
 from neve.model.schema import Column, TableSchema
@@ -241,7 +240,9 @@ def plan_read(
             live.engine.pinned_view() as (view, sequence),
         ):
             parts = live.engine.parts
-            lease = _take_lease(parts.leases, parts.versions, view.version)
+            lease = parts.leases.hold_if_possible(
+                view.version, parts.versions, seconds=LEASE_SECONDS
+            )
             with _released_on_error(lease):
                 memory = MemoryRows(view, sequence)
                 return _plan(view, live.stored, memory, lease, columns=columns, asked=filter)
@@ -253,7 +254,9 @@ def leased_view(table: CatalogTable, wanted: WantedVersion) -> tuple[TableView, 
     for tries_left in reversed(range(_LEASE_TRIES)):
         version, schema_id = wanted.of(table)
         try:
-            lease = _take_lease(parts.leases, parts.versions, version.number)
+            lease = parts.leases.hold_if_possible(
+                version.number, parts.versions, seconds=LEASE_SECONDS
+            )
         except NotFound:
             if not (wanted.is_current and tries_left):
                 raise
@@ -278,21 +281,6 @@ def files_view(stored: StoredTable, version: Version, schema_id: int) -> TableVi
         recorder=NoRecorder(),
     )
     return TableView((), FileSet(version, access, partitions=context.partitions), context)
-
-
-def _take_lease(leases: Leases, versions: TableVersions, number: int) -> HeldLease | None:
-    """Lease a Version that is retained; None where storage takes no lease from a reader."""
-    try:
-        lease = leases.take(number, seconds=LEASE_SECONDS)
-    except (Unavailable, OutcomeUnknown):
-        return None
-    try:
-        # After the lease: a collector that did not see it has let the Version go before.
-        versions.version(number)
-    except NotFound:
-        lease.release()
-        raise
-    return lease
 
 
 @contextmanager

@@ -10,9 +10,9 @@ from typing import Final
 
 from neve.compaction.rewrite_job import TableDefinition
 from neve.engine.file_making import FileMaking
-from neve.engine.job_base import RunIds, RunName
 from neve.engine.open_files import OpenFiles
 from neve.engine.rewrite import TaskFiles
+from neve.engine.run_name import RunIds, RunName
 from neve.engine.table_parts import Definitions, TableParts
 from neve.errors import InvalidArgument
 from neve.read.read_context import ReadContext

@@ -5,7 +5,7 @@ test builds files from plain rows, commits them, and reads what a Version shows.
 
     rows = ModelRows()
     file = rows.add_file("data/1.parquet", {b"k": b"v"})
-    committer.commit(proposal, change, lookup=rows, write_vectors=rows.write_vectors)
+    committer.commit_proposal(proposal, change, lookup=rows, write_vectors=rows.write_vectors)
     assert rows.live_rows(version) == [(b"k", b"v")]
 """
 

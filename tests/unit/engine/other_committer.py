@@ -12,8 +12,8 @@ from neve.engine.file_making import FileMaking
 from neve.engine.partition_split import split_by_partition
 from neve.engine.rewrite import Execution, Rewrite
 from neve.engine.write_path import key_batch
+from neve.manifest.commit import TableCommitter
 from neve.manifest.rebase import Proposal
-from neve.manifest.table_commit import TableCommitter
 from neve.manifest.table_head import HeadChange
 from neve.model.data_file import FileFormat
 from neve.model.key_column import KeyArray
@@ -120,7 +120,7 @@ class OtherCommitter:
             ),
             keys=(keys,),
         )
-        committed = self._committer.commit(
+        committed = self._committer.commit_proposal(
             proposal,
             HeadChange(),
             lookup=files,

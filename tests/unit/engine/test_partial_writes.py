@@ -11,8 +11,9 @@ import neve
 from neve.engine.live_writer import LiveWriter
 from neve.engine.write_path import PreparedWrite
 from neve.errors import InvalidArgument, NotFound, SchemaMismatch
-from neve.manifest.table_versions import TableVersions
-from neve.manifest.table_work import TableWork
+from neve.manifest.table_head import HeadChange
+from neve.manifest.table_versions import MakeEdits, TableVersions
+from neve.manifest.writer_state import WriterState
 from neve.storage.memory_store import MemoryStore
 from tests.unit.engine.other_committer import OtherCommitter
 from tests.unit.engine.tables import a_catalog, a_table
@@ -281,15 +282,17 @@ def test_a_commit_between_the_merge_and_the_flush_is_merged_too(
     table.upsert([{"id": 1, "v": 10}], columns=["v"])
     other = OtherCommitter(table)
     texts = iter(["uno", "eins", "un"])
-    commit = TableVersions.apply_version_edits
+    commit = TableVersions.apply_made_edits
 
-    def beaten(versions: TableVersions, *given: object, **named: object) -> object:
-        for text in texts:
+    def beaten(
+        versions: TableVersions, make_edits: MakeEdits, asked: HeadChange, **named: object
+    ) -> object:
+        for text in texts if asked.writer_epoch else ():
             other.upsert([{**ONE, "v": 5, "text": text}])
             break
-        return commit(versions, *given, **named)  # type: ignore[arg-type]
+        return commit(versions, make_edits, asked, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(TableVersions, "apply_version_edits", beaten)
+    monkeypatch.setattr(TableVersions, "apply_made_edits", beaten)
 
     table.flush()
 
@@ -326,20 +329,22 @@ def test_a_writer_that_keeps_losing_against_others_gets_its_turn(
     other = OtherCommitter(table)
     numbers = iter(range(6))
     reserved: list[str] = []
-    commit, reserve = TableVersions.apply_version_edits, TableWork.reserve
+    commit, reserve = TableVersions.apply_made_edits, WriterState.reserve
 
-    def beaten(versions: TableVersions, *given: object, **named: object) -> object:
-        for number in numbers:
+    def beaten(
+        versions: TableVersions, make_edits: MakeEdits, asked: HeadChange, **named: object
+    ) -> object:
+        for number in numbers if asked.writer_epoch else ():
             other.upsert([{**ONE, "v": 5, "text": str(number)}])
             break
-        return commit(versions, *given, **named)  # type: ignore[arg-type]
+        return commit(versions, make_edits, asked, **named)  # type: ignore[arg-type]
 
-    def noted(work: TableWork, job_id: str, *, milliseconds: int) -> object:
+    def noted(work: WriterState, job_id: str, *, milliseconds: int) -> object:
         reserved.append(job_id)
         return reserve(work, job_id, milliseconds=milliseconds)
 
-    monkeypatch.setattr(TableVersions, "apply_version_edits", beaten)
-    monkeypatch.setattr(TableWork, "reserve", noted)
+    monkeypatch.setattr(TableVersions, "apply_made_edits", beaten)
+    monkeypatch.setattr(WriterState, "reserve", noted)
 
     table.flush()
 

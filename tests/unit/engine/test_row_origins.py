@@ -14,9 +14,9 @@ from neve.model.version import Version
 from neve.storage.memory_store import MemoryStore
 from neve.testing.simulated_clock import SimulatedClock
 from neve.wal.replay import LogFile, Replay
-from tests.unit.engine.bulk_jobs import Jobs
 from tests.unit.engine.other_committer import OtherCommitter
 from tests.unit.engine.tables import a_catalog, a_table, rows
+from tests.unit.jobs.bulk_jobs import Jobs
 
 SMALL_LOGS = neve.TableOptions(background=False, log_bytes=32_768)
 BY_HAND = neve.TableOptions(background=False)

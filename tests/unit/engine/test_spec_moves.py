@@ -8,9 +8,9 @@ import pytest
 
 import neve
 from neve.compaction.rewrite_job import RewriteJob
-from neve.engine.committed_table import CommittedTable
 from neve.engine.rewrite import LocalExecutor
 from neve.engine.table_options import TableOptions
+from neve.jobs.maintenance import CommittedMaintenance
 from neve.model.data_file import DataFile
 from neve.storage.memory_store import MemoryStore
 from neve.testing.clean_reader import CleanReader
@@ -81,7 +81,7 @@ def compact_here(table: neve.Table) -> None:
 
 
 def compact_beside(table: neve.Table) -> None:
-    CommittedTable(table.engine.parts, OPTIONS).compact(full=True)
+    CommittedMaintenance(table.engine.parts, OPTIONS).compact(full=True)
 
 
 COMPACTIONS = {"by the writer": compact_here, "by a job": compact_beside}

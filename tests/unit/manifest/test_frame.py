@@ -74,7 +74,7 @@ def test_an_object_of_another_kind_is_refused() -> None:
 
 
 def test_a_foreign_file_is_refused() -> None:
-    assert "no manifest object" in refusal(b"PAR1" + bytes(100)).message
+    assert "not a manifest object" in refusal(b"PAR1" + bytes(100)).message
 
 
 def test_a_whole_frame_around_no_message_is_refused() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from neve.errors import Fenced
+from neve.errors import Fenced, NotFound
 from neve.manifest.documents import Lease, decode_lease, encode_lease
 from tests.unit.manifest.builders import TableBench, new_table, path_of
 
@@ -168,3 +168,41 @@ def test_a_lease_of_the_first_release_says_neither_and_is_honoured() -> None:
 
     assert holders(bench) == [(2, 2)]
     assert next(bench.leases.unexpired()).holder == ""
+
+
+def test_the_newest_version_is_leased_for_a_block() -> None:
+    bench = rewritten(6)
+
+    with bench.leases.leased_newest(bench.versions, seconds=LEASE_SECONDS) as lease:
+        assert lease.version == bench.versions.head().current_version
+        assert [each.version for each in bench.leases.unexpired()] == [lease.version]
+
+    assert list(bench.leases.unexpired()) == []
+
+
+def test_a_version_that_has_expired_is_not_held() -> None:
+    bench = rewritten(6)
+    expire_all(bench)
+
+    for hold in (bench.leases.hold, bench.leases.hold_if_possible):
+        with pytest.raises(NotFound):
+            hold(1, bench.versions, seconds=LEASE_SECONDS)
+
+    assert list(bench.leases.unexpired()) == []
+
+
+def test_a_dropped_table_has_no_newest_version_to_lease() -> None:
+    bench = rewritten(2)
+    bench.work.drop()
+
+    with pytest.raises(NotFound, match="dropped"):
+        bench.leases.hold_newest(bench.versions, seconds=LEASE_SECONDS)
+
+
+def test_any_process_ends_a_lease_by_its_id() -> None:
+    bench = rewritten(2)
+    lease = bench.leases.hold_newest(bench.versions, seconds=LEASE_SECONDS)
+
+    bench.another().leases.end(lease.lease_id)
+
+    assert list(bench.leases.unexpired()) == []

@@ -60,7 +60,7 @@ def test_an_older_format_is_read() -> None:
 def test_a_huge_document_is_refused_before_it_is_parsed() -> None:
     hostile = b"[" + b"{}," * (DOCUMENT_BYTES_MAX // 3) + b"{}]"
 
-    with pytest.raises(Corruption, match="is no document"):
+    with pytest.raises(Corruption, match="is not a document"):
         read(hostile)
 
 

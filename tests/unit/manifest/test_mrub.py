@@ -145,7 +145,7 @@ def test_every_single_flipped_bit_of_format_2_is_corruption() -> None:
 
 def test_bytes_without_the_magic_are_corruption() -> None:
     for frame in (b'{"snapshot_id": 1}', b"NEVE" + encode_mrub(SMALLEST)[4:], bytes(40)):
-        with pytest.raises(Corruption, match="no manifest") as caught:
+        with pytest.raises(Corruption, match="not a manifest") as caught:
             decode_mrub(frame, path=PLACE)
         assert caught.value.path == PLACE
 
@@ -170,7 +170,7 @@ def test_a_wrong_checksum_is_corruption() -> None:
 
 
 def test_bytes_behind_format_2_are_corruption() -> None:
-    with pytest.raises(Corruption, match="3 bytes stand behind") as caught:
+    with pytest.raises(Corruption, match="3 bytes come after") as caught:
         decode_mrub(encode_mrub(WHOLE) + b"abc", path=PLACE)
 
     assert caught.value.path == PLACE

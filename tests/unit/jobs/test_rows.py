@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import neve
-from neve.engine.bulk_merge import BulkMerge, ClauseKind, MergeClause, MergePiece, choices_of
-from neve.engine.bulk_rows import BulkRows, KeyedRows, last_of_each, sorted_by_key
-from neve.engine.job_base import JobBase
+from neve.jobs.merge import BulkMerge, ClauseKind, MergeClause, MergePiece, choices_of
+from neve.jobs.rows import BulkRows, KeyedRows, last_of_each, sorted_by_key
+from neve.jobs.run import JobBase
 from neve.model.key_encoding import KeyEncoder
 from neve.model.schema import normalize_batch
-from tests.unit.engine.bulk_jobs import Jobs
 from tests.unit.engine.tables import a_catalog, a_table
+from tests.unit.jobs.bulk_jobs import Jobs
 
 ENCODER = KeyEncoder([pa.int64()], ["id"])
 

@@ -11,16 +11,16 @@ import pytest
 
 import neve
 from neve.catalog.kv_catalog import KVCatalog
-from neve.engine.bulk_commit import BulkCommitter
-from neve.engine.bulk_work import BulkWork, JobIdentity
-from neve.manifest.table_commit import TableCommitter
+from neve.jobs.commit import BulkCommitter
+from neve.jobs.run import BulkWork, JobIdentity
+from neve.manifest.commit import TableCommitter
 from neve.model.data_file import PartitionValue
 from neve.storage.memory_store import MemoryStore
 from neve.testing.clean_reader import CleanReader
 from neve.testing.simulated_clock import SimulatedClock
-from tests.unit.engine.bulk_jobs import Jobs
 from tests.unit.engine.other_committer import OtherCommitter
 from tests.unit.engine.tables import a_catalog, a_table, level_counts
+from tests.unit.jobs.bulk_jobs import Jobs
 
 
 def a_row(number: int, v: int, text: str | None = "t") -> dict[str, object]:

@@ -1,9 +1,9 @@
 """What a Version or an edit must be like to be stored and read back.
 
-F1  No number is negative, and each fits the field that stores it: 31 bits for ids and levels, 32
-    for checksums, 63 for the others.
-F2  Every path could be a file of the table's store: nothing absolute, no `..`.
-F3  No file is named twice among those of a Version, those added, or those removed.
+MANIFEST-F1  No number is negative, and each fits the field that stores it: 31 bits for ids and
+             levels, 32 for checksums, 63 for the others.
+MANIFEST-F2  Every path could be a file of the table's store: nothing absolute, no `..`.
+MANIFEST-F3  No file is named twice among those of a Version, those added, or those removed.
 
 These rules are about storing. Which Versions may be published is the matter of
 `neve.manifest.invariants`.
@@ -164,5 +164,5 @@ def _check_numbers(what: str, bits: int, **numbers: int) -> None:
         if number >> bits:  # also of a negative number: the shift keeps its sign
             raise InvalidArgument(
                 f"{name} {number} of {what} is not between 0 and 2^{bits} - 1",
-                hint="Give the number that was counted or measured",
+                hint="Pass the number that was counted or measured",
             )

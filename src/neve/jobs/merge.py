@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from neve.engine.bulk_rows import BulkRows
-from neve.engine.job_base import JobBase
 from neve.errors import SchemaMismatch
+from neve.jobs.rows import BulkRows
+from neve.jobs.run import JobBase
 from neve.model.key_column import KeyArray
 from neve.model.schema import TableSchema
 from neve.model.shown_value import shown
@@ -29,7 +29,7 @@ from neve.sstable.parquet_groups import one_batch
 
 Choices = npt.NDArray[np.int64]
 Fit = Callable[[pa.RecordBatch, TableSchema], pa.RecordBatch]
-"""Gives rows exactly a schema; raises SchemaMismatch."""
+"""Returns rows with exactly a schema; raises SchemaMismatch."""
 
 NO_CLAUSE: Final = -1
 
@@ -44,7 +44,7 @@ class ClauseKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeClause:
-    """One thing that may become of a row, and the columns besides the key that it gives."""
+    """One thing that may become of a row, and the columns besides the key that it sets."""
 
     kind: ClauseKind
     columns: tuple[str, ...] = ()
@@ -119,7 +119,7 @@ class BulkMerge:
             self._task.upsert(rows, piece.keys.take(np.sort(np.concatenate(positions))))
         if deleted:
             self._task.delete(piece.keys.take(np.sort(np.concatenate(deleted))))
-        # Who leaves a row alone has decided so, too.
+        # Leaving a row alone is a decision, too.
         self._task.see(piece.keys.take(np.flatnonzero(chosen == NO_CLAUSE)))
 
     def _whole(
@@ -141,7 +141,7 @@ class BulkMerge:
                 f"key {key[0] if len(key) == 1 else tuple(key)!r} has no row yet, and column "
                 f"{shown(required[0].name)} is not given",
                 column=required[0].name,
-                hint="Give the column: it is never NULL and has no default",
+                hint="Pass the column: it is never NULL and has no default",
             )
         whole = widened(values, schema)
         old = found.take(base_row[has_base])

@@ -1,12 +1,12 @@
 """A change of a table's definition, planned on the table's present state as one commit.
 
-D1  The change is a Version of its own, operation EVOLVE, that adds and removes no file.
-D2  A new schema is made out of the present one and bears its id; when the table has another by
-    then, that is CatalogConflict. It gets the next id.
-D3  Partitions as the table had before get their old spec id again; new ones the next id.
-D4  The present spec and sort order must make sense in the new schema too. Columns that the sort
-    order names may be renamed; it follows.
-D5  What changes nothing is no commit.
+CATALOG-D1  The change is a Version of its own, operation EVOLVE, that adds and removes no file.
+CATALOG-D2  A new schema is made out of the present one and bears its id; when the table has another
+            by then, that is CatalogConflict. It gets the next id.
+CATALOG-D3  Partitions as the table had before get their old spec id again; new ones the next id.
+CATALOG-D4  The present spec and sort order must make sense in the new schema too. Columns that the
+            sort order names may be renamed; it follows.
+CATALOG-D5  A change that changes nothing makes no commit.
 """
 
 from collections.abc import Sequence
@@ -16,6 +16,7 @@ from neve.catalog.schema_evolution import check_evolution, check_format
 from neve.catalog.sort_order import SortOrder
 from neve.catalog.stored_table import TableState
 from neve.errors import CatalogConflict, InvalidArgument
+from neve.manifest.commit import CommitPlan
 from neve.manifest.table_head import HeadChange, Retention
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
@@ -33,25 +34,13 @@ class DefinitionChange:
     retention: Retention | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedChange:
-    """The commit that makes a change."""
-
-    edit: VersionEdit
-    head_change: HeadChange
-    schema_json: str | None
-    """A schema that the table did not have before."""
-    spec_json: str | None
-    """A partition spec that the table did not have before."""
-
-
 def plan_change(
     state: TableState, asked: DefinitionChange, *, format_version: int
-) -> PlannedChange | None:
-    """Plan a change on a state; None when there is nothing to change (D5).
+) -> CommitPlan | None:
+    """Plan a change on a state; None when there is nothing to change (CATALOG-D5).
 
-    Raises CatalogConflict (D2), and SchemaMismatch, InvalidArgument or NotFound for a change that
-    cannot be.
+    Raises CatalogConflict (CATALOG-D2), and SchemaMismatch, InvalidArgument or NotFound for an
+    impossible change.
     """
     schema = _next_schema(state, asked.schema, format_version)
     spec = _next_spec(state, schema, asked.partition_by)
@@ -73,16 +62,16 @@ def plan_change(
         spec_id=spec.spec_id,
         summary={"changed": ",".join(words)},
     )
-    return PlannedChange(
-        edit=VersionEdit(base=state.head.current_version, facts=facts),
-        head_change=HeadChange(
+    return CommitPlan(
+        edits=[VersionEdit(base=state.head.current_version, facts=facts)],
+        change=HeadChange(
             schema_id=schema.schema_id,
             spec_id=spec.spec_id,
             sort_order=str(sort_order),
             retention=retention,
         ),
-        schema_json=schema.to_json() if changed["schema"] else None,
-        spec_json=None if spec.spec_id in state.specs else spec.to_json(),
+        schema=schema.to_json() if changed["schema"] else None,
+        spec=None if spec.spec_id in state.specs else spec.to_json(),
     )
 
 
@@ -117,14 +106,14 @@ def _next_spec(
 
 
 def _check_spec_fits(spec: PartitionSpec, schema: TableSchema) -> None:
-    """Check that partitions can be made of a schema's columns, and named beside them (D4)."""
+    """Check that partitions can be made of a schema's columns and named (CATALOG-D4)."""
     columns = {column.field_id: column for column in schema.columns}
     names = {column.name: column.field_id for column in schema.columns}
     for field in spec.fields:
         column = columns.get(field.source_id)
         if column is None:
             raise InvalidArgument(
-                f"a column is dropped of which partition field {field.name!a} is made",
+                f"partition field {field.name!a} is made of a column that is dropped",
                 hint="Change the partitions in the same step, or before",
             )
         field.transform.check_source(column.type, column=column.name)

@@ -1,23 +1,23 @@
 """BulkCommitter: one atomic commit for a job that works beside the live writer, in any process.
 
-1. begin     a job that is committed already is found out, by its id or by its application's batch;
-             otherwise its run announces the names of its files by an intent, and leases the Version
-             it will work on
-2. work      somewhere: files are written, and where older rows of their keys lie is looked up in
-             the leased Version
-3. commit    files and positions go into the table as one Version, carried over what others
-             committed since; then other engines are told
+1. begin     the run announces the names of its files by an intent, and leases the Version it will
+             work on; a job that is committed already is recognized by its id or its batch
+2. work      in any process: files are written, and older rows of their keys are looked up in the
+             leased Version
+3. commit    files and positions go into the table as one Version, rebased on the Versions of
+             others; then the commit is published
 4. give up   the intent is withdrawn, unless the run is committed after all, and the files are
              deleted: now, as far as they are there, and by garbage collection for a day
 
-J1  No lock is needed. Order is the order of commits: rows that the live writer has not flushed come
-    after.
-J2  However often a job is run, under one id or as one batch of an application, it is committed at
-    most once: a repetition commits nothing, and is told the Version of the first.
-J3  A job that decided by what it read (a merge, a partial write) is void when one of its keys has
-    changed since; it is run again. Files that were only rewritten meanwhile change nothing.
-J4  A run that dies leaves files that no Version names: a sweep, or garbage collection once its
-    intent has ended, deletes them.
+JOBS-J1  No lock is needed. Order is the order of commits: rows that the live writer has not flushed
+         come after.
+JOBS-J2  However often a job is run, under one id or as one batch of an application, it is committed
+         at most once: a repetition commits nothing and gets the first run's Version.
+JOBS-J3  A job that decided by what it read (a merge, a partial write) is void when one of its keys
+         has changed since; it is run again. Files that were only rewritten meanwhile change
+         nothing.
+JOBS-J4  A run that dies leaves files that no Version names: a sweep, or garbage collection once its
+         intent has ended, deletes them.
 """
 
 import logging
@@ -25,43 +25,38 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Final, NamedTuple, overload
+from typing import Final, overload
 
+import numpy as np
+import pyarrow as pa
 from pyroaring import BitMap64
 
 from neve.compaction.levels import LevelOptions
-from neve.engine.bulk_work import BulkOutcome, BulkWork, JobIdentity
-from neve.engine.commit_facts import operation_of, summary_of
 from neve.engine.file_making import delete_data_file
-from neve.engine.job_base import JobBase, RunName
+from neve.engine.partition_split import refused_rows
 from neve.engine.publishing import CommitPublishing
-from neve.engine.replaced_partitions import ReplacedPartitions
+from neve.engine.run_name import RunName
 from neve.engine.table_parts import TableParts
-from neve.errors import CatalogConflict, Conflict, NeveError, NotFound, OutcomeUnknown
+from neve.errors import Conflict, NeveError, NotFound, OutcomeUnknown
+from neve.jobs.run import BulkOutcome, BulkWork, JobBase, JobIdentity
+from neve.manifest.commit import CommitPlan, TableCommitter, base_in
 from neve.manifest.rebase import Proposal, complete, rebase
-from neve.manifest.retry import Patience
-from neve.manifest.table_commit import LostRaces, TableCommitter, base_in
-from neve.manifest.table_head import HEAD_KEY, RESERVATION_KEY, HeadChange, Requirements
+from neve.manifest.table_head import HeadChange
 from neve.manifest.table_versions import Committed
-from neve.manifest.table_work import Intent
+from neve.manifest.version_reader import Session, TableSnapshot
+from neve.manifest.writer_state import Intent
 from neve.model.data_file import DataFile, PartitionValue
 from neve.model.key_column import KeyArray
+from neve.model.partition_groups import Positions, partition_groups
 from neve.model.partition_identity import PartitionId, PartitionIdentity
-from neve.model.version import Operation, Version, VersionEdit, VersionFacts
+from neve.model.version import Operation, Version, VersionEdit
+from neve.sstable.deletion_vector import bitmap_of
 
 logger = logging.getLogger(__name__)
 
 DEADLINE_SECONDS: Final = 12 * 60 * 60.0
 _COMMIT_SECONDS: Final = 300.0
-_LEASE_TRIES: Final = 8
 _MOVES_ROWS: Final = frozenset({Operation.REPLACE, Operation.EVOLVE})
-
-
-class _Ended(NamedTuple):
-    """How a commit ended, and whether it made a Version."""
-
-    committed: Committed
-    has_version: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,11 +103,11 @@ class BulkCommitter:
             Intent(job_id=run.digits, prefixes=run.prefixes, deadline_ms=deadline_ms)
         )
         try:
-            base, lease_id = self._lease_newest(deadline_seconds)
+            lease = parts.leases.hold_newest(parts.versions, seconds=deadline_seconds)
         except BaseException:
             parts.work.release_intent(run.digits)
             raise
-        return BulkRun(run=run, base=base, lease_id=lease_id, identity=known)
+        return BulkRun(run=run, base=lease.version, lease_id=lease.lease_id, identity=known)
 
     def commit(
         self,
@@ -125,36 +120,35 @@ class BulkCommitter:
     ) -> BulkOutcome:
         """Commit the work of a run; raises Conflict when it is void, Fenced past its deadline.
 
-        `decided` says that it depends on the rows it read (J3). `replaces` are partitions, under
-        the spec of the base, of which everything else goes. `is_first` says that the table has no
-        rows but these. Whatever is raised, but for OutcomeUnknown, the run is given up.
+        `decided` says that it depends on the rows it read (JOBS-J3). `replaces` are partitions,
+        under the spec of the base, whose other rows go. `is_first` says that the table has no other
+        rows. Any error but OutcomeUnknown gives the run up.
         """
         base = JobBase(self._parts, run.run, run.base)
         change = replace(run.identity.head_change, intent_id=run.run.digits)
         try:
             proposal = self._proposal(base, work)
+            checks = None
             if is_first or decided or replaces is not None:
                 checks = _Checks(
                     is_first=is_first,
                     decided=_KeysOfWork(base, work, with_seen=True) if decided else (),
                     replaced=None if replaces is None else ReplacedPartitions(base, replaces),
                 )
-                ended = self._commit_checked(base, proposal, change, checks)
-            else:
-                ended = self._commit_blind(base, proposal, change)
+            committed = self._commit(base, proposal, change, checks)
         except OutcomeUnknown:
-            self._release(run)
+            self._parts.leases.end(run.lease_id)
             raise
         except BaseException:
             self.give_up(run)
             raise
         finally:
             base.close()
-        if ended.committed.is_repeat:
+        if committed.is_repeat:
             self.give_up(run)
-            return self._repeated(ended.committed)
-        self._tidy(run, ended.committed.snapshot.version)
-        return self._outcome(ended, work)
+            return self._repeated(committed)
+        self._tidy(run, committed.snapshot.version)
+        return self._outcome(committed, work)
 
     def give_up(self, run: BulkRun) -> None:
         """End a run that is not committed; what cannot be deleted now is garbage for later.
@@ -162,7 +156,7 @@ class BulkCommitter:
         One that is committed stays so: its commit took the intent away, and only who withdraws that
         knows that no Version names the files, or ever will.
         """
-        self._release(run)
+        self._parts.leases.end(run.lease_id)
         try:
             is_void = self._parts.work.release_intent(run.run.digits)
         except NeveError as error:
@@ -171,120 +165,66 @@ class BulkCommitter:
         if is_void:
             self._delete_files(run.run, kept=frozenset())
 
-    def _lease_newest(self, seconds: float) -> tuple[int, str]:
-        for _ in range(_LEASE_TRIES):
-            number = self._versions.snapshot_latest().version.number
-            lease = self._parts.leases.take(number, seconds=seconds)
-            with suppress(NotFound):
-                # After the lease: a collector that did not see it has let the Version go before.
-                self._versions.version(number)
-                return number, lease.lease_id
-            lease.release()
-        raise NotFound(
-            "the table's versions expired as fast as they were read",
-            path=self._parts.paths.manifest,
-            hint="keep more history: raise the table's retention",
-        )
-
-    def _release(self, run: BulkRun) -> None:
-        """Give up the run's lease; one that cannot be given up ends by itself."""
-        leases = self._parts.leases
-        with suppress(NeveError):
-            leases.objects.delete(leases.paths.lease(run.lease_id))
-
     def _proposal(self, base: JobBase, work: BulkWork) -> Proposal:
-        facts = base.version.facts
         current = self._versions.snapshot_latest().version
-        files = _placed(work.files, current, self._levels, base.identity)
-        return Proposal(
-            base=base.version.number,
-            facts=VersionFacts(
-                operation=operation_of(added_rows=work.row_count, marked=work.marked),
-                timestamp_ms=0,  # the commit sets it
-                schema_id=facts.schema_id,
-                spec_id=facts.spec_id,
-                summary=summary_of(files),
-            ),
-            added=files,
+        return Proposal.of_rows(
+            base.version,
+            added=_placed(work.files, current, self._levels, base.identity),
             marked=work.marked,
             keys=_KeysOfWork(base, work),
         )
 
-    def _commit_blind(self, base: JobBase, proposal: Proposal, change: HeadChange) -> _Ended:
-        """Commit rows that supersede whatever is there."""
-        if not proposal.added and not proposal.marked:
-            return self._commit_nothing(base, proposal, change)
+    def _commit(
+        self, base: JobBase, proposal: Proposal, change: HeadChange, checks: "_Checks | None"
+    ) -> Committed:
+        if checks is not None or not (proposal.added or proposal.marked):
+            return self._commit_checked(base, proposal, change, checks or _Checks())
         try:
-            return self._commit_proposal(base, proposal, change)
+            return self._commit_blind(base, proposal, change)
         except Conflict:
             if not any(file.level for file in proposal.added):
                 raise
         # Another committer put files of the same keys into the level: above it, all may overlap.
-        level0 = tuple(replace(file, level=0) for file in proposal.added)
-        return self._commit_proposal(base, replace(proposal, added=level0), change)
+        return self._commit_blind(base, _in_level_0(proposal), change)
 
-    def _commit_proposal(self, base: JobBase, proposal: Proposal, change: HeadChange) -> _Ended:
-        committed = self._committer.commit(
+    def _commit_blind(self, base: JobBase, proposal: Proposal, change: HeadChange) -> Committed:
+        """Commit rows that supersede whatever is there."""
+        return self._committer.commit_proposal(
             proposal, change, lookup=base.files, write_vectors=base.making.vectors
-        )
-        return _Ended(committed)
-
-    def _commit_nothing(self, base: JobBase, proposal: Proposal, change: HeadChange) -> _Ended:
-        """Record a job that changes nothing in the newest Version, without making one."""
-        settled = base.version
-        while True:  # ends: each round another committer was first
-            current = self._versions.snapshot_latest().version
-            proposal = rebase(proposal, settled, current, base.files)
-            settled = current
-            if proposal.marked:
-                facts = replace(proposal.facts, operation=Operation.DELETE)
-                return self._commit_proposal(base, replace(proposal, facts=facts), change)
-            with suppress(CatalogConflict):
-                return _Ended(self._record(change, current), has_version=False)
-
-    def _record(self, change: HeadChange, current: Version) -> Committed:
-        """Record a job that changes nothing; raises CatalogConflict when others were first."""
-        return self._versions.apply_version_edits(
-            [], change, requirements=Requirements(version=current.number)
         )
 
     def _commit_checked(
         self, base: JobBase, proposal: Proposal, change: HeadChange, checks: "_Checks"
-    ) -> _Ended:
-        """Commit on the very Version that the work was last compared with."""
-        patience = Patience(self._parts.clock, self._parts.ids, _COMMIT_SECONDS)
+    ) -> Committed:
+        """Commit on the very Version that the work was compared with.
+
+        A job that changes nothing there is recorded in it, without making a Version.
+        """
         # Only in level 0 a place is free whatever others do.
-        proposal = replace(proposal, added=tuple(replace(file, level=0) for file in proposal.added))
-        races = LostRaces(self._committer, patience, path=self._parts.paths.manifest)
-        settled = base.version
-        while True:  # ends: each round another committer was first, and patience does
-            found = self._versions.committed_before(change)
-            if found is not None:
-                return _Ended(found)
-            current = self._versions.snapshot_latest().version
+        settled, rebased = base.version, _in_level_0(proposal)
+
+        def plan(session: Session, snapshot: TableSnapshot) -> CommitPlan:
+            nonlocal settled, rebased
+            current = snapshot.version
             if checks.decided:
-                self._refuse_changed(base, checks.decided, settled, current)
-            proposal = rebase(proposal, settled, current, base.files)
+                self._refuse_changed(session, base, checks.decided, settled, current)
+            rebased = rebase(rebased, settled, current, base.files)
             settled = current
-            asked = self._asked(base, proposal, current, checks)
-            try:
-                if not (asked.added or asked.marked or asked.removed):
-                    return _Ended(self._record(change, current), has_version=False)
-                edit = complete(asked, current, base.files, base.making.vectors)
-                committed = self._versions.apply_version_edits([edit], change)
-            except Conflict as conflict:
-                was_late = isinstance(conflict, CatalogConflict)
-                if not (was_late or {HEAD_KEY, RESERVATION_KEY}.intersection(conflict.keys)):
-                    raise
-                change = races.wait(conflict, change)
-            else:
-                self._committer.checkpoint_once()
-                return _Ended(committed)
+            asked = self._asked(base, rebased, current, checks)
+            if not (asked.added or asked.marked or asked.removed):
+                return CommitPlan()
+            return CommitPlan(edits=[complete(asked, current, base.files, base.making.vectors)])
+
+        return self._committer.commit(plan, change)
 
     def _asked(
         self, base: JobBase, proposal: Proposal, current: Version, checks: "_Checks"
     ) -> Proposal:
         """Return what is asked of one Version; raises Conflict when it has rows and must not."""
+        if not proposal.added and proposal.marked:
+            # Others wrote rows of its keys meanwhile.
+            facts = replace(proposal.facts, operation=Operation.DELETE)
+            proposal = replace(proposal, facts=facts)
         if checks.replaced is not None:
             return checks.replaced.taken_from(proposal, current)
         if not checks.is_first:
@@ -293,18 +233,20 @@ class BulkCommitter:
             raise Conflict(
                 f"version {current.number} has rows, and the job writes the first ones of a table",
                 path=self._parts.paths.manifest,
-                hint="Somebody else wrote meanwhile: use upsert to write more",
+                hint="Another job or writer was first: use upsert to write more",
             )
         placed = _placed(proposal.added, current, self._levels, base.identity)
         return replace(proposal, added=placed)
 
     def _refuse_changed(
-        self, base: JobBase, decided: Sequence[KeyArray], settled: Version, current: Version
+        self,
+        session: Session,
+        base: JobBase,
+        decided: Sequence[KeyArray],
+        settled: Version,
+        current: Version,
     ) -> None:
-        """Raise Conflict when a commit in between changed a row of one of the keys (J3)."""
-        if settled.number == current.number:
-            return
-        session = self._versions.store.read()
+        """Raise Conflict when a commit in between changed a row of one of the keys (JOBS-J3)."""
         before = settled
         for number in range(settled.number + 1, current.number + 1):
             try:
@@ -318,10 +260,10 @@ class BulkCommitter:
                 raise _changed(number) from error
             before = after
 
-    def _outcome(self, ended: _Ended, work: BulkWork) -> BulkOutcome:
-        version = ended.committed.snapshot.version
+    def _outcome(self, committed: Committed, work: BulkWork) -> BulkOutcome:
+        version = committed.snapshot.version
         superseded = 0
-        if version.parent is not None and ended.has_version:
+        if version.parent is not None and committed.has_version:
             with suppress(NotFound):
                 before = self._versions.version(version.parent)
                 superseded = before.row_count + work.row_count - version.row_count
@@ -339,7 +281,7 @@ class BulkCommitter:
 
     def _tidy(self, run: BulkRun, version: Version) -> None:
         """Delete what tasks that were tried again have left; show other engines the commit."""
-        self._release(run)
+        self._parts.leases.end(run.lease_id)
         vectors = (file.vector.path for file in version.files.values() if file.vector is not None)
         self._delete_files(run.run, kept=frozenset((*version.files, *vectors)))
         self._publish(version.number)
@@ -362,15 +304,88 @@ class BulkCommitter:
             logger.warning("left files behind run=%s cause=%s", run.digits, error)
 
 
+class ReplacedPartitions:
+    """Partitions, under the spec of a job's base, that a commit replaces; for one thread.
+
+        files of the spec, in one of the partitions     removed
+        files of other specs                            their rows of the partitions are marked
+        rows of the new keys in other partitions        marked, as in any write
+
+    The files are chosen on the Version that the commit follows.
+    """
+
+    def __init__(self, base: JobBase, partitions: Iterable[tuple[PartitionValue, ...]]) -> None:
+        self._base = base
+        self._partitions = frozenset(
+            base.identity.of_values(base.spec.spec_id, each) for each in partitions
+        )
+
+    def taken_from(self, proposal: Proposal, current: Version) -> Proposal:
+        """Return a proposal that also takes away what the partitions hold in a Version."""
+        removed: list[str] = []
+        marked = dict(proposal.marked)
+        for path, file in current.files.items():
+            if self._is_whole(file):
+                removed.append(path)
+                marked.pop(path, None)
+                continue
+            rows = self._rows_inside(file)
+            if rows:
+                marked[path] = marked.get(path, BitMap64()) | rows
+        is_change = bool(removed or marked)
+        operation = Operation.OVERWRITE if is_change else proposal.facts.operation
+        return replace(
+            proposal,
+            facts=replace(proposal.facts, operation=operation),
+            removed=tuple(removed),
+            marked=marked,
+        )
+
+    def _is_whole(self, file: DataFile) -> bool:
+        return self._base.identity.of(file) in self._partitions
+
+    def _rows_inside(self, file: DataFile) -> BitMap64:
+        """Find rows of the partitions in a file that was divided in another way."""
+        base = self._base
+        found = BitMap64()
+        if file.spec_id == base.spec.spec_id or not self._partitions:
+            return found
+        if base.spec.is_unpartitioned:
+            return BitMap64(range(file.row_count))
+        names = [base.schema.column_by_id(each.source_id).name for each in base.spec.fields]
+        mapping = base.context.mapping_from(file.schema_id)
+        reader = base.files.reader(file)
+        start = 0
+        for stop in reader.group_starts[1:]:
+            rows = reader.read(mapping.source_names(names), start=start, stop=stop)
+            for positions in self._places_inside(mapping.table(rows, names)):
+                found |= bitmap_of(np.sort(positions) + start)
+            start = stop
+        return found
+
+    def _places_inside(self, rows: pa.Table) -> Iterator[Positions]:
+        """Find the rows of each of the partitions; some of the others may have none at all."""
+        base = self._base
+        batch = rows.combine_chunks().to_batches()[0]
+        refused = refused_rows(batch, base.spec, base.schema)
+        placed = np.setdiff1d(np.arange(batch.num_rows), refused)
+        if not len(placed):
+            return
+        chosen = batch.take(placed) if len(refused) else batch
+        for group in partition_groups(base.spec, base.spec.values(chosen, base.schema)):
+            if base.identity.of_values(base.spec.spec_id, group.values) in self._partitions:
+                yield placed[group.positions]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Checks:
     """What a commit compares with the Version that it commits on."""
 
-    is_first: bool
+    is_first: bool = False
     """There must be no rows."""
-    decided: Sequence[KeyArray]
+    decided: Sequence[KeyArray] = ()
     """Rows of these keys must be as they were."""
-    replaced: ReplacedPartitions | None
+    replaced: ReplacedPartitions | None = None
     """Whatever is in them goes."""
 
 
@@ -422,6 +437,10 @@ def _placed(
         for file in group:
             placed[file.path] = file if is_taken else replace(file, level=level)
     return tuple(placed[file.path] for file in files)
+
+
+def _in_level_0(proposal: Proposal) -> Proposal:
+    return replace(proposal, added=tuple(replace(file, level=0) for file in proposal.added))
 
 
 def _touched(edit: VersionEdit) -> tuple[str, ...]:

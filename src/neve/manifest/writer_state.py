@@ -1,17 +1,19 @@
 """Work in flight on a table: who writes, which jobs will add files, which Versions have names.
 
-N1  Taking the table over raises the writer epoch; every commit of the writer before is refused.
-N2  A job registers its intent before it writes its first file. Garbage collection leaves files of
-    live intents alone, and ends an expired one by a commit; a job must find its own still there.
-    What a withdrawn or expired intent announced is abandoned: it is looked for and deleted.
-    Names of files are never used twice, not even by a job that is repeated.
-N3  A reservation holds other committers back for a bounded time, and ends by itself. It cannot be
-    prolonged; the same job gets another one only when others had as long.
-N4  Dropping is for good, and no work begins on a dropped table. Of one whose files were deleted
-    too, the head stays: it tells a writer that slept that the table is gone.
-N5  A finished job is remembered for a week, so that it is committed once however often it is
-    repeated; the week is one of the table's own time, not of a collector's clock. Batches of
-    applications are remembered for ever.
+MANIFEST-N1  Taking the table over raises the writer epoch; every commit of the writer before is
+             refused.
+MANIFEST-N2  A job registers its intent before it writes its first file. Garbage collection leaves
+             files of live intents alone, and ends an expired one by a commit; a job must find its
+             own still there. What a withdrawn or expired intent announced is abandoned: it is
+             looked for and deleted. Names of files are never used twice, not even by a job that is
+             repeated.
+MANIFEST-N3  A reservation holds other committers back for a bounded time, and ends by itself. It
+             cannot be prolonged; the same job gets another one only when others had as long.
+MANIFEST-N4  Dropping is for good, and no work begins on a dropped table. Of one whose files were
+             deleted too, the head stays: by it, a writer that slept sees that the table is gone.
+MANIFEST-N5  A finished job is remembered for a week, so that it is committed once however often it
+             is repeated; the week is one of the table's own time, not of a collector's clock.
+             Batches of applications are remembered for ever.
 """
 
 from collections.abc import Iterator
@@ -65,7 +67,7 @@ class Intent:
         if not all(self.prefixes):
             raise InvalidArgument(
                 f"the intent of job {self.job_id} names every file there is",
-                hint="Give the beginnings of the names that the job will write",
+                hint="Pass the beginnings of the names that the job will write",
             )
         for prefix in self.prefixes:
             check_prefix(prefix)
@@ -80,7 +82,7 @@ class Abandoned:
     ended_ms: int
 
 
-class TableWork:
+class WriterState:
     """Epochs, intents, reservations and tags of one table."""
 
     def __init__(self, versions: TableVersions, *, clock: Clock) -> None:
@@ -89,7 +91,7 @@ class TableWork:
         self._clock = clock
 
     def take_over(self) -> int:
-        """Begin a new writer epoch; gives its number (N1)."""
+        """Begin a new writer epoch; return its number (MANIFEST-N1)."""
 
         def run(session: WriteSession) -> int:
             head = self._live_head_in(session)
@@ -100,10 +102,9 @@ class TableWork:
         return self._store.transact(run)
 
     def _live_head_in(self, session: WriteSession) -> TableHead:
-        """Return the head of a table that work can begin on; raises NotFound (N4)."""
+        """Return the head of a table that work can begin on; raises NotFound (MANIFEST-N4)."""
         head = self._versions.head_in(session)
-        if head.dropped:
-            raise NotFound("the table was dropped", path=self._store.log.paths.prefix)
+        self._versions.refuse_dropped(head)
         return head
 
     def drop(self, *, purge: bool = False) -> bool:
@@ -143,7 +144,7 @@ class TableWork:
         return self._store.read().get(PURGE_KEY) is not None
 
     def forget(self) -> None:
-        """Remove everything but the head of a dropped table whose files are deleted (N4)."""
+        """Remove all but the head of a dropped table whose files are deleted (MANIFEST-N4)."""
 
         def run(session: WriteSession) -> None:
             head = self._versions.head_in(session)
@@ -155,7 +156,7 @@ class TableWork:
         self._store.transact(run)
 
     def register_intent(self, intent: Intent) -> None:
-        """Say which files a job will write (N2); raises AlreadyExists for a job id in use."""
+        """Announce the files of a job (MANIFEST-N2); raises AlreadyExists for a job id in use."""
 
         def run(session: WriteSession) -> None:
             self._live_head_in(session)
@@ -175,7 +176,7 @@ class TableWork:
     def release_intent(self, job_id: str) -> bool:
         """Withdraw an intent; its files are garbage then.
 
-        False when it is gone: its job has committed, or somebody else withdrew it.
+        False when it is gone: its job has committed, or another process withdrew it.
         """
 
         def run(session: WriteSession) -> bool:
@@ -230,7 +231,7 @@ class TableWork:
         self._store.transact(run)
 
     def forget_finished_jobs(self) -> int:
-        """Remove the records of jobs that finished long ago (N5); gives how many."""
+        """Remove the records of jobs that finished long ago (MANIFEST-N5); return how many."""
         found = self._store.read()
         horizon_ms = self._versions.head_in(found).last_transaction_ms - _JOB_MEMORY_MS
         old = [
@@ -255,7 +256,7 @@ class TableWork:
             yield _decode_intent(key, payload)
 
     def reserve(self, job_id: str, *, milliseconds: int) -> None:
-        """Let only this job commit for a while (N3); raises Conflict when another one may."""
+        """Let only this job commit for a while (MANIFEST-N3); raises Conflict when another may."""
         job_key(job_id)
         if not 0 < milliseconds <= RESERVATION_MS_MAX:
             raise InvalidArgument(
@@ -345,5 +346,5 @@ def _decode_abandoned(key: str, payload: bytes) -> Abandoned:
 
 
 def _is_of_a_job(prefix: str) -> bool:
-    """Whether names that begin so are one job's: a whole folder of the table is everybody's."""
+    """Whether names that begin so are one job's: a whole folder of the table is not."""
     return prefix.startswith(DELETABLE) and prefix not in DELETABLE

@@ -6,8 +6,9 @@
 Rows come in batches of the table's schema; keys are looked up in the Version that the job works on,
 file by file, by way of the key indexes: no data file of the table is read for that.
 
-P1  Keys ascend, and each comes once; where rows come partition by partition, within each of them.
-P2  Of a job's tasks no two have rows of one key: whoever divides the rows sees to that.
+JOBS-P1  Keys ascend, and each comes once; where rows come partition by partition, within each of
+         them.
+JOBS-P2  No two tasks of a job have rows of one key: the division of rows sees to that.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,10 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from neve.engine.bulk_work import BulkWork
-from neve.engine.job_base import JobBase
 from neve.engine.partition_split import split_by_partition
 from neve.errors import InvalidArgument
+from neve.jobs.run import BulkWork, JobBase
 from neve.model.data_file import DataFile, PartitionValue
 from neve.model.key_column import KeyArray
 from neve.model.key_encoding import KeyEncoder
@@ -48,7 +48,7 @@ class BulkRows:
         self._seen: list[KeyArray] = []
 
     def upsert(self, rows: pa.RecordBatch, keys: KeyArray) -> None:
-        """Take rows of the base's schema with their keys (P1); raises SchemaMismatch."""
+        """Take rows of the base's schema with their keys (JOBS-P1); raises SchemaMismatch."""
         if not rows.num_rows:
             return
         base = self._base
@@ -149,7 +149,7 @@ def sorted_by_key(
 ) -> KeyedRows | None:
     """Put all rows of a task into the order of their keys, rows of one key by a column; None: no.
 
-    Rows of one key stay in the order in which they came where the column does not tell.
+    Rows of one key stay in the order in which they came where the column does not decide.
     """
     whole = [batch for batch in batches if batch.num_rows]
     if not whole:
@@ -173,5 +173,5 @@ def duplicate_keys(keys: KeyArray, encoder: KeyEncoder) -> InvalidArgument:
     words = ", ".join(repr(each[0] if len(each) == 1 else tuple(each)) for each in shown)
     return InvalidArgument(
         f"the input has several rows of one key, such as {words}",
-        hint="say by which column the last one is told, with order_by, or remove the others first",
+        hint="Pass order_by, the column that decides which row is newest, or remove the others",
     )

@@ -80,7 +80,7 @@ class Writers:
             meanwhile()
             return self.rows.write_vectors(whole)
 
-        return (bench or self.bench).committer.commit(
+        return (bench or self.bench).committer.commit_proposal(
             proposal, change or HeadChange(), lookup=self.rows, write_vectors=write_vectors
         )
 

@@ -1,26 +1,25 @@
-"""JobBase: a table as a job from outside of the live writer sees it, in every process of the job.
+"""One run of a job beside the live writer: its identity, its base, its work and its outcome.
 
-A job is one run with a name of its own, and every file it makes has that name in its path:
+    JobIdentity   names the job when it is run again
+    JobBase       the table as the run sees it, in every process of the job
+    BulkWork      the files of all tasks, and the older rows that they supersede
+    BulkOutcome   the Version that the run has made
 
-    data/<run>/<partition path>/<run><random>.parquet
-    index/<run><random>.index
-    deletes/<run><random>.puffin
-
-So the names can be announced before the first file is written, and what a run left behind is found
-by them. A run that is repeated has another name: no file is ever written twice.
+Every try at a job is a run of its own, with a name that is in the paths of its files.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final
-from uuid import UUID
 
 from pyroaring import BitMap64
 
 from neve.engine.file_making import FileMaking
 from neve.engine.open_files import OpenFiles
 from neve.engine.partition_split import Partition
+from neve.engine.run_name import RunIds, RunName
 from neve.engine.table_parts import Definitions, TableParts
+from neve.manifest.table_head import HeadChange
 from neve.model.data_file import DataFile, FileFormat
 from neve.model.key_column import KeyArray
 from neve.model.partition_spec import PartitionSpec
@@ -32,63 +31,9 @@ from neve.read.read_context import ReadContext
 from neve.read.table_view import TableView
 from neve.sstable.data_file_writer import DataFileWriter
 from neve.sstable.superseded_rows import superseded_rows
-from neve.storage.clock import IdSource
-from neve.storage.table_paths import join_path
 
 FILE_BYTES: Final = 64 << 20
-_RUN_DIGITS: Final = 16
 _CACHE_BYTES: Final = 64 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class RunName:
-    """The name of one run of a job: 16 hexadecimal digits that no other run has."""
-
-    digits: str
-
-    @classmethod
-    def drawn(cls, ids: IdSource) -> "RunName":
-        """Draw a name; a random identifier has its fixed digits elsewhere."""
-        return cls(f"{ids.uuid().hex[:8]}{ids.uuid().hex[:8]}")
-
-    @property
-    def data_prefix(self) -> str:
-        """How the paths of its data files begin."""
-        return f"data/{self.digits}/"
-
-    @property
-    def vector_prefix(self) -> str:
-        """How the paths of its vectors begin."""
-        return f"deletes/{self.digits}"
-
-    @property
-    def prefixes(self) -> tuple[str, ...]:
-        """How the paths of all its files begin."""
-        return self.data_prefix, self.vector_prefix, f"index/{self.digits}"
-
-    def placed(self, partition: Partition) -> Partition:
-        """Return a partition whose directory is inside of the run's."""
-        return replace(partition, path=join_path(self.digits, partition.path).rstrip("/"))
-
-
-class RunIds:
-    """Identifiers that begin with the name of a run."""
-
-    def __init__(self, run: RunName, ids: IdSource) -> None:
-        self._run = run
-        self._ids = ids
-
-    def uuid(self) -> UUID:
-        """Make an identifier nobody else makes."""
-        return UUID(hex=f"{self._run.digits}{self._ids.uuid().hex[-_RUN_DIGITS:]}")
-
-    def jitter(self) -> float:
-        """Draw a number in [0, 1) for back-off."""
-        return self._ids.jitter()
-
-    def process(self) -> str:
-        """Name this process for people."""
-        return self._ids.process()
 
 
 class JobBase:
@@ -164,5 +109,71 @@ class JobBase:
         return self.files.keys_at(file, BitMap64(range(file.row_count)))
 
     def close(self) -> None:
-        """Let go of what is open."""
+        """Close the open files."""
         self.files.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobIdentity:
+    """Recognizes a job that is run again; without either, each run is another job."""
+
+    job_id: str | None = None
+    application: tuple[str, int] | None = None
+    """Application id and batch number; batches are committed in ascending order."""
+
+    @property
+    def head_change(self) -> HeadChange:
+        """What the commit records; raises InvalidArgument for names that cannot be kept."""
+        return HeadChange(job_id=self.job_id, application=self.application)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BulkWork:
+    """The work of all tasks of a run together."""
+
+    files: tuple[DataFile, ...] = ()
+    marked: Mapping[str, BitMap64] = field(default_factory=dict)
+    """Live rows of the base that are superseded, by path."""
+    deleted_keys: tuple[KeyArray, ...] = ()
+    """Keys that are deleted, whether they have a row or not."""
+    seen_keys: tuple[KeyArray, ...] = ()
+    """Keys that were decided about, and left as they are."""
+
+    @property
+    def row_count(self) -> int:
+        """Rows in the files."""
+        return sum(file.row_count for file in self.files)
+
+    @classmethod
+    def joined(cls, pieces: Iterable["BulkWork"]) -> "BulkWork":
+        """Put the work of several tasks together."""
+        files: list[DataFile] = []
+        marked: dict[str, BitMap64] = {}
+        deleted: list[KeyArray] = []
+        seen: list[KeyArray] = []
+        for piece in pieces:
+            files += piece.files
+            deleted += piece.deleted_keys
+            seen += piece.seen_keys
+            for path, positions in piece.marked.items():
+                marked[path] = marked.get(path, BitMap64()) | positions
+        return cls(
+            files=tuple(files),
+            marked=marked,
+            deleted_keys=tuple(deleted),
+            seen_keys=tuple(seen),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BulkOutcome:
+    """The outcome of a job."""
+
+    version: int
+    """The Version that has its rows; the current one when it changed nothing."""
+    rows_written: int = 0
+    rows_superseded: int = 0
+    """Rows the table had before and has no more."""
+    files: int = 0
+    was_already_done: bool = False
+    """The same job or batch was committed before; nothing was written now."""

@@ -1,0 +1,578 @@
+"""Maintenance of a table, as its owner asks for it: compact, expire, clean up, verify, undo.
+
+    LiveMaintenance        through the live writer of this process: its flushes and compactions wait
+                           while files are swept, and unflushed rows are flushed first
+    CommittedMaintenance   beside whatever writes the table, from any process: it has no log and no
+                           memtables, and works on the committed Versions
+
+Each call works in the thread that makes it, on the newest state, and leaves the table readable and
+writable. On a full disk, work that frees space gets the space that the log has reserved.
+
+    compact    plan ──► executor ──► one commit ──► plan again
+               a plan whose inputs others changed meanwhile is void, and made again
+
+JOBS-K1  A job's files are announced before the first one is written, and withdrawn with their
+         commit: no collector deletes what is about to be committed.
+JOBS-K2  The Version that is rewritten or read is leased, and the lease renewed, until the end.
+JOBS-K3  Files that were never announced may be a live writer's flush: they are swept only while no
+         writer can make any, because it waits or because its lock is held.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import replace
+from threading import Lock
+from typing import Final, TypeAlias, TypeVar
+
+from neve.compaction.plan import CompactionPlan
+from neve.compaction.policy import full_plan, move_plan, pick_all
+from neve.compaction.rewrite_job import PlanExecutor
+from neve.engine.background import BackgroundWork
+from neve.engine.rewrite import Execution, Rewrite, note_compacted
+from neve.engine.run_name import RunName
+from neve.engine.table_engine import TableEngine
+from neve.engine.table_options import TableOptions
+from neve.engine.table_parts import TableParts, append_files_of
+from neve.engine.upkeep import (
+    DeletePaths,
+    ExpireReport,
+    GarbageReport,
+    Upkeep,
+    remove_old_epochs,
+    retained,
+)
+from neve.engine.verification import (
+    FurtherCheck,
+    RunChecks,
+    VerifiedTable,
+    VerifyReport,
+    refuse_problems,
+    verify_table,
+)
+from neve.errors import Fenced, InvalidArgument, NeveError, NotPublished, StorageFull
+from neve.jobs.run import JobBase
+from neve.manifest.commit import CommitPlan, TableCommitter
+from neve.manifest.retry import Patience
+from neve.manifest.table_head import HeadChange
+from neve.manifest.version_reader import Session, TableSnapshot
+from neve.manifest.writer_state import Intent
+from neve.model.data_file import DataFile
+from neve.model.partition_identity import PartitionIdentity
+from neve.model.version import Operation, Version, VersionEdit, VersionFacts
+from neve.sstable.index_rebuild import IndexFiles
+
+_ANNOUNCED_MS: Final = 24 * 60 * 60 * 1000
+_VOID_SECONDS_MAX: Final = 600.0
+_RENEWALS_PER_LEASE: Final = 6
+
+Done = TypeVar("Done")
+Progress: TypeAlias = Callable[[int, int], None]
+"""Called with how much of how much is done; the call says of what."""
+MakePlans: TypeAlias = Callable[[Version, PartitionIdentity], Sequence[CompactionPlan]]
+RunRebuilds: TypeAlias = Callable[
+    [JobBase, Sequence[DataFile], Callable[[int], None]], Sequence[str]
+]
+"""Makes useless index files again; calls back with how many files are done, returns their paths."""
+
+
+class Maintenance(ABC):
+    """Long work on one table; subclasses say how the work keeps clear of the live writer."""
+
+    def __init__(self, parts: TableParts, options: TableOptions) -> None:
+        self._parts = parts
+        self._options = options
+
+    def compact(
+        self,
+        *,
+        full: bool = False,
+        executor: str | PlanExecutor = "local",
+        progress: Progress | None = None,
+    ) -> int:
+        """Rewrite until no level asks for more; return the current Version's number.
+
+        `full` rewrites everything into the lowest level, under the current partition spec.
+        `executor` is "local" or an object that executes plans elsewhere. Progress counts rows.
+        Raises Unavailable when others kept changing the inputs of every plan for ten minutes.
+        """
+        if executor != "local" and not hasattr(executor, "execute"):
+            raise InvalidArgument(
+                f"executor={executor!r} is not known", hint='Use "local" or a plan executor'
+            )
+        _check_progress(progress)
+        remote = None if isinstance(executor, str) else executor
+        self._begin()
+        done = 0
+        counting = Lock()
+
+        def count(rows: int) -> None:
+            nonlocal done
+            with counting:
+                done += rows
+                if progress is not None:
+                    known = self._parts.versions.snapshot_known().version.row_count
+                    progress(done, max(done, known))
+
+        def run(make_plans: MakePlans) -> bool:
+            return self._run_until_committed(make_plans, remote, count)
+
+        if full:
+            with self._compacting():
+                self._rewrite_all(run)
+        is_more = True
+        while is_more:
+            with self._compacting():
+                is_more = run(self._merges)
+        return self._newest().number
+
+    def _rewrite_all(self, run: Callable[[MakePlans], bool]) -> None:
+        levels, at_once = self._options.level_options, self._options.plans_moved_at_once
+        there = self._newest().files.keys()
+
+        def moves(version: Version, identity: PartitionIdentity) -> Sequence[CompactionPlan]:
+            return move_plan(version, levels, identity=identity, wanted=there)[:at_once]
+
+        # A few at a time, and merged in between: otherwise level 0 would hold writers back.
+        while run(moves):
+            while run(self._merges):
+                pass
+        wanted = self._newest().files.keys()
+        # Again for plans that others made void: each time fewer of these files are left.
+        while run(
+            lambda version, identity: full_plan(version, levels, identity=identity, wanted=wanted)
+        ):
+            pass
+
+    def _merges(self, version: Version, identity: PartitionIdentity) -> Sequence[CompactionPlan]:
+        return pick_all(version, self._options.level_options, identity=identity)
+
+    def _run_until_committed(
+        self, make_plans: MakePlans, executor: PlanExecutor | None, count: Callable[[int], None]
+    ) -> bool:
+        """Plan and execute until something is committed; False when nothing is asked for."""
+        patience = Patience(self._parts.clock, self._parts.ids, _VOID_SECONDS_MAX)
+        while (outcome := self._run_plans(make_plans, executor, count)) is False:
+            patience.pause(
+                "others kept changing the files that were compacted",
+                path=self._parts.paths.manifest,
+            )
+        return outcome is True
+
+    def expire(
+        self, *, keep_last: int | None = None, older_than_ms: int | None = None
+    ) -> ExpireReport:
+        """Let old Versions go; their files are deleted by `collect_garbage`.
+
+        Without arguments as the table's retention says. With one of them the other keeps nothing;
+        with both, a Version stays that either of them keeps.
+        """
+        asked = retained(keep_last=keep_last, older_than_ms=older_than_ms)
+        self._let_go()
+        return self._with_room(lambda: self._upkeep().expire(**asked))
+
+    def collect_garbage(
+        self, *, dry_run: bool = True, delete_paths: DeletePaths | None = None
+    ) -> GarbageReport:
+        """Delete files that no reader reaches; a dry run says which.
+
+        `delete_paths` deletes many files at once elsewhere. Files that were never announced are
+        left to a live writer of another process, if there is one (JOBS-K3).
+        """
+        upkeep = self._upkeep(delete_paths)
+        if dry_run:
+            return upkeep.preview()
+        self._make_room()
+        self._let_go()
+        collected = self._with_room(upkeep.collect)
+        self._parts.versions.store.collect_once()
+        with self._alone() as is_alone:
+            if not is_alone:
+                return collected
+            swept = self._with_room(lambda: upkeep.sweep(dry_run=False))
+        return GarbageReport(
+            paths=(*collected.paths, *swept.paths),
+            byte_count=collected.byte_count + swept.byte_count,
+            is_dry_run=False,
+        )
+
+    @abstractmethod
+    def verify(
+        self, *, progress: Progress | None = None, further: Sequence[FurtherCheck] = ()
+    ) -> VerifyReport:
+        """Read everything; raises Corruption, with the report attached, when something is wrong."""
+
+    # How the work keeps clear of the live writer
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """Commit what is to be compacted."""
+
+    def _compacting(self) -> AbstractContextManager[None]:
+        """Keep other compactions of this process out."""
+        return nullcontext()
+
+    @abstractmethod
+    def _let_go(self) -> None:
+        """Hold no Version that no one reads."""
+
+    @abstractmethod
+    def _make_room(self) -> None:
+        """Delete what can be deleted without writing anything: the rest may need its space."""
+
+    def _with_room(self, work: Callable[[], Done]) -> Done:
+        """Do work that frees space, also on a full disk."""
+        return work()
+
+    @abstractmethod
+    def _newest(self) -> Version:
+        """Return the newest Version."""
+
+    @abstractmethod
+    def _run_plans(
+        self, make_plans: MakePlans, executor: PlanExecutor | None, count: Callable[[int], None]
+    ) -> bool | None:
+        """Plan and execute once; None when nothing is asked for, False when all plans were void."""
+
+    @abstractmethod
+    def _upkeep(self, delete_paths: DeletePaths | None = None) -> Upkeep:
+        """Return what expires Versions and deletes files."""
+
+    @abstractmethod
+    def _alone(self) -> AbstractContextManager[bool]:
+        """Keep the live writer from making files (JOBS-K3); False when that is not possible."""
+
+
+class LiveMaintenance(Maintenance):
+    """Maintenance through the live writer; safe for many threads."""
+
+    def __init__(self, engine: TableEngine) -> None:
+        super().__init__(engine.parts, engine.options)
+        self._engine = engine
+
+    def flush(self) -> int:
+        """Commit everything written so far; return the current Version's number."""
+        writer = self._engine.writer
+        writer.refresh()
+        return writer.flush()
+
+    def publish_expired(self, version: int) -> bool:
+        """Publish what is left after `expire`; False when that has to wait for space on the disk.
+
+        Raises NotPublished when it fails for another reason.
+        """
+        try:
+            self._with_room(lambda: self._engine.publish_committed(version))
+        except NotPublished as error:
+            if not _wants_space(error):
+                raise
+            return False
+        return True
+
+    def rollback(self, version: int) -> int:
+        """Make an old Version the current one again, after flushing; return the new number."""
+        parts, writer = self._parts, self._engine.writer
+
+        def plan(session: Session, snapshot: TableSnapshot) -> CommitPlan:
+            wanted = parts.versions.version_in(session, version)
+            # Its files come back with the data sequence numbers they had.
+            files = {file.path: file for file in parts.sequenced(tuple(wanted.files.values()))}
+            edit = rollback_edit(snapshot.version, replace(wanted, files=files))
+            return CommitPlan(edits=[edit])
+
+        change = HeadChange(writer_epoch=writer.epoch, restored_version=version)
+        writer.flush()
+        with writer.alone():
+            committed = writer.committer.commit(plan, change)
+            writer.install(committed)
+        return committed.snapshot.version.number
+
+    def verify(
+        self, *, progress: Progress | None = None, further: Sequence[FurtherCheck] = ()
+    ) -> VerifyReport:
+        """Read everything; raises Corruption, with the report attached, when something is wrong."""
+        engine = self._engine
+        with engine.pinned_view() as (view, _):
+            table = VerifiedTable(
+                parts=engine.parts,
+                files=engine.files,
+                definitions=engine.definitions,
+                version=view.files.version,
+            )
+            return _verify(table, progress, further)
+
+    def _begin(self) -> None:
+        self.flush()
+
+    def _compacting(self) -> AbstractContextManager[None]:
+        return self._engine.writer.compacting()
+
+    def _newest(self) -> Version:
+        return self._engine.current.view.files.version
+
+    def _run_plans(
+        self, make_plans: MakePlans, executor: PlanExecutor | None, count: Callable[[int], None]
+    ) -> bool | None:
+        version, identity = self._newest(), self._engine.definitions.partition_identity()
+        plans = make_plans(version, identity)
+        if not plans:
+            return None
+        self._engine.writer.run_plans(plans, version, count, executor=executor)
+        return True
+
+    def _upkeep(self, delete_paths: DeletePaths | None = None) -> Upkeep:
+        _ = self._engine.writer  # a handle that only reads has no upkeep
+        if delete_paths is None:
+            return self._engine.upkeep
+        return Upkeep(self._parts, delete_paths=delete_paths)
+
+    def _make_room(self) -> None:
+        writer = self._engine.writer
+        writer.drop_spare_logs()
+        remove_old_epochs(self._parts, below=writer.epoch)
+
+    def _let_go(self) -> None:
+        self._with_room(self._engine.writer.refresh)
+        self._engine.leases.let_go_of_unread(before=self._newest().number)
+
+    def _with_room(self, work: Callable[[], Done]) -> Done:
+        """Do work that frees space; on a full disk the log's reserve makes room for it."""
+        try:
+            return work()
+        except (StorageFull, NotPublished) as error:
+            if not _wants_space(error):
+                raise
+        self._engine.writer.give_back_space()
+        return work()
+
+    @contextmanager
+    def _alone(self) -> Iterator[bool]:
+        with self._engine.writer.alone():
+            yield True
+
+
+class CommittedMaintenance(Maintenance):
+    """Maintenance of the committed Versions, beside the live writer; for one thread."""
+
+    def __init__(self, parts: TableParts, options: TableOptions | None = None) -> None:
+        super().__init__(parts, options or TableOptions())
+        self._committer = TableCommitter(
+            parts.versions, parts.work, clock=parts.clock, ids=parts.ids
+        )
+
+    def verify(
+        self,
+        *,
+        progress: Progress | None = None,
+        further: Sequence[FurtherCheck] = (),
+        run_checks: Callable[[JobBase], RunChecks] | None = None,
+    ) -> VerifyReport:
+        """Read everything; raises Corruption, with the report attached, when something is wrong.
+
+        `run_checks` runs the checks of files elsewhere.
+        """
+        with self._base() as base:
+            table = VerifiedTable(
+                parts=base.parts,
+                files=base.files,
+                definitions=base.definitions,
+                version=base.version,
+            )
+            checks = None if run_checks is None else run_checks(base)
+            return _verify(table, progress, further, run_checks=checks)
+
+    def rebuild_indexes(
+        self, *, run: RunRebuilds | None = None, progress: Progress | None = None
+    ) -> tuple[str, ...]:
+        """Make missing and damaged index files again; return the paths of their data files.
+
+        Raises Corruption when a data file itself cannot be read.
+        """
+        with self._base() as base:
+            files = list(base.version.files.values())
+            done = 0
+
+            def report(count: int) -> None:
+                nonlocal done
+                done += count
+                if progress is not None:
+                    progress(done, len(files))
+
+            return tuple((run or rebuild_here)(base, files, report))
+
+    def _begin(self) -> None:
+        """Flush nothing: all rows are committed."""
+
+    def _let_go(self) -> None:
+        """Do nothing: no Version is held between two calls."""
+
+    def _make_room(self) -> None:
+        """Leave the logs to the live writer."""
+
+    def _newest(self) -> Version:
+        return self._parts.versions.snapshot_latest().version
+
+    def _run_plans(
+        self, make_plans: MakePlans, executor: PlanExecutor | None, count: Callable[[int], None]
+    ) -> bool | None:
+        with self._base() as base:
+            plans = make_plans(base.version, base.identity)
+            if not plans:
+                return None
+            rewrite = Rewrite(
+                base.parts,
+                base.making,
+                base.files,
+                base.definitions,
+                self._committer,
+                run=base.run,
+                task_rows=self._options.compaction_task_rows,
+            )
+            execution = Execution(executor=executor, progress=count, check_cancelled=_go_on)
+            with self._announced(base.run) as intent_id:
+                rewritten = rewrite.run(
+                    plans,
+                    base.context,
+                    base.version.facts,
+                    execution,
+                    HeadChange(intent_id=intent_id),
+                )
+            if rewritten is None:
+                return False
+            if len(rewritten.plans) < len(plans):
+                self._abandon(base.run)
+        note_compacted(self._parts, rewritten)
+        return True
+
+    def _upkeep(self, delete_paths: DeletePaths | None = None) -> Upkeep:
+        return Upkeep(self._parts, delete_paths=delete_paths)
+
+    @contextmanager
+    def _alone(self) -> Iterator[bool]:
+        append_files = append_files_of(self._parts.objects)
+        if append_files is None:
+            # Where no writer can log, no file is written without being announced.
+            yield True
+            return
+        try:
+            lock = append_files.lock(self._parts.paths.lock)
+        except Fenced:
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            lock.release()
+
+    @contextmanager
+    def _base(self) -> Iterator[JobBase]:
+        """Return the newest Version to work on, leased until the end (JOBS-K2)."""
+        parts, options = self._parts, self._options
+        with parts.leases.leased_newest(parts.versions, seconds=options.lease_seconds) as lease:
+            renewing = BackgroundWork(
+                f"neve-lease-{parts.paths.table_id}",
+                [lease.renew_if_due],
+                idle_seconds=options.lease_seconds / _RENEWALS_PER_LEASE,
+            )
+            renewing.start()
+            try:
+                run = RunName.drawn(parts.ids)
+                base = JobBase(parts, run, lease.version, file_bytes=options.file_bytes)
+                try:
+                    yield base
+                finally:
+                    base.close()
+            finally:
+                renewing.close()
+
+    @contextmanager
+    def _announced(self, run: RunName) -> Iterator[str]:
+        """Announce the files of a run (JOBS-K1); yield the intent, which ends with the commit."""
+        deadline_ms = self._parts.clock.now_ms() + _ANNOUNCED_MS
+        work = self._parts.work
+        try:
+            work.register_intent(
+                Intent(job_id=run.digits, prefixes=run.prefixes, deadline_ms=deadline_ms)
+            )
+            yield run.digits
+        finally:
+            # A commit has ended it; files that were not committed are looked for later.
+            with suppress(NeveError):
+                work.release_intent(run.digits)
+
+    def _abandon(self, run: RunName) -> None:
+        """Have the files of void plans looked for: the commit of the others ended the intent."""
+        with suppress(NeveError), self._announced(run):
+            pass
+
+
+def rollback_edit(current: Version, wanted: Version) -> VersionEdit:
+    """Return the edit from the current Version to the files and vectors of another.
+
+    Files that the other Version lacks leave, its own come back, and files of both get the vector
+    they had then. A file whose vector goes away altogether leaves and comes back in one step.
+    """
+    changed = [
+        path
+        for path, file in current.files.items()
+        if path not in wanted.files or wanted.files[path].vector != file.vector
+    ]
+    gone = set(changed)
+    added = tuple(
+        file for path, file in wanted.files.items() if path not in current.files or path in gone
+    )
+    return VersionEdit(
+        base=current.number,
+        facts=VersionFacts(
+            operation=Operation.ROLLBACK,
+            timestamp_ms=0,  # the commit sets it
+            schema_id=current.facts.schema_id,
+            spec_id=current.facts.spec_id,
+            summary={"restored-version": str(wanted.number)},
+        ),
+        added=added,
+        removed=tuple(changed),
+    )
+
+
+def rebuild_here(
+    base: JobBase, files: Sequence[DataFile], report: Callable[[int], None]
+) -> list[str]:
+    """Make the useless index files of some data files again; return the paths of those files."""
+    index_files = IndexFiles(base.parts.objects, base.parts.paths, base.context.encoder)
+    rebuilt = []
+    for file in files:
+        rebuilt += index_files.rebuild_useless([file], base.definitions.schema)
+        report(1)
+    return rebuilt
+
+
+def _verify(
+    table: VerifiedTable,
+    progress: Progress | None,
+    further: Sequence[FurtherCheck],
+    *,
+    run_checks: RunChecks | None = None,
+) -> VerifyReport:
+    _check_progress(progress)
+    report = verify_table(
+        table, progress or (lambda _done, _total: None), run_checks=run_checks, further=further
+    )
+    return refuse_problems(report)
+
+
+def _wants_space(error: NeveError) -> bool:
+    """Return whether an error, or the error that caused it, says that the disk is full."""
+    return isinstance(error, StorageFull) or isinstance(error.__cause__, StorageFull)
+
+
+def _check_progress(progress: object) -> None:
+    if progress is not None and not callable(progress):
+        raise InvalidArgument(
+            f"progress={progress!r} cannot be called",
+            hint="Pass a function of two numbers: how much of how much is done",
+        )
+
+
+def _go_on() -> None:
+    """End nothing."""

@@ -21,7 +21,6 @@ from neve.compaction.policy import full_plan
 from neve.engine.bulk_work import BulkOutcome, JobIdentity
 from neve.engine.job_base import JobBase
 from neve.engine.rewrite import Execution, Rewrite
-from neve.engine.table_parts import TableParts
 from neve.errors import Conflict
 from neve.manifest.table_commit import TableCommitter
 from neve.manifest.table_garbage import paths_of
@@ -30,6 +29,7 @@ from neve.observability.events import unheard
 from neve.observability.metrics import NoRecorder
 from neve.storage.memory_store import MemoryStore
 from neve.storage.object_store import ObjectStore
+from neve.table.table_parts import TableParts
 from neve.testing.clean_reader import CleanReader
 from neve.testing.interleaving import Interleaving, Outcome
 from neve.testing.simulated_clock import SeededIds, SimulatedClock
@@ -163,10 +163,7 @@ class World:
         run = jobs.committer.begin(deadline_seconds=3_600)
         base = JobBase(parts, run.run, run.base)
         rewrite = Rewrite(
-            parts,
-            base.making,
             base.files,
-            base.definitions,
             TableCommitter(parts.versions, parts.work, clock=parts.clock, ids=parts.ids),
             run=run.run,
         )

@@ -8,8 +8,8 @@ import neve
 from neve.engine.bulk_commit import BulkCommitter
 from neve.engine.bulk_rows import BulkRows, sorted_by_key
 from neve.engine.job_base import JobBase
-from neve.engine.table_parts import TableParts
 from neve.model.schema import normalize_batch
+from neve.table.table_parts import TableParts
 
 _COLUMNS: dict[str, pa.DataType] = {"id": pa.int64(), "name": pa.string()}
 _SCHEMA = pa.schema(_COLUMNS)

@@ -429,7 +429,7 @@ def forgets_the_vectors_of_a_rollback(patch: pytest.MonkeyPatch) -> None:
 
 def leaves_new_columns_empty(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
-        "neve.read.schema_mapping.constant_array",
+        "neve.table.schema_mapping.constant_array",
         lambda column, _value, *, length: pa.nulls(length, column.type),
     )
 

@@ -17,7 +17,7 @@ _HOMES: Final = {
     "Listener": ("neve.observability.events", "Listener"),
     "Predicate": ("neve.model.predicate", "Predicate"),
     "Recorder": ("neve.observability.metrics", "Recorder"),
-    "Row": ("neve.read.table_view", "Row"),
+    "Row": ("neve.table.table_view", "Row"),
     "Rows": ("neve.engine.row_input", "Rows"),
     "Scan": ("neve.read.scan", "Scan"),
     "Snapshot": ("neve.engine.snapshot", "Snapshot"),

@@ -12,7 +12,6 @@ from threading import Lock
 
 from neve.catalog.sort_order import SortOrder
 from neve.catalog.table_meta import TableMeta
-from neve.engine.table_parts import Definitions, PublishedLineage, TableParts
 from neve.errors import Corruption, InvalidArgument, NeveError, NotFound
 from neve.iceberg.publisher import IcebergPublisher
 from neve.manifest.documents import Lease
@@ -31,6 +30,8 @@ from neve.observability.metrics import Recorder
 from neve.storage.clock import Clock, IdSource
 from neve.storage.object_store import ObjectStore
 from neve.storage.table_paths import TablePaths
+from neve.table.definitions import Definitions
+from neve.table.table_parts import PublishedLineage, TableParts
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +81,7 @@ class StoredTable:
         self.work = TableWork(self.versions, clock=clock)
         self._leases = Leases(objects, self.paths.manifest, clock=clock, ids=ids)
         # Safe on its own.
-        self._definitions = Definitions(self.versions, path=self.paths.manifest)
+        self.definitions = Definitions(self.versions, path=self.paths.manifest)
         # Guarded by _lock.
         self._lock = Lock()
         self._publisher: IcebergPublisher | None = None
@@ -109,6 +110,7 @@ class StoredTable:
             objects=self.objects,
             paths=self.paths,
             versions=self.versions,
+            definitions=self.definitions,
             work=self.work,
             leases=self._leases,
             clock=self._clock,
@@ -128,6 +130,7 @@ class StoredTable:
                     self.objects,
                     self.paths,
                     versions=self.versions,
+                    definitions=self.definitions,
                     work=self.work,
                     properties_of=properties_of,
                 )
@@ -144,7 +147,7 @@ class StoredTable:
         head = self.versions.head_in(session)
         if head.dropped:
             raise NotFound("the table was dropped", path=self.paths.manifest)
-        schemas, specs = self._definitions.learn(session)
+        schemas, specs = self.definitions.learn(session)
         if head.schema_id not in schemas or head.spec_id not in specs:
             raise Corruption(
                 f"schema {head.schema_id} or partition spec {head.spec_id} is missing",

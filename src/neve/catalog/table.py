@@ -37,7 +37,6 @@ from neve.engine.row_input import Rows
 from neve.engine.snapshot import Snapshot, SnapshotOrigin, rows_in_order
 from neve.engine.table_engine import TableEngine
 from neve.engine.table_options import TableOptions
-from neve.engine.table_parts import append_files_of
 from neve.engine.upkeep import ExpireReport, GarbageReport
 from neve.engine.verification import VerifyReport
 from neve.errors import Closed, InvalidArgument, NotFound
@@ -45,7 +44,8 @@ from neve.iceberg.published_check import PublishedCheck
 from neve.manifest.table_head import Requirements
 from neve.read.filter_input import Filter
 from neve.read.scan import Scan
-from neve.read.table_view import Row
+from neve.table.table_parts import append_files_of
+from neve.table.table_view import Row
 
 
 class Table(CatalogTable):

@@ -32,11 +32,9 @@ from pyroaring import BitMap64
 from neve.compaction.levels import LevelOptions
 from neve.engine.bulk_work import BulkOutcome, BulkWork, JobIdentity
 from neve.engine.commit_facts import operation_of, summary_of
-from neve.engine.file_making import delete_data_file
 from neve.engine.job_base import JobBase, RunName
 from neve.engine.publishing import CommitPublishing
 from neve.engine.replaced_partitions import ReplacedPartitions
-from neve.engine.table_parts import TableParts
 from neve.errors import CatalogConflict, Conflict, NeveError, NotFound, OutcomeUnknown
 from neve.manifest.rebase import Proposal, complete, rebase
 from neve.manifest.retry import Patience
@@ -48,6 +46,8 @@ from neve.model.data_file import DataFile, PartitionValue
 from neve.model.key_column import KeyArray
 from neve.model.partition_identity import PartitionId, PartitionIdentity
 from neve.model.version import Operation, Version, VersionEdit, VersionFacts
+from neve.table.file_writers import delete_data_file
+from neve.table.table_parts import TableParts
 
 logger = logging.getLogger(__name__)
 
@@ -225,7 +225,7 @@ class BulkCommitter:
 
     def _commit_proposal(self, base: JobBase, proposal: Proposal, change: HeadChange) -> _Ended:
         committed = self._committer.commit(
-            proposal, change, lookup=base.files, write_vectors=base.making.vectors
+            proposal, change, lookup=base.files, write_vectors=base.files.writers.vectors
         )
         return _Ended(committed)
 
@@ -270,7 +270,7 @@ class BulkCommitter:
             try:
                 if not (asked.added or asked.marked or asked.removed):
                     return _Ended(self._record(change, current), has_version=False)
-                edit = complete(asked, current, base.files, base.making.vectors)
+                edit = complete(asked, current, base.files, base.files.writers.vectors)
                 committed = self._versions.apply_version_edits([edit], change)
             except Conflict as conflict:
                 was_late = isinstance(conflict, CatalogConflict)

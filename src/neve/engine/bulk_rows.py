@@ -20,7 +20,6 @@ from pyroaring import BitMap64
 
 from neve.engine.bulk_work import BulkWork
 from neve.engine.job_base import JobBase
-from neve.engine.partition_split import split_by_partition
 from neve.errors import InvalidArgument
 from neve.model.data_file import DataFile, PartitionValue
 from neve.model.key_column import KeyArray
@@ -28,6 +27,7 @@ from neve.model.key_encoding import KeyEncoder
 from neve.sstable.data_file_writer import DataFileWriter
 from neve.sstable.key_arrays import concat_keys, same_keys
 from neve.sstable.parquet_groups import one_batch
+from neve.table.partitions import split_by_partition
 
 KeyedRows = tuple[pa.RecordBatch, KeyArray]
 
@@ -98,7 +98,7 @@ class BulkRows:
         for writer in self._open.values():
             writer.abort()
         self._open.clear()
-        self._base.making.discard_files(self._files)
+        self._base.files.writers.discard_files(self._files)
         self._files.clear()
 
     def _end(self, writer: DataFileWriter) -> None:

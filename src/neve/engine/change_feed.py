@@ -25,7 +25,6 @@ from neve.model.version import Version, apply_edit
 from neve.read.change_plan import CommitChanges, grouped, plan_changes
 from neve.read.change_rows import ChangeRows
 from neve.read.changes import change_batches, feed_schema
-from neve.read.read_context import ReadContext
 
 # How long a follower waits before it looks whether it is to end.
 _LOOK_AGAIN_SECONDS: Final = 0.05
@@ -139,7 +138,9 @@ class _Stretch:
         self._session = self._versions.store.read()
         self._check_retained(self._session, first)
         edit = self._versions.edit_in(self._session, max(self.until, first))
-        self.rows = ChangeRows(engine.files, self._context(edit.facts.schema_id), self._held.check)
+        self.rows = ChangeRows(
+            engine.files, engine.files.context(edit.facts.schema_id), self._held.check
+        )
 
     def commits(self) -> Iterator[CommitChanges]:
         """Yield what each commit did, in order; those that changed no row are left out.
@@ -200,15 +201,6 @@ class _Stretch:
                 hint=f"Changes are kept from since={oldest} on; to start again, scan version "
                 f"{oldest} and go on from there",
             )
-
-    def _context(self, schema_id: int) -> ReadContext:
-        known = self._engine.current.view.context
-        if schema_id == known.schema.schema_id:
-            return known
-        definitions = self._engine.definitions
-        return ReadContext(
-            definitions.schema(schema_id), schema_of=definitions.schema, spec_of=definitions.spec
-        )
 
 
 def _check_waiting(poll_seconds: object, stop: object) -> None:

@@ -27,7 +27,6 @@ from neve.engine.job_base import JobBase, RunName
 from neve.engine.lease_book import LeaseBook
 from neve.engine.rewrite import Execution, Rewrite, note_compacted
 from neve.engine.table_options import TableOptions
-from neve.engine.table_parts import TableParts, append_files_of
 from neve.engine.upkeep import DeletePaths, ExpireReport, GarbageReport, Upkeep, retained
 from neve.engine.verification import (
     FurtherCheck,
@@ -43,7 +42,7 @@ from neve.manifest.table_commit import TableCommitter
 from neve.manifest.table_head import HeadChange
 from neve.manifest.table_work import Intent
 from neve.model.data_file import DataFile
-from neve.sstable.index_rebuild import IndexFiles
+from neve.table.table_parts import TableParts, append_files_of
 
 _ANNOUNCED_MS: Final = 24 * 60 * 60 * 1000
 _VOID_SECONDS_MAX: Final = 600.0
@@ -154,10 +153,7 @@ class CommittedTable:
             if not plans:
                 return None
             rewrite = Rewrite(
-                base.parts,
-                base.making,
                 base.files,
-                base.definitions,
                 self._committer,
                 run=base.run,
                 task_rows=self._options.compaction_task_rows,
@@ -257,12 +253,7 @@ class CommittedTable:
     ) -> VerifyReport:
         """Read everything; raises Corruption, with the report attached, when something is wrong."""
         with self._base(RunName.drawn(self._parts.ids)) as base:
-            table = VerifiedTable(
-                parts=base.parts,
-                files=base.files,
-                definitions=base.definitions,
-                version=base.version,
-            )
+            table = VerifiedTable(files=base.files, version=base.version)
             report = verify_table(
                 table,
                 progress or (lambda _done, _total: None),
@@ -333,10 +324,9 @@ def rebuild_here(
     base: JobBase, files: Sequence[DataFile], tell: Callable[[int], None]
 ) -> list[str]:
     """Make the index files of some data files again where they are of no use; gives whose."""
-    index_files = IndexFiles(base.parts.objects, base.parts.paths, base.context.encoder)
     rebuilt = []
     for file in files:
-        rebuilt += index_files.rebuild_useless([file], base.definitions.schema)
+        rebuilt += base.files.rebuild_indexes([file])
         tell(1)
     return rebuilt
 

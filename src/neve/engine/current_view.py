@@ -10,9 +10,8 @@ from threading import Condition, Lock
 
 from neve.memtable.memtable import Memtable
 from neve.model.version import Version
-from neve.read.file_set import FileSet
-from neve.read.read_context import ReadContext
-from neve.read.table_view import TableView
+from neve.table.table_context import TableContext
+from neve.table.table_view import TableView
 
 
 class CurrentView:
@@ -47,7 +46,7 @@ class CurrentView:
         version: Version,
         *,
         flushed: Memtable | None = None,
-        context: ReadContext | None = None,
+        context: TableContext | None = None,
         is_own: bool = False,
     ) -> bool:
         """Show a Version, and without the memtable whose rows it has; False when it is older.
@@ -60,12 +59,7 @@ class CurrentView:
             is_newer = version.number > view.version
             files = view.files
             if is_newer:
-                files = FileSet(
-                    version,
-                    files.access,
-                    partitions=(context or view.context).partitions,
-                    before=files,
-                )
+                files = files.moved_to(version)
             memtables = tuple(each for each in view.memtables if each is not flushed)
             is_alone = not is_newer or (is_own and version.number == view.version + 1)
             self.view = TableView(

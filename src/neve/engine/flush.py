@@ -25,10 +25,6 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from neve.engine.commit_facts import operation_of, summary_of
-from neve.engine.file_making import FileMaking
-from neve.engine.open_files import OpenFiles
-from neve.engine.partition_split import split_by_partition, split_by_spec
-from neve.engine.table_parts import Definitions, TableParts
 from neve.errors import CatalogConflict, Conflict, NeveError, OutcomeUnknown
 from neve.manifest.rebase import Proposal, complete
 from neve.manifest.retry import Patience
@@ -41,14 +37,12 @@ from neve.model.data_file import FileFormat, VectorRef, WalSegmentRef
 from neve.model.key_column import KeyArray
 from neve.model.partition_spec import PartitionSpec
 from neve.model.version import Version, VersionFacts
-from neve.read.file_set import FileSet
-from neve.read.key_partitions import KeyPartitions, PartitionedKeys
-from neve.read.partial_merge import GivenRows, merged_on
-from neve.read.read_context import ReadContext
-from neve.read.schema_mapping import SchemaMapping
-from neve.read.table_view import TableView
 from neve.sstable.data_file_writer import WrittenFile
 from neve.sstable.superseded_rows import superseded_rows
+from neve.table.partial_merge import GivenRows, merged_on
+from neve.table.partitions import PartitionedKeys, split_by_partition, split_by_spec
+from neve.table.schema_mapping import SchemaMapping
+from neve.table.table_files import TableFiles
 
 _COMMIT_SECONDS: Final = 60.0
 
@@ -72,22 +66,13 @@ class Flush:
 
     def __init__(
         self,
-        parts: TableParts,
-        making: FileMaking,
-        files: OpenFiles,
-        *,
-        definitions: Definitions,
+        files: TableFiles,
         committer: TableCommitter,
-        context: ReadContext,
     ) -> None:
-        self._parts = parts
-        self._making = making
+        self._parts = files.parts
         self._files = files
-        self._definitions = definitions
-        self._versions = parts.versions
+        self._versions = files.parts.versions
         self._committer = committer
-        # The columns of the key stay what they are, whatever becomes of the schema.
-        self._partitions = KeyPartitions(context.schema, context.encoder, definitions.spec)
         # Owned by the one flush that runs: what it wrote, by the path of the data file and the
         # place of the vector. Each try to commit may have written another one.
         self._vectors: dict[tuple[str, VectorRef], BitMap64] = {}
@@ -120,7 +105,7 @@ class Flush:
         except OutcomeUnknown:
             raise
         except NeveError:
-            self._making.discard(written)
+            self._files.writers.discard(written)
             raise
 
     def _run_merged(self, view: MemtableView, partial: GivenRows, target: FlushTarget) -> Committed:
@@ -129,13 +114,13 @@ class Flush:
         races = LostRaces(self._committer, patience, path=self._parts.paths.manifest)
         change = target.head_change
         while True:  # ends: each round another committer was first, and patience does
-            base = self._base_view(self._versions.snapshot_latest().version)
+            base = self._files.view(self._versions.snapshot_latest().version)
             merging = replace(
                 target,
                 base=base.files.version,
                 # Rows of the base may have columns that the schema shown so far lacks.
                 mapping=base.context.mapping_from(target.mapping.source.schema_id),
-                spec=self._definitions.spec(base.files.version.facts.spec_id),
+                spec=self._files.definitions.spec(base.files.version.facts.spec_id),
             )
             rows = merged_on(
                 base,
@@ -153,24 +138,16 @@ class Flush:
             except OutcomeUnknown:
                 raise
             except Conflict as conflict:
-                self._making.discard(written)
+                self._files.writers.discard(written)
                 if not {HEAD_KEY, RESERVATION_KEY}.intersection(conflict.keys):
                     raise
                 change = races.wait(conflict, change)
             except NeveError:
-                self._making.discard(written)
+                self._files.writers.discard(written)
                 raise
             else:
                 self._committer.checkpoint_once()
                 return committed
-
-    def _base_view(self, version: Version) -> TableView:
-        schema = self._definitions.schema(version.facts.schema_id)
-        context = ReadContext(
-            schema, schema_of=self._definitions.schema, spec_of=self._definitions.spec
-        )
-        files = FileSet(version, self._files, partitions=context.partitions)
-        return TableView((), files, context)
 
     def _commit_nothing(self, keys: KeyArray, target: FlushTarget) -> Committed:
         """Move `flushed_sequence` past changes that come to nothing on the current Version."""
@@ -192,7 +169,7 @@ class Flush:
                 )
 
     def _write_vectors(self, whole: Mapping[str, BitMap64]) -> Mapping[str, VectorRef]:
-        refs = self._making.vectors(whole)
+        refs = self._files.writers.vectors(whole)
         self._vectors.update({(path, ref): whole[path] for path, ref in refs.items()})
         return refs
 
@@ -219,11 +196,11 @@ class Flush:
         written: list[WrittenFile] = []
         try:
             for spec, given, places in split_by_spec(
-                rows, self._definitions.specs_from(target.spec.spec_id), schema
+                rows, self._files.definitions.specs_from(target.spec.spec_id), schema
             ):
                 given_keys = keys if places is None else keys.take(places)
                 for partition in split_by_partition(given, spec, schema):
-                    writer = self._making.data_files(
+                    writer = self._files.writers.data_files(
                         schema,
                         spec_id=spec.spec_id,
                         partition=partition,
@@ -239,14 +216,14 @@ class Flush:
                         writer.append(given.take(positions), given_keys.take(positions))
                     written.extend(writer.finish())
         except BaseException:
-            self._making.discard(written)
+            self._files.writers.discard(written)
             raise
         return tuple(written)
 
     def _proposal(
         self, written: tuple[WrittenFile, ...], keys: KeyArray, target: FlushTarget
     ) -> Proposal:
-        partitioned = PartitionedKeys(keys, self._partitions)
+        partitioned = PartitionedKeys(keys, self._files.partitions)
         marked = superseded_rows(
             target.base.files.values(),
             keys,

@@ -148,12 +148,7 @@ class Maintenance:
         """Read everything; raises Corruption, with the report attached, when something is wrong."""
         _check_progress(progress)
         with self._engine.pinned_view() as (view, _):
-            table = VerifiedTable(
-                parts=self._engine.parts,
-                files=self._engine.files,
-                definitions=self._engine.definitions,
-                version=view.files.version,
-            )
+            table = VerifiedTable(files=self._engine.files, version=view.files.version)
             report = verify_table(table, progress or (lambda _done, _total: None), further=further)
         return refuse_problems(report)
 

@@ -25,12 +25,10 @@ from uuid import UUID
 import pyarrow as pa
 
 from neve.engine.partial_rows import given_rows
-from neve.engine.table_parts import TableParts, append_files_of
 from neve.errors import Corruption, NeveError, NotFound, Unavailable
 from neve.manifest.table_head import TableHead
 from neve.memtable.memtable import Memtable
 from neve.model.key_column import KeyArray
-from neve.model.schema import TableSchema
 from neve.model.write_batch import (
     Change,
     DeleteRow,
@@ -39,13 +37,13 @@ from neve.model.write_batch import (
     PutRow,
     UpsertRows,
 )
-from neve.read.file_set import FileSet
-from neve.read.partial_merge import merged, widened
-from neve.read.read_context import ReadContext
-from neve.read.schema_mapping import SchemaMapping
-from neve.read.table_view import TableView
 from neve.storage.disk import FileKind
 from neve.storage.table_paths import log_epoch, log_number, split_path
+from neve.table.file_set import FileSet
+from neve.table.partial_merge import merged, widened
+from neve.table.table_context import TableContext
+from neve.table.table_parts import TableParts, append_files_of
+from neve.table.table_view import TableView
 from neve.wal.batch_codec import LoggedBatch
 from neve.wal.log_mark import LogMark, MarkedLog
 from neve.wal.recovery_mode import Problem, RecoveryMode, ReplayReport
@@ -219,11 +217,10 @@ def read_needed_logs(parts: TableParts) -> ReplayReport:
 def recover(
     parts: TableParts,
     head: TableHead,
-    context: ReadContext,
+    context: TableContext,
     *,
     files: FileSet,
     mode: RecoveryMode,
-    schema_of: Callable[[int], TableSchema],
 ) -> Recovered:
     """Replay what is not in data files; raises Corruption as the mode says.
 
@@ -232,7 +229,7 @@ def recover(
     first = head.flushed_sequence + 1
     replay, logs, owned_from = replay_logs(parts, head, mode=mode)
     memtable = Memtable(context.schema, context.codec, context.encoder, first_sequence=first)
-    apply = BatchApply(context, schema_of, files)
+    apply = BatchApply(context, files)
     for logged in replay:
         apply(memtable, logged, from_sequence=first)
     next_sequence = max(replay.report.next_sequence or 1, head.last_sequence + 1, first)
@@ -254,11 +251,8 @@ def recover(
 class BatchApply:
     """Brings logged batches into a memtable, whatever schema they were written with."""
 
-    def __init__(
-        self, context: ReadContext, schema_of: Callable[[int], TableSchema], files: FileSet
-    ) -> None:
+    def __init__(self, context: TableContext, files: FileSet) -> None:
         self._context = context
-        self._schema_of = schema_of
         self._files = files
 
     def __call__(self, memtable: Memtable, logged: LoggedBatch, *, from_sequence: int) -> None:
@@ -281,7 +275,7 @@ class BatchApply:
             case DeleteRow(key):
                 memtable.delete(sequence, key)
             case UpsertRows(rows):
-                batch = self._mapped(rows.slice(skipped), schema_id)
+                batch = self._context.mapping_from(schema_id).batch(rows.slice(skipped))
                 memtable.upsert_batch(sequence, self._keys(batch), batch)
             case DeleteRows(keys):
                 named = keys.slice(skipped)
@@ -301,7 +295,8 @@ class BatchApply:
         """Merge a partial write with what its keys have by now: here, or in the files."""
         schema = self._context.schema
         # Defaults are those of the day it was written.
-        batch = self._mapped(widened(rows, self._schema_of(schema_id)), schema_id)
+        mapping = self._context.mapping_from(schema_id)
+        batch = mapping.batch(widened(rows, mapping.source))
         keys = self._keys(batch)
         view = TableView((memtable,), self._files, self._context)
         base, places = view.get_many(keys, sequence - 1)
@@ -309,10 +304,6 @@ class BatchApply:
         whole = merged(batch, base, places, given=given, schema=schema)
         more = given_rows(memtable, keys, places, given, version=view.version)
         memtable.upsert_batch(sequence, keys, whole, given=more)
-
-    def _mapped(self, rows: pa.RecordBatch, schema_id: int) -> pa.RecordBatch:
-        source = self._schema_of(schema_id)
-        return SchemaMapping(source, self._context.schema).batch(rows)
 
     def _keys(self, batch: pa.RecordBatch) -> KeyArray:
         columns = [batch.column(name) for name in self._context.encoder.names]

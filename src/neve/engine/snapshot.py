@@ -26,10 +26,10 @@ from neve.model.schema import TableSchema
 from neve.model.shown_html import shown_page, warning
 from neve.model.version_page import first_words, version_page
 from neve.read.filter_input import Filter
-from neve.read.partial_merge import Places
 from neve.read.scan import Scan
-from neve.read.table_view import Row, TableView
 from neve.storage.own_process import KeptInProcess
+from neve.table.partial_merge import Places
+from neve.table.table_view import Row, TableView
 
 GetRows = Callable[[KeyArray], tuple[pa.Table, Places]]
 """Gives the rows of keys in any order, and for each the place of its key."""

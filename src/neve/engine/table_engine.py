@@ -24,16 +24,14 @@ from neve.engine.current_view import CurrentView
 from neve.engine.lease_book import LeaseBook
 from neve.engine.leftovers import remove_old_epochs, sweep_leftovers
 from neve.engine.live_log import LiveLog
-from neve.engine.live_writer import LiveWriter
+from neve.engine.live_writer import LiveWriter, WriterClaim
 from neve.engine.lost_files import LostFiles
 from neve.engine.memory_pins import pin_memtables, unpin_memtables
-from neve.engine.open_files import OpenFiles
 from neve.engine.publish_mode import PublishMode
 from neve.engine.publishing import CommitPublishing
 from neve.engine.recovery import Recovered, drop_logs, read_steadily, recover
 from neve.engine.snapshot import Snapshot, SnapshotOrigin
 from neve.engine.table_options import TableOptions
-from neve.engine.table_parts import Definitions, TableParts, append_files_of
 from neve.engine.upkeep import Upkeep
 from neve.engine.write_path import PreparedWrite
 from neve.errors import Closed, InvalidArgument, NeveError, NotFound, StorageFull
@@ -42,13 +40,15 @@ from neve.manifest.version_reader import TableSnapshot
 from neve.model.key_column import KeyArray
 from neve.model.version import Version
 from neve.observability.events import EventKind
-from neve.read.file_set import FileSet
 from neve.read.filter_input import Filter
-from neve.read.partial_merge import Places
-from neve.read.read_context import ReadContext
 from neve.read.scan import Scan
-from neve.read.table_view import Row, TableView
 from neve.storage.own_process import forked, keep_to_process, note_forked_at_work
+from neve.table.file_set import FileSet
+from neve.table.partial_merge import Places
+from neve.table.table_context import TableContext
+from neve.table.table_files import TableFiles
+from neve.table.table_parts import TableParts, append_files_of
+from neve.table.table_view import Row, TableView
 from neve.wal.log_mark import LogOwner
 from neve.wal.recovery_mode import RecoveryMode, ReplayReport
 from neve.wal.write_ahead_log import WriteAheadLog
@@ -75,7 +75,6 @@ class TableEngine:
         self.parts = parts
         self.options = options or TableOptions()
         self.is_read_only = read_only
-        self.definitions = Definitions(parts.versions, path=parts.paths.manifest)
         self.leases = LeaseBook(
             parts.leases,
             parts.versions,
@@ -90,15 +89,11 @@ class TableEngine:
         self._is_dropped = self._is_forked = False
         # Owned by the thread that tends.
         self._is_swept = False
-        snapshot = parts.versions.snapshot_latest()
-        context = self._context(snapshot)
-        self.files = OpenFiles(
-            parts.objects,
-            parts.paths,
-            schema_of=self.definitions.schema,
-            encoder=context.encoder,
+        self.files = TableFiles(
+            parts,
+            parts.versions.snapshot_latest().head.schema_id,
             cache_bytes=self.options.cache_bytes,
-            recorder=parts.recorder,
+            file_bytes=self.options.file_bytes,
         )
         self._writer: LiveWriter | None = None
         try:
@@ -248,7 +243,7 @@ class TableEngine:
         self.check_open()
         lease = self.leases.pin(version.number)
         return Snapshot(
-            self.view_of(version),
+            self.files.view(version),
             0,
             origin,
             lease=lease,
@@ -279,17 +274,6 @@ class TableEngine:
 
         sequence = self.once_more(lambda: writer.write_decided(decide))
         return self.current.sequence if sequence is None else sequence
-
-    def view_of(self, version: Version) -> TableView:
-        """Return the files of a Version under its own schema, without memtables."""
-        context = self.current.view.context
-        if version.facts.schema_id != context.schema.schema_id:
-            schema = self.definitions.schema(version.facts.schema_id)
-            context = ReadContext(
-                schema, schema_of=self.definitions.schema, spec_of=self.definitions.spec
-            )
-        files = FileSet(version, self.files, partitions=context.partitions)
-        return TableView((), files, context)
 
     # Writing
 
@@ -373,10 +357,6 @@ class TableEngine:
             return Closed("the table was dropped", path=path, hint="Make another one")
         return Closed("the table was closed", path=path, hint="Open it again")
 
-    def _context(self, snapshot: TableSnapshot) -> ReadContext:
-        schema = self.definitions.schema(snapshot.head.schema_id)
-        return ReadContext(schema, schema_of=self.definitions.schema, spec_of=self.definitions.spec)
-
     def _open_writer(self) -> LiveWriter:
         """Take lock and epoch, replay, begin the log; everything is released when one fails."""
         parts, options = self.parts, self.options
@@ -391,8 +371,8 @@ class TableEngine:
         try:
             epoch = parts.work.take_over()
             snapshot = parts.versions.snapshot_latest()
-            context = self._context(snapshot)
-            files = FileSet(snapshot.version, self.files, partitions=context.partitions)
+            context = self.files.context(snapshot.head.schema_id)
+            files = self.files.file_set(snapshot.version)
             recovered = self._recover(snapshot, context, files)
             self.recovery = recovered.report
             older = drop_logs(parts, recovered.logs, below=snapshot.head.wal_floor)
@@ -423,17 +403,12 @@ class TableEngine:
             if live_log.is_long:
                 live_log.roll()
             return LiveWriter(
-                parts,
+                self.files,
                 options,
-                definitions=self.definitions,
-                files=self.files,
                 leases=self.leases,
                 current=self.current,
                 log=live_log,
-                epoch=epoch,
-                lock=lock,
-                context=context,
-                spec_id=snapshot.head.spec_id,
+                claim=WriterClaim(epoch=epoch, lock=lock, spec_id=snapshot.head.spec_id),
                 publishing=self._publishing(),
             )
         except BaseException:
@@ -454,14 +429,13 @@ class TableEngine:
             return None
         return CommitPublishing(self.parts, publish)
 
-    def _recover(self, snapshot: TableSnapshot, context: ReadContext, files: FileSet) -> Recovered:
+    def _recover(self, snapshot: TableSnapshot, context: TableContext, files: FileSet) -> Recovered:
         return recover(
             self.parts,
             snapshot.head,
             context,
             files=files,
             mode=RecoveryMode(self.options.recovery),
-            schema_of=self.definitions.schema,
         )
 
     def _read_state(self, before: TableView | None = None) -> tuple[TableView, int, ReplayReport]:
@@ -471,11 +445,9 @@ class TableEngine:
             snapshot = self.parts.versions.snapshot_latest()
             if snapshot.head.dropped:
                 raise NotFound("the table was dropped", path=self.parts.paths.manifest)
-            context = self._context(snapshot)
-            known = before.files if before is not None else None
-            files = FileSet(
-                snapshot.version, self.files, partitions=context.partitions, before=known
-            )
+            context = self.files.context(snapshot.head.schema_id)
+            known = None if before is None else before.files
+            files = self.files.file_set(snapshot.version, before=known)
             recovered = self._recover(snapshot, context, files)
             # A flush in between may have taken rows out of the logs that the Version lacks.
             if recovered.next_sequence <= self.parts.versions.head().flushed_sequence:

@@ -5,7 +5,7 @@ partition    the values all rows of the file share   by the partition field's id
 absent       a column younger than the file          its initial default, in every row
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from neve.errors import Corruption, NeveError
 from neve.model.bound_predicate import BoundPredicate
@@ -16,11 +16,12 @@ from neve.model.projection import project
 from neve.model.pruning_facts import ColumnFacts, Match, match
 from neve.model.schema import Column, TableSchema
 from neve.model.single_value import decode_single_value
-from neve.read.read_context import ReadContext
+from neve.table.definitions import Definitions
+from neve.table.table_context import TableContext
 
 
 def statistics_facts(
-    file: DataFile, context: ReadContext, field_ids: Iterable[int]
+    file: DataFile, context: TableContext, field_ids: Iterable[int]
 ) -> dict[int, ColumnFacts]:
     """Return what is known of some columns of a file; what is unknown is left out."""
     source = context.mapping_from(file.schema_id).source
@@ -79,20 +80,20 @@ class PartitionPruning:
         self,
         predicate: BoundPredicate,
         schema: TableSchema,
-        spec_of: Callable[[int], PartitionSpec] | None,
+        definitions: Definitions,
     ) -> None:
         self._predicate = predicate
         self._schema = schema
-        self._spec_of = spec_of
+        self._definitions = definitions
         self._projected: dict[int, tuple[BoundPredicate, PartitionSpec]] = {}
 
     def excludes(self, file: DataFile) -> bool:
         """Whether no row of the file can match."""
-        if self._spec_of is None or not file.partition:
+        if not file.partition:
             return False
         known = self._projected.get(file.spec_id)
         if known is None:
-            spec = self._spec_of(file.spec_id)
+            spec = self._definitions.spec(file.spec_id)
             known = project(self._predicate, spec), spec
             self._projected[file.spec_id] = known
         projected, spec = known

@@ -37,9 +37,9 @@ from neve.read.ordered_rows import Block, LoadBlock, Source, ordered_rows
 from neve.read.row_keys import SortKey
 from neve.read.scan_explanation import ScanExplanation
 from neve.read.scan_plan import PlannedFile, ScanPlan, plan_scan
-from neve.read.table_view import Row, TableView
 from neve.sstable.key_arrays import key_at
 from neve.storage.own_process import KeptInProcess
+from neve.table.table_view import Row, TableView
 
 # Rows in memory are handed on in batches of this many.
 _BATCH_ROWS: Final = 65_536

@@ -18,10 +18,10 @@ from neve.model.key_range import KeyRange
 from neve.model.pruning_facts import Match, match
 from neve.model.shown_value import shown
 from neve.read.file_facts import PartitionPruning, statistics_facts
-from neve.read.file_set import FileProbe
 from neve.read.filter_input import RowFilter
 from neve.read.key_conditions import implied_range, intersected
-from neve.read.table_view import TableView
+from neve.table.file_set import FileProbe
+from neve.table.table_view import TableView
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def plan_scan(
     implied, rest = implied_range(row_filter.predicate, context)
     wanted = intersected(key_range, implied)
     filter_left = row_filter.reduced_to(rest)
-    partitions = PartitionPruning(row_filter.predicate, context.schema, context.spec_of)
+    partitions = PartitionPruning(row_filter.predicate, context.schema, context.definitions)
     files: list[PlannedFile] = []
     total = by_key = by_partition = by_statistics = 0
     for probe in view.files.probes():

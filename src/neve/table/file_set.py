@@ -28,8 +28,8 @@ from neve.model.key_column import KeyArray
 from neve.model.key_range import KeyRange
 from neve.model.partition_groups import Positions
 from neve.model.version import Version
-from neve.read.key_partitions import KeyPartitions, PartitionedKeys, Place
 from neve.sstable.data_file_reader import DataFileReader
+from neve.table.partitions import KeyPartitions, PartitionedKeys, Place
 
 PartitionNumbers: TypeAlias = dict[tuple[int, tuple[PartitionValue, ...]], int]
 _partition_numbers: Final = count()
@@ -164,8 +164,8 @@ class FileSet:
         self,
         version: Version,
         access: FileAccess,
+        partitions: KeyPartitions,
         *,
-        partitions: KeyPartitions | None = None,
         before: "FileSet | None" = None,
     ) -> None:
         """Arrange the files; probes of files that are unchanged since `before` are taken over."""
@@ -191,6 +191,10 @@ class FileSet:
         )
         """Gives the live row of a key with the file it is in; None without one."""
 
+    def moved_to(self, version: Version) -> "FileSet":
+        """Return the files of another Version, with what is open of those it shares with this."""
+        return FileSet(version, self.access, self._partitions, before=self)
+
     @property
     def level0_count(self) -> int:
         """Files of level 0 in the partition that has most; those of jobs count by overlaps."""
@@ -203,7 +207,6 @@ class FileSet:
 
     def _find_on_shelf(self, key: bytes, word: int) -> Hit | None:
         for spec_id, shelves in self._shelves.items():
-            assert self._partitions is not None
             place = self._partitions.place_of_key(spec_id, key)
             shelf = None if place is None else shelves.get(place)
             hit = None if shelf is None else shelf.find_row(key, word)
@@ -225,8 +228,7 @@ class FileSet:
         """
         if not len(keys):
             return
-        partitions = self._partitions if self._shelves else None
-        by_partition = None if partitions is None else PartitionedKeys(keys, partitions)
+        by_partition = PartitionedKeys(keys, self._partitions) if self._shelves else None
         if bounds is None:
             found = cast("dict[str, bytes]", pc.min_max(keys.cast(pa.large_binary())).as_py())
             bounds = found["min"], found["max"]
@@ -249,7 +251,7 @@ class FileSet:
 
 
 def _shelves(
-    by_run: Mapping[tuple[int, int], Sequence[FileProbe]], partitions: KeyPartitions | None
+    by_run: Mapping[tuple[int, int], Sequence[FileProbe]], partitions: KeyPartitions
 ) -> tuple[_Shelf, dict[int, dict[Place, _Shelf]]]:
     """Return the shelf of the files that may hold any key, and the others by spec and partition.
 
@@ -262,7 +264,7 @@ def _shelves(
     for (level, number), probes in by_run.items():
         file = probes[0].file
         if number not in places:
-            places[number] = None if partitions is None else partitions.place_of_file(file)
+            places[number] = partitions.place_of_file(file)
         place = places[number]
         if place is None:
             shared.append((level, probes))

@@ -12,7 +12,7 @@ _HOMES: Final = {
     "Catalog": ("neve.catalog.kv_catalog", "KVCatalog"),
     "Evolution": ("neve.catalog.evolution", "Evolution"),
     "ExpireReport": ("neve.engine.upkeep", "ExpireReport"),
-    "Filter": ("neve.read.filter_input", "Filter"),
+    "Filter": ("neve.read.filters", "Filter"),
     "GarbageReport": ("neve.engine.upkeep", "GarbageReport"),
     "Listener": ("neve.observability.events", "Listener"),
     "Predicate": ("neve.model.predicate", "Predicate"),

@@ -32,18 +32,17 @@ from neve.compaction.rewrite_job import PlanExecutor
 from neve.engine.change_feed import ChangeFeed
 from neve.engine.decided_writes import DecidedWrites
 from neve.engine.maintenance import Maintenance
-from neve.engine.publish_mode import PublishMode
 from neve.engine.row_input import Rows
 from neve.engine.snapshot import Snapshot, SnapshotOrigin, rows_in_order
 from neve.engine.table_engine import TableEngine
-from neve.engine.table_options import TableOptions
+from neve.engine.table_options import PublishMode, TableOptions
 from neve.engine.upkeep import ExpireReport, GarbageReport
 from neve.engine.verification import VerifyReport
 from neve.errors import Closed, InvalidArgument, NotFound
 from neve.iceberg.published_check import PublishedCheck
 from neve.manifest.table_head import Requirements
-from neve.read.filter_input import Filter
-from neve.read.scan import Scan
+from neve.read.filters import Filter
+from neve.read.scan import Scan, ScanRequest
 from neve.table.table_parts import append_files_of
 from neve.table.table_view import Row
 
@@ -190,14 +189,10 @@ class Table(CatalogTable):
         expression of PyIceberg or Arrow. `key_range` is (first, end) without the end, None for no
         bound; with it, or with `reverse`, rows come in the order of their keys.
         """
-        return self.engine.scan(
-            filter=filter,
-            columns=columns,
-            limit=limit,
-            key_range=key_range,
-            reverse=reverse,
-            check=self._check_open,
+        request = ScanRequest(
+            filter=filter, columns=columns, limit=limit, key_range=key_range, reverse=reverse
         )
+        return self.engine.scan(request, self._check_open)
 
     def snapshot(self) -> Snapshot:
         """Freeze the table as it is now, unflushed rows included; close it when done."""

@@ -4,7 +4,7 @@
     flush     memtable frozen ──► files written ──► committed ──► view replaced ──► log cut
 
 One thread flushes, another compacts; both run the `*_once` steps below, which a test can run by
-hand. Writers wait for neither, except as `neve.engine.pressure` says.
+hand. Writers wait for neither, except as `neve.engine.backlog` says.
 
 T1  One flush and one compaction at a time; a sweep of unknown files runs beside neither.
 T2  The writer's epoch is asserted by every commit. One that was taken over is Fenced, and takes no
@@ -25,12 +25,11 @@ from neve.compaction.plan import CompactionPlan, jobs_of
 from neve.compaction.policy import full_plan, move_plan, pick_all
 from neve.compaction.rewrite_job import PlanExecutor
 from neve.engine.background import BackgroundWork
-from neve.engine.backlog import Backlog
+from neve.engine.backlog import CALM, Backlog
 from neve.engine.current_view import CurrentView
 from neve.engine.flush import Flush, FlushTarget
 from neve.engine.lease_book import LeaseBook
 from neve.engine.live_log import LiveLog
-from neve.engine.pressure import CALM
 from neve.engine.publishing import CommitPublishing
 from neve.engine.rewrite import Execution, Progress, Rewrite, note_compacted
 from neve.engine.side_by_side import run_side_by_side

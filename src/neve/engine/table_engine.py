@@ -25,23 +25,20 @@ from neve.engine.lease_book import LeaseBook
 from neve.engine.leftovers import remove_old_epochs, sweep_leftovers
 from neve.engine.live_log import LiveLog
 from neve.engine.live_writer import LiveWriter, WriterClaim
-from neve.engine.lost_files import LostFiles
-from neve.engine.memory_pins import pin_memtables, unpin_memtables
-from neve.engine.publish_mode import PublishMode
 from neve.engine.publishing import CommitPublishing
 from neve.engine.recovery import Recovered, drop_logs, read_steadily, recover
 from neve.engine.snapshot import Snapshot, SnapshotOrigin
-from neve.engine.table_options import TableOptions
+from neve.engine.table_options import PublishMode, TableOptions
 from neve.engine.upkeep import Upkeep
 from neve.engine.write_path import PreparedWrite
-from neve.errors import Closed, InvalidArgument, NeveError, NotFound, StorageFull
+from neve.errors import Closed, Corruption, InvalidArgument, NeveError, NotFound, StorageFull
 from neve.manifest.leases import HeldLease
 from neve.manifest.version_reader import TableSnapshot
 from neve.model.key_column import KeyArray
 from neve.model.version import Version
 from neve.observability.events import EventKind
-from neve.read.filter_input import Filter
-from neve.read.scan import Scan
+from neve.read.filters import Filter
+from neve.read.scan import Scan, ScanRequest
 from neve.storage.own_process import forked, keep_to_process, note_forked_at_work
 from neve.table.file_set import FileSet
 from neve.table.partial_merge import Places
@@ -52,6 +49,39 @@ from neve.table.table_view import Row, TableView
 from neve.wal.log_mark import LogOwner
 from neve.wal.recovery_mode import RecoveryMode, ReplayReport
 from neve.wal.write_ahead_log import WriteAheadLog
+
+
+class LostFiles:
+    """Tells which of the two it is, for one table."""
+
+    def __init__(self, parts: TableParts) -> None:
+        self._parts = parts
+        self._folders = (f"{parts.paths.data}/", f"{parts.paths.deletes}/")
+
+    @contextmanager
+    def told(self, number: int) -> Iterator[None]:
+        """Raise Corruption instead of NotFound for a file that a retained Version has lost."""
+        try:
+            yield
+        except NotFound as missing:
+            if missing.path is None or not missing.path.startswith(self._folders):
+                raise
+            if not self._is_retained(number):
+                raise
+            raise Corruption(
+                f"version {number} has lost a file",
+                path=missing.path,
+                hint="Restore it from a copy, or roll back to a version without it; `verify` "
+                "names all that are missing",
+            ) from missing
+
+    def _is_retained(self, number: int) -> bool:
+        try:
+            self._parts.versions.version(number)
+        except NotFound:
+            return False
+        return True
+
 
 logger = logging.getLogger(__name__)
 
@@ -168,7 +198,6 @@ class TableEngine:
     @contextmanager
     def pinned_view(self) -> Iterator[tuple[TableView, int]]:
         """Return a view and sequence that stay readable until the end."""
-        self.check_open()
         view, sequence = self.pin_view()
         try:
             yield view, sequence
@@ -186,7 +215,7 @@ class TableEngine:
             except NotFound:
                 self.refresh()
                 continue
-            if pin_memtables(view, sequence):
+            if view.pin_memory(sequence):
                 return view, sequence
             self.leases.unpin(view.version)
         raise NotFound(
@@ -197,34 +226,23 @@ class TableEngine:
 
     def unpin_view(self, view: TableView, sequence: int) -> None:
         """End what `pin_view` began."""
-        unpin_memtables(view, sequence)
+        view.unpin_memory(sequence)
         self.leases.unpin(view.version)
 
-    def scan(
-        self,
-        *,
-        filter: Filter | None = None,  # noqa: A002 - the name of the contract
-        columns: Sequence[str] | None = None,
-        limit: int | None = None,
-        key_range: tuple[object, object] | None = None,
-        reverse: bool = False,
-        check: Callable[[], None] | None = None,
-    ) -> Scan:
-        """Read many rows as of now; files are pinned while the scan runs."""
-        self.check_open()
-        with self.pinned_view() as (view, sequence):
-            # It takes what is in memory when it is made; the lease is kept for when it runs.
+    def scan(self, request: ScanRequest, check: Callable[[], None]) -> Scan:
+        """Read many rows as of now; `check` raises when the caller's handle was closed."""
+        view, sequence = self.pin_view()
+        try:
+            # It takes what is in memory when it is made, and pins files again when it runs.
             return Scan(
                 view,
+                request,
                 sequence=sequence,
-                filter=filter,
-                columns=columns,
-                limit=limit,
-                key_range=key_range,
-                reverse=reverse,
-                check=check or self.check_open,
+                check=check,
                 pin=lambda: self._pinned_run(view.version),
             )
+        finally:
+            self.unpin_view(view, sequence)
 
     def snapshot(self, origin: SnapshotOrigin) -> Snapshot:
         """Freeze the table as it is now."""
@@ -264,9 +282,8 @@ class TableEngine:
             # Without a refresh: to show another schema it waits for the log, which waits for this.
             keys = Scan(
                 view,
+                ScanRequest(filter=filter, columns=list(view.context.encoder.names)),
                 sequence=self.current.sequence,
-                filter=filter,
-                columns=list(view.context.encoder.names),
                 check=self.check_open,
                 pin=lambda: self.leases.pinned(view.version),
             ).to_arrow()
@@ -466,10 +483,10 @@ class TableEngine:
     def _held_memory(self) -> Iterator[tuple[TableView, int]]:
         """Return the newest view and sequence, with everything in memory that they show."""
         view, sequence = self.current.view, self.current.sequence
-        while not pin_memtables(view, sequence):
+        while not view.pin_memory(sequence):
             # Overwritten rows were let go of between the two: a newer sequence is visible.
             view, sequence = self.current.view, self.current.sequence
         try:
             yield view, sequence
         finally:
-            unpin_memtables(view, sequence)
+            view.unpin_memory(sequence)

@@ -5,14 +5,22 @@ What every writer must agree on (schema, partitions, retention, codec) is a prop
 """
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final, Literal
 
 from neve.compaction.key_ranges import TASK_ROWS
 from neve.compaction.levels import LevelOptions
-from neve.engine.publish_mode import PublishMode
 from neve.errors import InvalidArgument
 from neve.wal.log_options import LogOptions, SyncPolicy
 from neve.wal.recovery_mode import RecoveryMode
+
+
+class PublishMode(StrEnum):
+    """When commits are published."""
+
+    COMMIT = "commit"
+    DEMAND = "demand"
+
 
 MEMTABLE_BYTES_MIN: Final = 1 << 10
 

@@ -28,7 +28,7 @@ from neve.iceberg.plain_reader import PlainFile, PlainReader, PlainSnapshot, Rec
 from neve.iceberg.table_metadata import version_of
 from neve.model.arrow_types import ArrowField, child_fields, field_id_of, with_child_fields
 from neve.model.version import Version
-from neve.read.scan import Scan
+from neve.read.scan import Scan, ScanRequest
 from neve.storage.plain_location import plain_location
 from neve.storage.table_paths import split_path
 
@@ -241,7 +241,8 @@ class _Published:
         rows = 0
         for path, file in version.files.items():
             alone = replace(version, files={path: file})
-            engine_rows = Scan(self._table.files.view(alone, schema_id), sequence=0).to_arrow()
+            view = self._table.files.view(alone, schema_id)
+            engine_rows = Scan(view, ScanRequest(), sequence=0).to_arrow()
             listed = walked.data[self._folder.locate(path)]
             stored, live = self._reader.rows(walked, listed)
             plain_rows = stored.take(live)

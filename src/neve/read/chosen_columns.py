@@ -17,7 +17,6 @@ from neve.model.arrow_types import child_fields
 from neve.model.named_field import named_field
 from neve.model.schema import TableSchema
 from neve.model.shown_value import shown
-from neve.read.scan_plan import asked_names
 from neve.table.schema_mapping import ArrayWay, array_way
 
 _Places = tuple[int, ...]
@@ -56,7 +55,7 @@ def chosen_columns(columns: Sequence[str] | None, schema: TableSchema) -> Chosen
     if columns is None:
         names = tuple(whole.names)
         return ChosenColumns(asked=names, names=names, schema=pa.schema(list(whole)), ways={})
-    asked = asked_names(columns)
+    asked = _asked_names(columns)
     found: dict[str, dict[_Places, str]] = {}
     for name in asked:
         field = named_field(name, schema)
@@ -96,3 +95,25 @@ def _pruned(type_: pa.DataType, wanted: Collection[_Places]) -> pa.DataType:
         if inside:
             fields.append(field.with_type(_pruned(field.type, inside)))
     return pa.struct(fields)
+
+
+def _asked_names(columns: Sequence[str]) -> tuple[str, ...]:
+    """Check that columns are a list of names, none of them twice; raises InvalidArgument."""
+    if isinstance(columns, str) or not isinstance(columns, Sequence):
+        raise InvalidArgument(
+            f"columns are given as {type(columns).__name__}", hint="Pass a list of names"
+        )
+    if not columns:
+        raise InvalidArgument("no columns were asked for", hint="Name one, or use count()")
+    names: list[str] = []
+    for name in columns:
+        if not isinstance(name, str):
+            raise InvalidArgument(
+                f"a column is given as {type(name).__name__}", hint="Pass a list of names"
+            )
+        if name in names:
+            raise InvalidArgument(
+                f"column {shown(name)} is asked for twice", hint="Name each column once"
+            )
+        names.append(name)
+    return tuple(names)

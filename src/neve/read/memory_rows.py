@@ -62,7 +62,7 @@ class MemoryRows:
 
     def live(self, wanted: KeyRange) -> tuple[pa.Table, KeyArray] | None:
         """Return the live rows with keys in a range, ascending, and their keys; or None."""
-        if not self.live_count(wanted):
+        if not self._views or not self.live_count(wanted):
             return None
         if self._joined is None:
             self._joined = self._join()

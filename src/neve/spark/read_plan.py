@@ -39,8 +39,7 @@ from neve.model.version import Version
 from neve.observability.events import unheard
 from neve.observability.metrics import NoRecorder
 from neve.read.chosen_columns import ChosenColumns, chosen_columns
-from neve.read.filter_input import Filter, RowFilter, row_filter
-from neve.read.key_conditions import asked_range
+from neve.read.filters import Filter, RowFilter, row_filter
 from neve.read.memory_rows import MemoryRows
 from neve.read.scan_plan import plan_scan
 from neve.sstable.deletion_vector import bitmap_of, positions_in
@@ -311,7 +310,6 @@ def _plan(
         view,
         names=chosen.names,
         row_filter=filter_asked,
-        key_range=asked_range(None, view.context.encoder),
     )
     # With a key column, which every file has: a scan of no column knows no number of rows.
     wanted = (*chosen.names, *filter_asked.names, schema.key_columns[0].name)

@@ -208,6 +208,8 @@ class SchemaMapping:
 
     def source_names(self, names: Sequence[str]) -> list[str]:
         """Return the source's columns that columns of the target are made of."""
+        if self.is_identity:
+            return list(names)
         found = (self._by_name[name].source for name in names)
         return [name for name in found if name is not None]
 

@@ -68,7 +68,10 @@ class TableContext:
             return self.encoder.encode(key)
         try:
             if self.is_single_key:
-                return self.encode_value(key)
+                encoded = self._encode_value(key)
+                if len(encoded) <= KEY_BYTES_MAX:
+                    return encoded
+                return self.encoder.encode((key,))  # it says that the key is too long
             return self.encoder.encode(key)  # type: ignore[arg-type]  # it says what is wrong
         except (SchemaMismatch, InvalidArgument):
             # No value of a key column is a dict, so this look costs nothing to a correct key.

@@ -69,6 +69,20 @@ class TableView:
         """Number of the Version whose files these are."""
         return self.files.version.number
 
+    def pin_memory(self, sequence: int) -> bool:
+        """Keep the rows in memory as of a sequence; False, and nothing kept, when some are gone."""
+        for place, memtable in enumerate(self.memtables):
+            if not memtable.pin(sequence):
+                for each in self.memtables[:place]:
+                    each.unpin(sequence)
+                return False
+        return True
+
+    def unpin_memory(self, sequence: int) -> None:
+        """End what `pin_memory` began."""
+        for memtable in self.memtables:
+            memtable.unpin(sequence)
+
     def get(self, key: bytes) -> Row | None:
         """Return the newest row of a key; None when there is none."""
         return self.get_at(key, SEQUENCE_MAX)
@@ -85,7 +99,13 @@ class TableView:
                     base = self.below(memtable).get_at(key, sequence)
                     return merged_row(row, base, found.given, self.context.schema)
                 return row
-        return self._row_in_files(key)
+        hit = self._find_row(key, self._word(key))
+        if hit is None:
+            return None
+        probe, row = hit
+        if probe.file.schema_id == self.context.schema.schema_id:
+            return row
+        return self.context.mapping_from(probe.file.schema_id).row(row)
 
     def is_stale(self, given: GivenColumns | None) -> TypeGuard[GivenColumns]:
         """Return whether others may have committed since a row of a partial write was merged."""
@@ -198,15 +218,6 @@ class TableView:
         if memtable.schema.schema_id == self.context.schema.schema_id:
             return row
         return self.context.mapping_from(memtable.schema.schema_id).row(row)
-
-    def _row_in_files(self, key: bytes) -> Row | None:
-        hit = self._find_row(key, self._word(key))
-        if hit is None:
-            return None
-        probe, row = hit
-        if probe.file.schema_id == self.context.schema.schema_id:
-            return row
-        return self.context.mapping_from(probe.file.schema_id).row(row)
 
 
 class _Search:

@@ -1,7 +1,7 @@
 """Tables for tests of reading: real files in a store in memory, real memtables, no engine."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from neve.model.schema import TableSchema, normalize_batch
 from neve.model.version import Operation, Version, VersionFacts
 from neve.observability.events import unheard
 from neve.observability.metrics import NoRecorder
-from neve.read.scan import Scan
+from neve.read.scan import Pin, Scan, ScanRequest
 from neve.sstable.data_file_writer import DataFileWriter, WriteTarget
 from neve.sstable.parquet_layout import ParquetLayout
 from neve.sstable.puffin import write_puffin
@@ -209,8 +209,15 @@ class TableBench:
         files = FileSet(version, NotedAccess(self), self.context.partitions)
         return TableView(tuple(self.memtables), files, self.context)
 
-    def scan(self, **asked: Any) -> Scan:  # noqa: ANN401 - passed on
-        return Scan(self.view(), sequence=self.sequence, **asked)
+    def scan(
+        self,
+        *,
+        check: Callable[[], None] = lambda: None,
+        pin: Pin = nullcontext,
+        **asked: Any,  # noqa: ANN401 - passed on
+    ) -> Scan:
+        request = ScanRequest(**asked)
+        return Scan(self.view(), request, sequence=self.sequence, check=check, pin=pin)
 
     def rows(self, **asked: Any) -> list[dict[str, object]]:  # noqa: ANN401 - passed on
         """Scan, and give rows as dicts; by key when no order was asked for."""

@@ -9,7 +9,7 @@ from neve.errors import InvalidArgument, SchemaMismatch
 from neve.model.key_range import KeyRange
 from neve.model.predicate import Predicate, col
 from neve.read.filter_text import parse_filter
-from neve.read.key_conditions import asked_range, implied_range
+from neve.read.scan_plan import asked_range, implied_range
 from neve.storage.memory_store import MemoryStore
 from neve.table.table_context import TableContext
 from tests.unit.read.table_bench import parts_of, schema_of

@@ -1,14 +1,14 @@
-"""TableEngine: one table, open: what its readers and its one writer share.
+"""TableEngine: one open table, shared by its readers and its one writer.
 
     read      view taken (memtables and Version together) ──► sequence taken ──► rows
 
 A handle is opened for writing or for reading only. The first holds the table's lock and is the only
-writer; the second writes nothing, sees what is committed and what of the log the operating system
-has, and moves on with `refresh`.
+writer; the second writes nothing, sees committed rows and the part of the log that the operating
+system has, and moves on with `refresh`.
 
-D1  A read-only handle has no side effects but leases, and goes without those where it must.
-D2  A reader that finds a file gone looks at the newest Version and tries once more: files of the
-    current Version are never deleted.
+ENGINE-4  A read-only handle has no side effects except leases, and none where it cannot take them.
+ENGINE-5  A reader that finds a file gone looks at the newest Version and tries once more: files of
+          the current Version are never deleted.
 """
 
 import logging
@@ -52,7 +52,12 @@ from neve.wal.write_ahead_log import WriteAheadLog
 
 
 class LostFiles:
-    """Tells which of the two it is, for one table."""
+    """Distinguishes files that were deleted from files that were lost, for one table.
+
+    A late reader finds files gone of a Version that has expired since: NotFound, and a newer
+    Version has the rows. Files of a retained Version are never deleted: one that is missing was
+    lost, which is Corruption.
+    """
 
     def __init__(self, parts: TableParts) -> None:
         self._parts = parts
@@ -89,8 +94,8 @@ Answer = TypeVar("Answer")
 
 _REOPEN_TRIES: Final = 5
 _NO_ROOM: Final = (
-    "A writer needs 256 KiB to begin: free as much outside of the table, then expire and "
-    "collect_garbage free what the table does not need. With read_only=True it can be read as it is"
+    "A writer needs 256 KiB to begin: free as much outside of the table, then run expire and "
+    "collect_garbage. With read_only=True the table can be read as it is"
 )
 
 
@@ -133,7 +138,7 @@ class TableEngine:
             raise
 
     def _begin(self) -> None:
-        """Open for reading or writing; whoever calls it closes when it fails."""
+        """Open for reading or writing; the caller closes when this fails."""
         keep_to_process(self)
         if self.is_read_only:
             view, sequence, self.recovery = self._read_state()
@@ -165,12 +170,12 @@ class TableEngine:
             raise self._closed_error()
         encoded = view.context.encode_key(key)
         try:
-            # Not the newest change: what is applied and not yet shown, no other call shows either.
+            # Not the newest change: no other call shows one that is applied and not yet visible.
             return view.get_at(encoded, current.sequence)
         except NotFound:
             self.refresh()
         except InvalidArgument:
-            pass  # overwritten rows were let go of since the sequence was taken
+            pass  # overwritten rows were dropped since the sequence was taken
         with self._held_memory() as (view, sequence), self._lost.told(view.version):
             return view.get_at(encoded, sequence)
 
@@ -186,7 +191,7 @@ class TableEngine:
         return self.once_more(read)
 
     def once_more(self, read: Callable[[], Answer]) -> Answer:
-        """Read the current view; when a file of it is gone, read the newest one instead (D2)."""
+        """Read the current view; when it has lost a file, read the newest one (ENGINE-5)."""
         self.check_open()
         try:
             return read()
@@ -245,7 +250,7 @@ class TableEngine:
             self.unpin_view(view, sequence)
 
     def snapshot(self, origin: SnapshotOrigin) -> Snapshot:
-        """Freeze the table as it is now."""
+        """Return the table as it is now, frozen."""
         view, sequence = self.pin_view()
         return Snapshot(
             view,
@@ -274,7 +279,7 @@ class TableEngine:
         writer = self.writer
         if filter is None:
             raise InvalidArgument(
-                "no filter says which rows to delete", hint='"true" stands for all of them'
+                "no filter says which rows to delete", hint='Pass "true" to delete all of them'
             )
 
         def decide() -> PreparedWrite | None:
@@ -319,9 +324,9 @@ class TableEngine:
             self.current.replace(view, sequence)
 
     def close(self, *, flush: bool = False, dropped: bool = False) -> None:
-        """End; twice is no error. Rows that are not flushed stay in the log for the next open.
+        """Close; twice is not an error. Unflushed rows stay in the log for the next open.
 
-        `dropped` says that there is no next one: the table was dropped.
+        `dropped`: the table was dropped, and will not be opened again.
         """
         self._is_dropped = self._is_dropped or dropped
         if self._closed is not None:
@@ -358,7 +363,7 @@ class TableEngine:
         self._closed = self._closed_error()
 
     def _sweep_once(self) -> bool:
-        """Delete, once after opening, what a writer that died left behind; finds nothing more."""
+        """Delete, once after opening, the files that a dead writer left; returns False."""
         if not self._is_swept:
             with self.writer.alone():
                 self.upkeep.sweep(dry_run=False)
@@ -371,11 +376,11 @@ class TableEngine:
         if self._is_forked:
             return forked(path=path)
         if self._is_dropped:
-            return Closed("the table was dropped", path=path, hint="Make another one")
+            return Closed("the table was dropped", path=path, hint="Create it again")
         return Closed("the table was closed", path=path, hint="Open it again")
 
     def _open_writer(self) -> LiveWriter:
-        """Take lock and epoch, replay, begin the log; everything is released when one fails."""
+        """Take lock and epoch, replay, begin the log; everything is released when a step fails."""
         parts, options = self.parts, self.options
         append_files = append_files_of(parts.objects)
         if append_files is None:
@@ -433,12 +438,12 @@ class TableEngine:
             raise
 
     def _flush_replayed(self, writer: LiveWriter) -> None:
-        """Flush what was frozen at opening because of its many logs; threads try again."""
+        """Flush rows that were frozen at opening because of many logs; threads try again."""
         try:
             while writer.flush_once():
                 pass
         except NeveError as error:
-            logger.warning("could not flush what was replayed cause=%s", error)
+            logger.warning("could not flush replayed rows cause=%s", error)
 
     def _publishing(self) -> CommitPublishing | None:
         publish = self.parts.publish
@@ -484,7 +489,7 @@ class TableEngine:
         """Return the newest view and sequence, with everything in memory that they show."""
         view, sequence = self.current.view, self.current.sequence
         while not view.pin_memory(sequence):
-            # Overwritten rows were let go of between the two: a newer sequence is visible.
+            # Overwritten rows were dropped between the two: a newer sequence is visible.
             view, sequence = self.current.view, self.current.sequence
         try:
             yield view, sequence

@@ -1,11 +1,11 @@
-"""Verification: reads everything a table consists of, and reports what is wrong or was not seen.
+"""Verification: reads everything a table consists of, and reports problems and gaps.
 
 1. every file of the current Version: size, checksums, order of keys, counts, bounds, its index
 2. every vector: its checksum, its cardinality, positions inside of the file, its Puffin footer
 3. one live row per key, over all files
 4. every file of the other retained Versions is there, with its size, and every vector can be read
-5. logs, held against their mark; leases, announced work, and files that nothing reaches
-6. further checks that a caller passes: what is published for other engines
+5. logs, compared with their mark; leases, announced work, and files that nothing reaches
+6. further checks that a caller passes: the metadata published for other engines
 
 Nothing is changed. The first three take as long as reading the table; they are checks of single
 files, which can be run anywhere. All of it grows with the number of files and rows: the keys of
@@ -42,17 +42,17 @@ _KEYS_AT_ONCE: Final = 4_000_000
 _REBUILD_HINT: Final = "Rows are not affected. Compact the table, or run rebuild_indexes"
 
 ProgressOf = Callable[[int, int], None]
-"""Told how many of how many bytes are done."""
+"""Called with the bytes that are done and the total."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """What some checks read, what they could not see, and what is wrong."""
+    """The things that some checks read, those they could not see, and the problems."""
 
     checked: Mapping[str, int] = field(default_factory=dict)
     """How many of each kind of thing were read."""
     unseen: tuple[str, ...] = ()
-    """What was not read, and why."""
+    """Things that were not read, and why."""
     problems: tuple[NeveError, ...] = ()
 
 
@@ -71,7 +71,7 @@ class VerifyReport:
     checked: Mapping[str, int] = field(default_factory=dict)
     """How many of each further kind of thing were read: index files, logs, leases, manifests, …"""
     unseen: tuple[str, ...] = ()
-    """What was not read, and why."""
+    """Things that were not read, and why."""
     problems: tuple[NeveError, ...] = field(default=())
 
     @property
@@ -114,19 +114,19 @@ class VerifyReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifiedTable:
-    """A Version that is held while it is checked, and what reads it."""
+    """A Version that is held while it is checked, and the files that read it."""
 
     files: TableFiles
     version: Version
 
     @property
     def parts(self) -> TableParts:
-        """What the table stands on."""
+        """The parts of the table."""
         return self.files.parts
 
 
 FurtherCheck: TypeAlias = Callable[[VerifiedTable], Findings]
-"""A check that the layers above bring along."""
+"""A check of a layer above."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,11 +143,11 @@ class FileCheck:
 RunChecks: TypeAlias = Callable[
     [Sequence[FileCheck], Callable[[FileCheck], None]], Sequence[NeveError]
 ]
-"""Runs checks, in any order, tells of each that is done, and gives what is wrong."""
+"""Runs checks in any order, reports each that is done, and returns the problems."""
 
 
 def run_check(files: TableFiles, check: FileCheck) -> list[NeveError]:
-    """Run one check; returns what is wrong."""
+    """Run one check; returns the problems."""
     parts = files.parts
     if check.others:
         return _second_rows(files, (check.file, *check.others), check.key_range)
@@ -189,8 +189,7 @@ def verify_table(
 ) -> VerifyReport:
     """Read a Version whole, and whatever else the table has.
 
-    `run_checks` runs the checks of single files elsewhere; `further` are checks of what the engine
-    does not know.
+    `run_checks` runs the checks of single files elsewhere; `further` are checks of layers above.
     """
     run = run_checks or partial(run_checks_here, table)
     version = table.version
@@ -299,7 +298,7 @@ def check_leftovers(table: VerifiedTable) -> Findings:
 
 
 def refuse_problems(report: VerifyReport) -> VerifyReport:
-    """Return a report without problems back; raises Corruption, the report attached, with some."""
+    """Return a report without problems; otherwise raises Corruption, the report attached."""
     if report.is_sound:
         return report
     worst = report.problems[0]
@@ -314,7 +313,7 @@ def refuse_problems(report: VerifyReport) -> VerifyReport:
 
 
 def _verify_vector(parts: TableParts, file: DataFile, ref: VectorRef) -> None:
-    """Read a vector as it is stored, not as it is remembered, and the footer that others read."""
+    """Read a vector from storage, not from the cache, and the footer that others read."""
     read_vector(parts.objects, parts.paths, ref, row_count=file.row_count)
     path = join_path(parts.paths.root, ref.path)
     footer = read_puffin_footer(
@@ -329,7 +328,7 @@ def _verify_vector(parts: TableParts, file: DataFile, ref: VectorRef) -> None:
 
 
 def _overlaps(table: VerifiedTable) -> Iterator[FileCheck]:
-    """Return what compares the keys of files that overlap, in ranges that fit into memory."""
+    """Yield checks that compare the keys of files that overlap, in ranges that fit into memory."""
     for group in _overlapping(table.version):
         count = -(-sum(file.live_count for file in group) // _KEYS_AT_ONCE)
         for key_range in even_ranges(group, table.files.keys_of, count=count):
@@ -386,7 +385,7 @@ def _live_keys(files: TableFiles, file: DataFile, key_range: KeyRange) -> KeyArr
 
 
 def _useless_index(problem: NeveError, path: str) -> NeveError:
-    """Say that an index file is damaged; one that is missing stays NotFound."""
+    """Return the error of a damaged index file; a missing one stays NotFound."""
     if isinstance(problem, NotFound):
         return problem
     return Corruption(

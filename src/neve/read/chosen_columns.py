@@ -1,6 +1,6 @@
-"""ChosenColumns: what a scan gives of each row: whole columns, and fields inside of structs.
+"""ChosenColumns: the part of each row that a scan returns: columns, and fields inside of structs.
 
-    asked for           given
+    asked for           returned
     id, s.a, s.in.x     id, s: struct<a, in: struct<x>>
 
 A field comes in its struct, as it does in Iceberg: a struct has the fields that were asked for, in
@@ -20,21 +20,21 @@ from neve.model.shown_value import shown
 from neve.table.schema_mapping import ArrayWay, array_way
 
 _Places = tuple[int, ...]
-"""Of a field, and of those around it, each in its struct; none for the column itself."""
+"""Positions of a field and those around it, each in its struct; none for the column itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenColumns:
-    """Columns that are read, and what is given of them."""
+    """Columns that are read, and the part of them that is returned."""
 
     asked: tuple[str, ...]
     """As they were asked for, with dots."""
     names: tuple[str, ...]
-    """Columns that are read, in the order in which they are given."""
+    """Columns that are read, in the order in which they are returned."""
     schema: pa.Schema
-    """What is given."""
+    """The columns that are returned."""
     ways: Mapping[str, ArrayWay]
-    """From a column to the struct that is given of it; nothing for one that is given whole."""
+    """From a column to the struct that is returned of it; no entry for one returned whole."""
 
     def given(self, rows: pa.Table) -> pa.Table:
         """Return what was asked for of rows of `names`."""
@@ -86,7 +86,7 @@ def _refuse_again(places: _Places, others: Mapping[_Places, str], name: str) -> 
 
 
 def _pruned(type_: pa.DataType, wanted: Collection[_Places]) -> pa.DataType:
-    """Return a struct with the wanted fields only; what is wanted whole stays as it is."""
+    """Return a struct with the wanted fields only; a field wanted whole stays as it is."""
     if () in wanted:
         return type_
     fields = []

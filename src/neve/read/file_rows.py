@@ -1,10 +1,10 @@
-"""FileRows: the rows of one data file that a scan gives, piece by piece.
+"""FileRows: the rows of one data file that a scan returns, piece by piece.
 
 1. Find the positions of the keys in the range, through the key index.
 2. Cut them into pieces, one for each row group, and leave out groups in which no row can match by
    the bounds of their columns. Small groups that follow each other are one piece.
-3. Of a piece, the live rows are those that no vector marks and no memtable has a word about. One
-   flag per row says so for the whole file; a piece without live rows is not read.
+3. The live rows of a piece are those that no vector marks and whose keys are in no memtable. There
+   is one flag per row of the file; a piece without live rows is not read.
 4. Read the columns of the filter first. Only where some row matches, the others are read too.
 
         positions   0        16,384       32,768
@@ -29,7 +29,7 @@ from neve.read.scan_plan import PlannedFile, ScanPlan
 from neve.table.table_view import TableView
 
 _PIECE_BYTES_MAX: Final = 16 << 20
-"""What a piece of several groups takes in memory, about, with all columns."""
+"""Memory that a piece of several groups takes, about, with all columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class FilePieces:
-    """The pieces of a file that may have rows, ascending, and how many groups need no reading."""
+    """The pieces of a file that may have rows, ascending, and the number of skipped groups."""
 
     pieces: list[Piece]
     pruned: int
@@ -209,7 +209,7 @@ class FileRows:
         return mask if kept is None else mask & kept
 
     def _columns(self, names: tuple[str, ...], piece: Piece, *, use_threads: bool) -> pa.Table:
-        """Read all rows of a piece, in the schema that the scan gives."""
+        """Read all rows of a piece, in the schema of the scan."""
         sources = self._mapping.source_names(names)
         if not sources and names:
             # Every one of these columns is younger than the file.

@@ -1,12 +1,16 @@
-"""What a scan is asked to filter by, in any of the forms it may be given.
+"""Filters of a scan, in every form that a caller may pass.
 
     text                      PyIceberg's filter language     prunes files and row groups
     neve.col(...)             a Predicate                     prunes files and row groups
     pyiceberg.expressions     a BooleanExpression             prunes files and row groups
     pyarrow.compute.field     an Expression                   is asked of every row
 
-Nobody can look into an Arrow expression. Which columns it needs shows in what it misses: it is
-tried on no rows at all, once with every column and then with each of them taken away.
+An Arrow expression cannot be inspected. The columns it needs are found by trying it on no rows,
+once with every column and then without each of them.
+
+PyIceberg's expressions mean the same as neve's own, also for NULL and NaN. A date, time or moment
+in one is a number without a unit, so the column is needed to read it. A bound expression belongs to
+another schema and is refused. Nothing here loads PyIceberg: the caller has done that.
 """
 
 import sys
@@ -207,7 +211,7 @@ _ARROW_ERRORS: Final = (pa.ArrowException, TypeError, ValueError)
 
 @dataclass(frozen=True)
 class RowFilter:
-    """Chooses rows: those of which the predicate is true, and the expression, if there is one."""
+    """Chooses rows for which the predicate is true and so is the expression, if there is one."""
 
     predicate: BoundPredicate
     schema: TableSchema
@@ -218,7 +222,7 @@ class RowFilter:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Columns that must be read to tell."""
+        """Columns that the filter reads."""
         ids = self.predicate.field_ids
         wanted = {self.schema.column_by_id(each).name for each in ids} | set(self.expression_names)
         return tuple(name for name in self.schema.arrow_schema.names if name in wanted)
@@ -229,7 +233,7 @@ class RowFilter:
         return self.predicate == ALL_ROWS and self.expression is None
 
     def mask(self, rows: pa.Table) -> Flags:
-        """Tell of each row whether it is chosen; the rows have at least the columns `names`."""
+        """Return one flag per row, true for chosen ones; rows have at least the columns `names`."""
         if self.expression is not None:
             return _expression_mask(self.expression, rows.select(self.names), self.schema)
         if isinstance(self.predicate, Always):
@@ -241,12 +245,12 @@ class RowFilter:
         return np.concatenate(answers) if answers else np.empty(0, np.bool_)
 
     def reduced_to(self, predicate: BoundPredicate) -> "RowFilter":
-        """Return a filter that asks less, where the rest is known to be true."""
+        """Return a filter of a weaker predicate, where the rest is known to be true."""
         return RowFilter(predicate, self.schema, self.text, self.expression, self.expression_names)
 
 
 def row_filter(asked: object, schema: TableSchema) -> RowFilter:
-    """Understand a filter; raises InvalidArgument, NotFound, SchemaMismatch."""
+    """Read a filter in any form; raises InvalidArgument, NotFound, SchemaMismatch."""
     if asked is None:
         return RowFilter(ALL_ROWS, schema)
     if isinstance(asked, str):
@@ -280,7 +284,7 @@ def _expression_names(expression: pc.Expression, schema: TableSchema) -> tuple[s
     if _FIELD_PATH in str(expression):
         # It counts columns, so all have to be where they are.
         return names
-    # Each name is tried on its own, so only those that the expression's text holds are.
+    # Each name is tried on its own, so only names in the expression's text are tried.
     text = str(expression)
     likely = nothing.select([name for name in names if name in text])
     if _misses(expression, likely):
@@ -303,7 +307,7 @@ def _refusal(expression: pc.Expression, error: Exception, schema: TableSchema) -
     name, closing, _ = reason.partition("No match for FieldRef.Name(")[2].rpartition(") in ")
     if closing and name not in schema:
         return NotFound(
-            f"the filter asks for column {shown(name)}, which the table has not",
+            f"the filter asks for column {shown(name)}, which the table does not have",
             hint=known_names_hint(name, schema.arrow_schema.names),
         )
     return InvalidArgument(
@@ -313,7 +317,7 @@ def _refusal(expression: pc.Expression, error: Exception, schema: TableSchema) -
 
 
 def _expression_mask(expression: pc.Expression, rows: pa.Table, schema: TableSchema) -> Flags:
-    """Evaluate an Arrow expression; what is NULL is not chosen."""
+    """Evaluate an Arrow expression; rows where it is NULL are not chosen."""
     place = "place"
     while place in rows.column_names:
         place += "_"
@@ -329,7 +333,7 @@ def _expression_mask(expression: pc.Expression, rows: pa.Table, schema: TableSch
 
 
 def _aligned(rows: pa.Table) -> pa.Table:
-    """Copy columns that begin anywhere in memory, as imported ones may: Arrow complains of them."""
+    """Copy columns that are not aligned in memory, as imported ones may be: Arrow warns of them."""
     columns = [
         column
         if all(map(_is_aligned, column.chunks))

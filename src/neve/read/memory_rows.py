@@ -1,4 +1,4 @@
-"""MemoryRows: what the memtables of a view hold at one sequence, joined.
+"""MemoryRows: the rows and keys in the memtables of a view at one sequence, joined.
 
 Memtables are asked newest first. A key that a newer one has, written or deleted, hides the rows of
 that key in all that come after it, and in every file.
@@ -33,7 +33,7 @@ class MemoryRows:
         self._table = table
         self._sequence = SEQUENCE_MAX if sequence is None else sequence
         self._memtables = tuple(each for each in table.memtables if not each.is_empty)
-        # What was written before the schema changed is in a memtable of its own.
+        # Rows written before the schema changed are in their own memtable.
         self._views: tuple[tuple[MemtableView, SchemaMapping], ...] = tuple(
             (
                 memtable.view(memtable.last_sequence if sequence is None else sequence),
@@ -103,7 +103,7 @@ class MemoryRows:
         return pa.concat_tables(tables).take(order), keys.take(order)
 
     def _merged(self, memtable: Memtable, view: MemtableView, rows: pa.Table) -> pa.Table:
-        """Return rows as they are, those of partial writes with what others wrote since."""
+        """Return the rows, those of partial writes merged with commits of others since."""
         table = self._table
         stale = {
             given: places for given, places in view.partial_rows().items() if table.is_stale(given)

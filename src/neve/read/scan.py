@@ -1,13 +1,24 @@
 """Scan: many rows of a table at one moment, as Arrow.
 
 A scan is a description until one of its methods runs it; each run reads the same view at the same
-sequence. What is in memory is taken when the scan is made, files are pinned while a run lasts.
+sequence. Rows in memory are taken when the scan is made, files are pinned while a run lasts.
 
     in any order     pieces of all files, some read ahead by threads; rows in memory last
     by key           asked for with `key_range` or `reverse`: see `neve.read.ordered_rows`
 
-No key is looked for in two files: a Version is clean, so a scan drops what vectors mark and what
-the memtables have a newer word about, and that is all.
+No key is looked for in two files: a Version is clean, so a scan only drops rows that vectors mark
+and rows whose keys are in the memtables. `explain` reports what a scan will do and what its last
+run did:
+
+    scan of version 7, by key descending, at most 10 rows
+      columns    id, amount
+      filter     amount > 5
+      keys       80000005 up to 80000009
+      files      3 of 40 (pruned: 30 by key, 2 by partition, 5 by statistics)
+      filter on  2 of 3 files
+      memory     120 rows
+      bytes      1,234,567 to read at most
+      groups     4 read, 9 pruned in the last run
 """
 
 from collections import deque
@@ -66,9 +77,9 @@ class ScanExplanation:
     rows_memtable: int
     """Live rows in memory whose keys are in the range."""
     byte_count: int
-    """Stored bytes of the columns that are read; what is pruned inside of files is counted."""
+    """Stored bytes of the columns that are read; groups that will be pruned are counted."""
     groups_read: int | None
-    """Row groups of the last run that gave rows to its end; None before the first."""
+    """Row groups of the last complete run; None before the first."""
     groups_pruned: int | None
 
     def __str__(self) -> str:
@@ -162,21 +173,21 @@ class ScanRequest:
 
 @dataclass(slots=True)
 class GroupCounts:
-    """Row groups that one run of a scan read, and those that it could leave out."""
+    """Row groups that one run of a scan read, and row groups that it could skip."""
 
     read: int = 0
     pruned: int = 0
 
 
 class ReadLease(Protocol):
-    """What keeps the files of a Version from being deleted."""
+    """A lease that keeps the files of a Version from being deleted."""
 
     def check(self) -> None:
         """Raise when the files may be gone."""
         ...
 
 
-# What pandas and Polars give; neither needs to be installed.
+# DataFrames of pandas and Polars; neither needs to be installed.
 Frame: TypeAlias = Any
 Rows: TypeAlias = Generator[pa.Table, None, None]
 Pin: TypeAlias = Callable[[], AbstractContextManager[ReadLease | None]]
@@ -202,7 +213,7 @@ class Scan(KeptInProcess):
         check: Callable[[], None] = _no_check,
         pin: Pin = _keep,
     ) -> None:
-        """Describe a scan at a sequence, None for all that is in the view's memtables.
+        """Describe a scan at a sequence, None for all rows in the view's memtables.
 
         `check` is called before each piece is read, and raises when the table was closed; `pin`
         keeps the files while a run lasts. Raises InvalidArgument, NotFound, SchemaMismatch.
@@ -229,7 +240,7 @@ class Scan(KeptInProcess):
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns that are given."""
+        """Columns that are returned."""
         return self._columns.schema
 
     def __repr__(self) -> str:
@@ -239,7 +250,7 @@ class Scan(KeptInProcess):
         return f"Scan(version={self._view.version}, columns=[{columns}]{asked}{limit})"
 
     def _repr_html_(self) -> str:
-        # What is read, and no rows: to find the first may mean reading every file.
+        # The explanation and no rows: to find the first may mean reading every file.
         return shown_page("Scan", lambda: self.explain()._repr_html_())
 
     # Running it
@@ -267,7 +278,7 @@ class Scan(KeptInProcess):
         return stream
 
     def to_pylist(self) -> list[Row]:
-        """Read all rows as dicts, as Arrow gives them."""
+        """Read all rows as dicts, as Arrow returns them."""
         return self.to_arrow().to_pylist()
 
     def to_pandas(self, **options: Any) -> Frame:  # noqa: ANN401 - Arrow's own
@@ -306,7 +317,7 @@ class Scan(KeptInProcess):
         return total if self._limit is None else min(total, self._limit)
 
     def explain(self) -> ScanExplanation:
-        """Say what is read and what is not, without reading any data file."""
+        """Return what a run reads and what it skips, without reading any data file."""
         plan = self._plan
         order = "none"
         if self._is_ordered:
@@ -367,7 +378,7 @@ class Scan(KeptInProcess):
         names = self._plan.names_read(needs_filter=planned.needs_filter)
         wanted = {schema.column(name).field_id for name in names}
         known = [each.compressed_bytes for each in file.statistics if each.field_id in wanted]
-        # Of nested columns only the leaves are known.
+        # For nested columns only the leaves are known.
         return sum(known) if len(known) == len(wanted) else file.file_bytes
 
     # In any order
@@ -394,7 +405,7 @@ class Scan(KeptInProcess):
         *,
         ahead: bool,
     ) -> Generator[Result, None, None]:
-        """Do some work on each piece of files, in their order; by threads where it pays."""
+        """Read each piece of files, in their order; in threads where it pays."""
         # Threads begin with the first job: without one, this costs nothing.
         workers = min(pa.cpu_count() + 1, _WORKERS_MAX)
         pool = ThreadPoolExecutor(workers, thread_name_prefix="neve-scan")
@@ -415,7 +426,7 @@ class Scan(KeptInProcess):
 
     def _open(self, planned: PlannedFile) -> FilePieces:
         rows = FileRows(planned, self._plan, self._view, self._memory)
-        # Of few rows the first group may have enough.
+        # For few rows the first group may be enough.
         return rows.pieces(rows_max=_BATCH_ROWS if self._wants_many else 0)
 
     def _pieces(
@@ -527,7 +538,7 @@ def _now(jobs: Iterable[Callable[[], Result]]) -> Iterator[Result]:
 def _ahead(
     pool: ThreadPoolExecutor, waiting_max: int, jobs: Iterable[Callable[[], Result]]
 ) -> Iterator[Result]:
-    """Do jobs by threads and give their results in order; few of them wait to be taken."""
+    """Run jobs in threads and yield their results in order; few results wait to be taken."""
     under_way: deque[Future[Result]] = deque()
     for job in jobs:
         under_way.append(pool.submit(job))

@@ -1,9 +1,17 @@
-"""ScanPlan: which files a scan reads, decided by what the manifest says of them.
+"""ScanPlan: the keys and files that a scan reads, chosen by the filter and the manifest.
 
-1. The keys that can match: those asked for, and those that the filter implies.
-2. A file is left out when its keys lie outside of them (by key), when no row of its partition can
-   match (by partition), or when none can by the bounds of its columns (by statistics).
-3. Where every row of a file matches by its bounds, the filter need not be asked of its rows.
+1. The keys that can match: the range asked for, and the range that the filter implies. Conditions
+   with "=" on leading key columns fix the beginning of the key, and an ordering on the next column
+   bounds it:
+
+       key (shop, day, id)
+       shop = 3 and day >= 5 and id < 9     keys from (3, 5) up to (4); id < 9 is left to ask
+       day >= 5                             every key: the first column is open
+
+2. A file is left out when its keys are outside of that range (by key), when no row of its partition
+   can match (by partition), or when none can by the bounds of its columns (by statistics). A column
+   younger than a file has its initial default in every row.
+3. Where every row of a file matches by its bounds, its rows are not filtered.
 
 No data file is opened. `neve.read.file_rows` goes on inside of each file.
 """
@@ -56,7 +64,7 @@ def asked_range(asked: object, encoder: KeyEncoder) -> KeyRange:
     if not isinstance(asked, tuple | list) or len(asked) != _SIDES:
         raise InvalidArgument(
             f"a key range is given as {shown(asked)}",
-            hint="Pass two keys, the first one and the one behind the last; None for no bound",
+            hint="Pass two keys, the first one and the one after the last; None for no bound",
         )
     low, high = (_prefix(bound, encoder) for bound in asked)
     return KeyRange(low, high)
@@ -83,7 +91,7 @@ def intersected(one: KeyRange, other: KeyRange) -> KeyRange:
 def implied_range(
     predicate: BoundPredicate, context: TableContext
 ) -> tuple[KeyRange, BoundPredicate]:
-    """Return the keys that can match, and what of the predicate is left to ask of their rows."""
+    """Return the keys that can match, and the rest of the predicate, for their rows."""
     conditions = predicate.operands if isinstance(predicate, AllOf) else (predicate,)
     known: set[int] = set()
     found = KeyRange()
@@ -109,7 +117,7 @@ def implied_range(
 
 
 def _bounds(prefix: bytes, column: Column, condition: BoundCondition) -> KeyRange | None:
-    """Return the keys behind a prefix whose next column fulfils a condition; None: cannot tell."""
+    """Return the keys after a prefix whose next column meets a condition; None: unknown."""
     operator = condition.operator
     try:
         match operator:
@@ -134,7 +142,7 @@ def _bounds(prefix: bytes, column: Column, condition: BoundCondition) -> KeyRang
         elif operator in (Operator.LE, Operator.IN):
             high = KeyRange.after(_encoded(prefix, column, condition.literals[-1]))
     except LimitExceeded:
-        # No key is that long; the rows will tell.
+        # No key is that long; the filter is asked of the rows.
         return None
     if low is None or (high is not None and low >= high):
         return NO_KEYS
@@ -154,7 +162,7 @@ def _encoded(prefix: bytes, column: Column, value: PlainValue) -> bytes:
 def statistics_facts(
     file: DataFile, context: TableContext, field_ids: Iterable[int]
 ) -> dict[int, ColumnFacts]:
-    """Return what is known of some columns of a file; what is unknown is left out."""
+    """Return the known facts about some columns of a file."""
     source = context.mapping_from(file.schema_id).source
     present = {column.field_id for column in source.columns}
     statistics = {known.field_id: known for known in file.statistics}
@@ -199,13 +207,13 @@ def _absent_facts(column: Column) -> ColumnFacts | None:
     try:
         value = to_plain(column.initial_default, column.type, column=column.name)
     except NeveError:
-        # A nested default: whatever it is, nothing is known of it.
+        # A nested default: nothing is known of it.
         return None
     return ColumnFacts.of_value(value)
 
 
 class PartitionPruning:
-    """Tells by a file's partition whether its rows can match; used by one thread at a time."""
+    """Excludes files by their partition; used by one thread at a time."""
 
     def __init__(
         self,
@@ -249,25 +257,25 @@ class PartitionPruning:
 
 @dataclass(frozen=True, slots=True)
 class PlannedFile:
-    """A file that is read, and whether the filter must be asked of its rows."""
+    """A file that is read, and whether its rows must be filtered."""
 
     probe: FileProbe
     needs_filter: bool
 
     @property
     def file(self) -> DataFile:
-        """What the manifest says of the file."""
+        """The description of the file in the manifest."""
         return self.probe.file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanPlan:
-    """What is read, and why the rest is not."""
+    """The files that are read, and why the others are not."""
 
     names: tuple[str, ...]
-    """Columns that are given, in their order."""
+    """Columns that are returned, in their order."""
     filter: RowFilter
-    """What is left to ask of rows whose keys are in the range."""
+    """The filter for rows whose keys are in the range."""
     key_range: KeyRange
     files: tuple[PlannedFile, ...]
     files_total: int

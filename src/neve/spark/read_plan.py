@@ -1,12 +1,12 @@
-"""What a Spark read of a table reads: files by where they are, the rows in them that are dead.
+"""ReadPlan: the files that a Spark read of a table reads, and the dead rows in them.
 
-1. Choose the Version, and lease it: its files stay while the read is of use.
+1. Choose the Version, and lease it: its files stay while the read runs.
 2. Choose the files by the filter, as `table.scan` does (`neve.read.scan_plan`).
-3. Of each file, the dead rows: those that its vector marks and, for a fresh read, those of which
-   the log of a running writer has a newer word.
+3. Find the dead rows of each file: rows that its vector marks and, for a fresh read, rows whose
+   keys are in the log of a running writer.
 4. Put files into groups that have the same columns under the same names.
 
-Nothing here knows Spark.
+Nothing here imports Spark.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -90,7 +90,7 @@ class TableAddress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedVersion:
-    """Which Version is asked for: at most one of these; none is the current one."""
+    """The Version that is asked for: at most one of these; none of them for the current one."""
 
     version: int | None = None
     timestamp: Moment | None = None
@@ -111,7 +111,7 @@ class WantedVersion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkedFile:
-    """A file of which some rows are dead: one bit for each row, 64 to a word."""
+    """A file with dead rows: one bit for each row, 64 to a word."""
 
     path: str
     file_bytes: int
@@ -126,7 +126,7 @@ class MarkedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanFile:
-    """A file of which all rows are live, as far as is known."""
+    """A file without dead rows."""
 
     path: str
     file_bytes: int
@@ -164,21 +164,21 @@ class FileGroup:
     """Files that have the columns which are read under the same names and types."""
 
     stored: tuple[StoredColumn | None, ...]
-    """What each column of `ReadPlan.names_read` is in the files; None: it is younger than they."""
+    """Each column of `ReadPlan.names_read` as the files have it; None: it is younger than they."""
     clean: tuple[CleanFile, ...]
     marked: tuple[MarkedFile, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadPlan:
-    """Everything a Spark plan is made of."""
+    """The parts of a Spark plan."""
 
     version: int
     schema: TableSchema
     chosen: ChosenColumns
-    """What is given."""
+    """The columns that are returned."""
     names_read: tuple[str, ...]
-    """Columns of which something is given, and behind them those that only the plan needs."""
+    """Columns that are returned in whole or part, then those that only the plan needs."""
     filter: RowFilter
     groups: tuple[FileGroup, ...]
     memory: pa.Table | None
@@ -192,7 +192,7 @@ class ReadPlan:
 
 
 def refuse_beside_system_table(name: str, *, is_asked: bool) -> None:
-    """Raise InvalidArgument when more than rows of now is asked of a system table."""
+    """Raise InvalidArgument when a system table is asked for anything but its present rows."""
     if is_asked:
         raise InvalidArgument(
             f"{name} is listed as it is now: it has no versions and no changes",
@@ -259,7 +259,7 @@ def leased_view(table: CatalogTable, wanted: WantedVersion) -> tuple[TableView, 
 
 
 def files_view(stored: StoredTable, version: Version, schema_id: int) -> TableView:
-    """Return the files of a Version under a schema, without what is in any log."""
+    """Return the files of a Version under a schema, without rows of any log."""
     parts = stored.parts({}, recorder=NoRecorder(), listener=unheard)
     return TableFiles(parts, schema_id).view(version, schema_id)
 
@@ -271,7 +271,7 @@ def _take_lease(leases: Leases, versions: TableVersions, number: int) -> HeldLea
     except (Unavailable, OutcomeUnknown):
         return None
     try:
-        # After the lease: a collector that did not see it has let the Version go before.
+        # After the lease: a collector that did not see it has dropped the Version before.
         versions.version(number)
     except NotFound:
         lease.release()

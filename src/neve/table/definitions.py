@@ -1,7 +1,7 @@
 """Definitions: the schemas and partition specs of one table, each parsed once in a process.
 
-An id never changes its meaning, so what is parsed is never looked at again. Ids that are not known
-are read from the table's manifest, unless they were given: a worker reads no manifest.
+An id never changes its meaning, so a parsed definition stays valid. Unknown ids are read from the
+table's manifest. A worker adds the definitions that came with its task and reads no manifest.
 """
 
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ class Definitions:
         return self._found("partition spec", self._specs, spec_id)
 
     def _found(self, what: str, known: dict[int, Definition], number: int) -> Definition:
-        # Without the lock: what is known stays, and is the same for all.
+        # Without the lock: entries are only ever added.
         found = known.get(number)
         if found is None:
             self.learn(self._versions.store.read())

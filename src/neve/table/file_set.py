@@ -7,8 +7,8 @@ whole set holds a row of a key that no vector marks: the first hit ends the sear
     level 0      [a ......... q]      [c ..... z]      every file whose bounds hold the key
     level 1      [a .. d][e ... k][m ...... z]         one file per partition
 
-Files lie on shelves. Where the key tells the partition, each partition has a shelf of its own, and
-a search goes to one of them; all other files share one.
+Files are kept on shelves. Where the key determines the partition, each partition has its own shelf
+and a search looks at one of them. All other files share a shelf.
 """
 
 from bisect import bisect_left
@@ -36,10 +36,10 @@ _partition_numbers: Final = count()
 
 
 class FileAccess(Protocol):
-    """Opens data files and reads their vectors; what is open stays open while it is used."""
+    """Opens data files and reads their vectors; a file stays open while it is used."""
 
     def reader(self, file: DataFile) -> DataFileReader:
-        """Open a data file, or give the one that is open."""
+        """Open a data file, or return the one that is open."""
         ...
 
     def marked(self, file: DataFile) -> BitMap64 | None:
@@ -103,7 +103,7 @@ class FileProbe:
         reader = self._access.reader(self.file)
         self._marked = self._access.marked(self.file)
         self._row = reader.row
-        # Last: whoever sees it sees the others.
+        # Last: a thread that sees it sees the others.
         self._reader = reader
         return reader
 
@@ -189,10 +189,10 @@ class FileSet:
         self.find_row: Callable[[bytes, int], Hit | None] = (
             self._find_on_shelf if self._shelves else self._shared.find_row
         )
-        """Gives the live row of a key with the file it is in; None without one."""
+        """Returns the live row of a key with the file it is in; None without one."""
 
     def moved_to(self, version: Version) -> "FileSet":
-        """Return the files of another Version, with what is open of those it shares with this."""
+        """Return the files of another Version; files that both have stay open."""
         return FileSet(version, self.access, self._partitions, before=self)
 
     @property
@@ -238,7 +238,7 @@ class FileSet:
                 yield probe, wanted
 
     def probes(self, key_range: KeyRange | None = None) -> Iterator[FileProbe]:
-        """Yield every file whose keys may lie in a range, in the order in which they were added."""
+        """Yield every file whose keys may be in a range, in the order in which they were added."""
         for probe in self.by_path.values():
             if key_range is None or _overlaps(probe.file, key_range):
                 yield probe
@@ -279,8 +279,8 @@ def _shelves(
 def _young_count(probes: Sequence[FileProbe]) -> int:
     """Count files of level 0: each flush, and how many files of jobs overlap where most do.
 
-    A job writes as many files as it has tasks, each with keys of its own: to whoever looks for a
-    key, they are one.
+    A job writes one file per task, each with its own keys: a search for a key sees them as one
+    file.
     """
     jobs = [probe.file for probe in probes if not probe.file.sequence_max]
     return len(probes) - len(jobs) + len(disjoint_runs(jobs))

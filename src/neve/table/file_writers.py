@@ -53,8 +53,8 @@ class FileWriters:
     ) -> DataFileWriter:
         """Begin the data files of one partition and level.
 
-        `sequences` are the lowest and the highest that the live writer gave to these rows,
-        `segments` where it logged them, `file_bytes` a size of files other than the table's. With
+        `sequences` are the lowest and the highest number that the live writer assigned to these
+        rows, `segments` where it logged them, `file_bytes` a file size other than the table's. With
         `keeps_lineage`, rows come with the columns of `neve.model.row_lineage`.
         """
         parts = self._parts

@@ -1,10 +1,19 @@
-"""Splits rows by partition, each with its values as the manifest stores them and its directory.
+"""Partitions of a table: rows split by partition, and the partition that a key determines.
 
     rows ──► rows 0, 3, 9   data/ts_day=2024-03-31/id_bucket=7/<id>.parquet
              rows 1, 2      data/ts_day=2024-04-01/id_bucket=2/<id>.parquet
 
-The directory is decoration for people, spelled as Iceberg does, escaped and bounded: the values in
-the manifest are the truth. Order within a partition is the order of the rows given.
+The directory is for people, spelled as in Iceberg, escaped and cut: the values in the manifest
+count. Rows of a partition keep their order.
+
+When every partition field is made of a key column, all rows of a key are in files of one partition,
+and a search for the key opens those files only (`KeyPartitions`):
+
+    partition by bucket(4, id), key id          partition by day(ts), key id
+    id = 7  ──►  bucket 2  ──►  its files       id = 7  ──►  all files
+
+Each spec of a table is judged on its own; files of specs that the key does not determine may hold
+any key. Floats do not determine a partition: -0.0 and 0.0 are one key and two partitions.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -39,7 +48,7 @@ class Partition:
     values: tuple[PartitionValue, ...]
     path: str
     positions: Positions | None
-    """None stands for all rows."""
+    """None: all rows."""
 
 
 def split_by_partition(
@@ -131,7 +140,7 @@ def partition_of(
     """Return the partition of rows that are all in one, from its values in the manifest.
 
     Its values are those of the newest types, whatever they were stored as.
-    `column_type` gives types by field id, those of columns that were dropped since too.
+    `column_type` returns types by field id, also of columns that were dropped since.
     """
     stored = {each.field_id: each.value for each in values}
     segments = []
@@ -209,7 +218,7 @@ class KeyPartitioning:
         }
 
     def place_of_file(self, file: DataFile) -> Place | None:
-        """Return the partition of a file; None when its values tell none: it may hold any key."""
+        """Return the partition of a file; None when it may hold any key."""
         known = self._places.get(file.partition, ())
         if known != ():
             return known
@@ -232,7 +241,7 @@ class KeyPartitioning:
 
 
 class KeyPartitions:
-    """What the key tells of the partitions of a table, under each of its specs."""
+    """The partitions that a key determines, under each spec of a table."""
 
     def __init__(
         self, schema: TableSchema, encoder: KeyEncoder, spec_of: Callable[[int], PartitionSpec]
@@ -240,7 +249,7 @@ class KeyPartitions:
         self._schema = schema
         self._encoder = encoder
         self._spec_of = spec_of
-        # Safe on its own: what is made twice is the same.
+        # Safe on its own: an entry made twice is the same.
         self._by_spec: dict[int, KeyPartitioning | None] = {}
 
     def of_spec(self, spec_id: int) -> KeyPartitioning | None:

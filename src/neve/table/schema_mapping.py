@@ -1,8 +1,16 @@
 """SchemaMapping: rows of one schema as rows of another, by field id.
 
-What the target no longer has is left out; what it has gained is its initial default, or NULL; names
-and order are the target's; numbers are widened, fields inside nested columns too (see
-`neve.table.schema_mapping`). Nothing else can differ between two schemas of one table.
+Columns that the target no longer has are left out; new ones are their initial default, or NULL;
+names and order are the target's. Values change by the type of their field, at every depth:
+
+    struct    by field id: dropped fields are left out, new ones are NULL, names are the newer ones
+    list      element by element
+    map       value by value; keys never change
+    number    int as long, float as double, a decimal with more digits
+
+Fields are compared by id. Two structs may look alike and differ: a field that was dropped and
+another that took its name share nothing. Nothing else can differ between two schemas of one table.
+Ways are made once per pair of schemas; None is a way that changes nothing.
 """
 
 from collections.abc import Callable, Sequence
@@ -96,7 +104,7 @@ def _struct_arrays(old: Sequence[ArrowField], new: Sequence[ArrowField]) -> Arra
             if at is None:
                 children.append(nulls(len(struct), field.type))
             else:
-                # What lies under a NULL struct stays as it is: a required field has no NULL there.
+                # Values under a NULL struct stay as they are: a required field has no NULL there.
                 child = struct.field(at)
                 children.append(child if way is None else way(child))
         mask = struct.is_null() if struct.null_count else None

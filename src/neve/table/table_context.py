@@ -72,7 +72,7 @@ class TableContext:
                 if len(encoded) <= KEY_BYTES_MAX:
                     return encoded
                 return self.encoder.encode((key,))  # it says that the key is too long
-            return self.encoder.encode(key)  # type: ignore[arg-type]  # it says what is wrong
+            return self.encoder.encode(key)  # type: ignore[arg-type]  # it reports what is wrong
         except (SchemaMismatch, InvalidArgument):
             # No value of a key column is a dict, so this look costs nothing to a correct key.
             if not isinstance(key, Mapping):

@@ -91,7 +91,7 @@ class TableFiles:
         return found
 
     def file_set(self, version: Version, *, before: FileSet | None = None) -> FileSet:
-        """Arrange the files of a Version; what is unchanged since `before` is taken over."""
+        """Arrange the files of a Version; probes of files that `before` has are reused."""
         return FileSet(version, self, self.partitions, before=before)
 
     def view(self, version: Version, schema_id: int | None = None) -> TableView:
@@ -155,7 +155,7 @@ class TableFiles:
                 self.groups.drop_file(reader.file.path)
 
     def close(self) -> None:
-        """Let go of everything that is open."""
+        """Close all files."""
         with self._lock:
             self._readers.clear()
         self.groups.clear()

@@ -1,4 +1,4 @@
-"""TableParts: what a live table stands on: its stores, its paths, its clock."""
+"""TableParts: the stores, paths, definitions and clock below one table."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,7 +26,7 @@ def append_files_of(objects: ObjectStore) -> AppendFiles | None:
 
 
 class PublishedLineage(Protocol):
-    """What other engines have been shown of the lineage of a table's rows."""
+    """The lineage of a table's rows that was published to other engines."""
 
     def keeps_lineage(self) -> bool:
         """Return whether rows have a lineage, by the newest format version of the table."""
@@ -53,12 +53,12 @@ class TableParts:
     recorder: Recorder = field(default_factory=NoRecorder)
     listener: Listener = unheard
     publish: Callable[[], bool] | None = None
-    """Tells other engines of the current Version; False when they know already."""
+    """Publishes the current Version to other engines; False when it is published already."""
     lineage: PublishedLineage | None = None
-    """None in workers, whose tasks say it, and where only the properties are known."""
+    """None in workers, whose tasks carry it, and where only the properties are known."""
 
     def tell(self, kind: EventKind, **facts: float | str) -> None:
-        """Tell the listener what happened to the table."""
+        """Report an event of the table to the listener."""
         tell(self.listener, kind, self.paths.table_id, **facts)
 
     def keeps_lineage(self) -> bool:
@@ -70,8 +70,8 @@ class TableParts:
     def sequenced(self, files: Sequence[DataFile]) -> tuple[DataFile, ...]:
         """Return files with their data sequence numbers, which the first release only published.
 
-        Those that were never published get the number they would be published with: that of the
-        Version that added them or, when it has expired, of the one before the oldest.
+        A file that was never published gets the number it would be published with: that of the
+        Version that added it or, when that has expired, of the one before the oldest.
         """
         unknown = {file.path for file in files if not file.data_sequence}
         if not unknown:
@@ -92,5 +92,5 @@ class TableParts:
         )
 
     def failed(self, step: str, error: NeveError) -> None:
-        """Tell the listener that background work does not get on."""
+        """Report to the listener that background work fails."""
         self.tell(EventKind.FAILED, step=step, cause=str(error))

@@ -1,11 +1,11 @@
-"""TableView: what a table is at one moment: its newest rows in memory and the files of a Version.
+"""TableView: a table at one moment: its newest rows in memory and the files of a Version.
 
 Both are taken together, as one object, so that no row is missed between them: a flush replaces the
 view as a whole. A reader takes the view first and the sequence number after it.
 
-A key is looked up in the memtables, newest first, and then in the files. The first word about it
-counts, also when it says that the row was deleted. Only of a row that was written in part, and
-merged before others committed, the search goes on for the columns that were not given.
+A key is looked up in the memtables, newest first, and then in the files. The first entry
+counts, also when it says that the row was deleted. Only for a row that was written in part, and
+merged before others committed, the search goes on for the other columns.
 """
 
 from collections.abc import Sequence
@@ -27,14 +27,14 @@ from neve.table.partial_merge import Places, merged_on, merged_row
 from neve.table.table_context import TableContext
 
 Row: TypeAlias = dict[str, Any]
-"""A row by column names; which types its values have, the table's schema says."""
+"""A row by column names; the table's schema defines the types of its values."""
 
 _Group = tuple[int, GivenColumns | None]
-"""Rows of one batch: of its id, and of what was given of them when they are merged again."""
+"""Rows of one batch: its id, and the columns they were written with when they are merged again."""
 
 
 class TableView:
-    """Memtables and files, taken together; immutable, but for what is written to the first one."""
+    """Memtables and files, taken together; immutable, except for new rows in the first one."""
 
     __slots__ = (
         "_decode",
@@ -57,7 +57,7 @@ class TableView:
         self.memtables = memtables
         """Newest first."""
         self.others_version = files.version.number if others_version is None else others_version
-        """The last Version that may show rows which somebody else wrote."""
+        """The last Version that may have rows of another writer."""
         self.files = files
         self.context = context
         self._decode = context.codec.decode
@@ -181,7 +181,7 @@ class TableView:
             keys = keys.take(order)
         open_places = np.ones(len(places), np.bool_)
         for probe, wanted in self.files.searches(keys, bounds=bounds):
-            # A key has one live row: what was found is not looked for again.
+            # A key has one live row: found keys are not looked for again.
             asked = _still_open(wanted, open_places)
             if asked is None:
                 hits, positions = probe.reader.find_many(keys, words)
@@ -211,7 +211,7 @@ class TableView:
         batch = found.batch
         read_row = memtable.row_readers.get(id(batch))
         if read_row is None:
-            # Kept by the memtable, as long as the batch is: whoever makes it twice makes the same.
+            # Kept by the memtable as long as the batch; made twice, it is the same.
             read_row = RowCells(memtable.schema).bind(batch)
             memtable.row_readers[id(batch)] = read_row
         row = read_row(found.row)

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import date
 from threading import enumerate as enumerate_threads
+from typing import Any
 
 import pandas as pd  # type: ignore[import-untyped]
 import pyarrow as pa
@@ -186,7 +187,7 @@ def test_damage_is_reported_and_not_given_as_rows() -> None:
     ids=lambda value: str(value) if isinstance(value, dict) else "",
 )
 def test_what_cannot_be_asked_is_refused_before_anything_runs(
-    two_levels: TableBench, asked: dict[str, object], error: type[Exception]
+    two_levels: TableBench, asked: dict[str, Any], error: type[Exception]
 ) -> None:
     with pytest.raises(error):
         two_levels.scan(**asked)

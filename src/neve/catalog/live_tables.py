@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import NamedTuple
 
-from neve.engine.forgotten import end_forgotten
+from neve.engine.background import end_forgotten
 from neve.engine.table_engine import TableEngine
 from neve.engine.table_options import TableOptions
 from neve.errors import InvalidArgument

@@ -14,12 +14,12 @@ ENGINE-10  Work that can never succeed again is not tried again: of a writer tha
 import logging
 import weakref
 from collections.abc import Callable, Sequence
-from threading import Event, Thread, current_thread
+from threading import Event, Thread, current_thread, main_thread
 from types import MethodType
 from typing import Final, cast
 
-from neve.engine.forgotten import end_forgotten
 from neve.errors import Closed, Fenced, NeveError, NotFound, Unavailable
+
 
 logger = logging.getLogger(__name__)
 
@@ -143,3 +143,17 @@ class BackgroundWork:
             if step():
                 return True
         return False
+
+
+def end_forgotten(end: Callable[[], None]) -> None:
+    """End an object that was never closed, when the garbage collector finds it.
+
+    For `weakref.finalize`. The collector runs in any thread, between any two steps of it, also
+    while that thread holds a lock that ending needs. So another thread ends the object, and the
+    interpreter waits for it: a thread that is cut off while it frees Arrow's memory takes the
+    process with it. When the interpreter ends, no other threads are left and nothing can wait.
+    """
+    if main_thread().is_alive():
+        Thread(target=end, name="neve-forgotten", daemon=False).start()
+    else:
+        end()

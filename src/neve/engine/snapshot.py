@@ -6,8 +6,8 @@ closing gives it up, and so does forgetting the snapshot.
 """
 
 import weakref
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -15,9 +15,9 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 
-from neve.engine.forgotten import end_forgotten
+from neve.engine.background import end_forgotten
 from neve.engine.write_path import key_batch
-from neve.errors import Closed
+from neve.errors import Closed, Corruption, NotFound
 from neve.manifest.leases import HeldLease
 from neve.memtable.memtable_view import taken_rows
 from neve.model.array_fit import nulls
@@ -29,6 +29,7 @@ from neve.read.filters import Filter
 from neve.read.scan import Scan, ScanRequest
 from neve.storage.own_process import KeptInProcess
 from neve.table.partial_merge import Places
+from neve.table.table_parts import TableParts
 from neve.table.table_view import Row, TableView
 
 GetRows = Callable[[KeyArray], tuple[pa.Table, Places]]
@@ -45,6 +46,43 @@ class SnapshotOrigin:
     tag: str = ""
 
 
+class LostFiles:
+    """Distinguishes files that were deleted from files that were lost; for one table.
+
+    A late reader finds files of a Version gone that has expired since: NotFound, and a newer
+    Version has its rows. While a Version is retained its files are not deleted: one that is missing
+    then was lost, which is Corruption.
+    """
+
+    def __init__(self, parts: TableParts) -> None:
+        self._parts = parts
+        self._folders = (f"{parts.paths.data}/", f"{parts.paths.deletes}/")
+
+    @contextmanager
+    def explained(self, number: int) -> Iterator[None]:
+        """Raise Corruption instead of NotFound for a file that a retained Version has lost."""
+        try:
+            yield
+        except NotFound as missing:
+            if missing.path is None or not missing.path.startswith(self._folders):
+                raise
+            if not self._is_retained(number):
+                raise
+            raise Corruption(
+                f"version {number} has lost a file",
+                path=missing.path,
+                hint="Restore it from a copy, or roll back to a version without it; `verify` "
+                "names all that are missing",
+            ) from missing
+
+    def _is_retained(self, number: int) -> bool:
+        try:
+            self._parts.versions.version(number)
+        except NotFound:
+            return False
+        return True
+
+
 class Snapshot(KeptInProcess):
     """A table as it was at one moment; safe for many threads. A context manager."""
 
@@ -55,15 +93,15 @@ class Snapshot(KeptInProcess):
         origin: SnapshotOrigin,
         *,
         lease: HeldLease | None,
-        told: Callable[[int], AbstractContextManager[None]],
+        lost: LostFiles,
         release: Callable[[], None],
     ) -> None:
-        """Show a view; `told` tells of files that its Version has lost."""
+        """Show a view; `lost` reports files that its Version has lost."""
         self._view = view
         self._sequence = sequence
         self._origin = origin
         self._lease = lease
-        self._told = told
+        self._lost = lost
         self._release = release
         self._end = weakref.finalize(self, end_forgotten, release)
 
@@ -121,13 +159,13 @@ class Snapshot(KeptInProcess):
     def get(self, key: object) -> Row | None:
         """Return the row of a key; None when there is none."""
         view = self._checked()
-        with self._told(view.version):
+        with self._lost.explained(view.version):
             return view.get_at(view.context.encode_key(key), self._sequence)
 
     def get_many(self, keys: object, *, with_missing: bool = False) -> pa.Table:
         """Return the rows of keys in the order asked; missing keys are absent, or rows of NULL."""
         view = self._checked()
-        with self._told(view.version):
+        with self._lost.explained(view.version):
             return rows_in_order(
                 keys,
                 view,
@@ -151,7 +189,7 @@ class Snapshot(KeptInProcess):
             ),
             sequence=self._sequence,
             check=self._check,
-            pin=lambda: self._told(self.version),
+            pin=lambda: self._lost.explained(self.version),
         )
 
     def close(self) -> None:

@@ -27,11 +27,11 @@ from neve.engine.live_log import LiveLog
 from neve.engine.live_writer import LiveWriter, WriterClaim
 from neve.engine.publishing import CommitPublishing
 from neve.engine.recovery import Recovered, drop_logs, read_steadily, recover
-from neve.engine.snapshot import Snapshot, SnapshotOrigin
+from neve.engine.snapshot import LostFiles, Snapshot, SnapshotOrigin
 from neve.engine.table_options import PublishMode, TableOptions
 from neve.engine.upkeep import Upkeep
 from neve.engine.write_path import PreparedWrite
-from neve.errors import Closed, Corruption, InvalidArgument, NeveError, NotFound, StorageFull
+from neve.errors import Closed, InvalidArgument, NeveError, NotFound, StorageFull
 from neve.manifest.leases import HeldLease
 from neve.manifest.version_reader import TableSnapshot
 from neve.model.key_column import KeyArray
@@ -49,44 +49,6 @@ from neve.table.table_view import Row, TableView
 from neve.wal.log_mark import LogOwner
 from neve.wal.recovery_mode import RecoveryMode, ReplayReport
 from neve.wal.write_ahead_log import WriteAheadLog
-
-
-class LostFiles:
-    """Distinguishes files that were deleted from files that were lost, for one table.
-
-    A late reader finds files gone of a Version that has expired since: NotFound, and a newer
-    Version has the rows. Files of a retained Version are never deleted: one that is missing was
-    lost, which is Corruption.
-    """
-
-    def __init__(self, parts: TableParts) -> None:
-        self._parts = parts
-        self._folders = (f"{parts.paths.data}/", f"{parts.paths.deletes}/")
-
-    @contextmanager
-    def told(self, number: int) -> Iterator[None]:
-        """Raise Corruption instead of NotFound for a file that a retained Version has lost."""
-        try:
-            yield
-        except NotFound as missing:
-            if missing.path is None or not missing.path.startswith(self._folders):
-                raise
-            if not self._is_retained(number):
-                raise
-            raise Corruption(
-                f"version {number} has lost a file",
-                path=missing.path,
-                hint="Restore it from a copy, or roll back to a version without it; `verify` "
-                "names all that are missing",
-            ) from missing
-
-    def _is_retained(self, number: int) -> bool:
-        try:
-            self._parts.versions.version(number)
-        except NotFound:
-            return False
-        return True
-
 
 logger = logging.getLogger(__name__)
 
@@ -176,7 +138,7 @@ class TableEngine:
             self.refresh()
         except InvalidArgument:
             pass  # overwritten rows were dropped since the sequence was taken
-        with self._held_memory() as (view, sequence), self._lost.told(view.version):
+        with self._held_memory() as (view, sequence), self._lost.explained(view.version):
             return view.get_at(encoded, sequence)
 
     def get_many(
@@ -197,7 +159,7 @@ class TableEngine:
             return read()
         except NotFound:
             self.refresh()
-            with self._lost.told(self.current.view.version):
+            with self._lost.explained(self.current.view.version):
                 return read()
 
     @contextmanager
@@ -257,7 +219,7 @@ class TableEngine:
             sequence,
             origin,
             lease=self.leases.lease_of(view.version),
-            told=self._lost.told,
+            lost=self._lost,
             release=lambda: self.unpin_view(view, sequence),
         )
 
@@ -270,7 +232,7 @@ class TableEngine:
             0,
             origin,
             lease=lease,
-            told=self._lost.told,
+            lost=self._lost,
             release=lambda: self.leases.unpin(version.number),
         )
 
@@ -481,7 +443,7 @@ class TableEngine:
 
     @contextmanager
     def _pinned_run(self, version: int) -> Iterator[HeldLease | None]:
-        with self._lost.told(version), self.leases.pinned(version) as lease:
+        with self._lost.explained(version), self.leases.pinned(version) as lease:
             yield lease
 
     @contextmanager

@@ -193,14 +193,6 @@ Rows: TypeAlias = Generator[pa.Table, None, None]
 Pin: TypeAlias = Callable[[], AbstractContextManager[ReadLease | None]]
 
 
-def _keep() -> AbstractContextManager[None]:
-    return nullcontext()
-
-
-def _no_check() -> None:
-    return
-
-
 class Scan(KeptInProcess):
     """Rows of a view; run as often as wanted. An Arrow C stream, and iterable by batches."""
 
@@ -210,8 +202,8 @@ class Scan(KeptInProcess):
         request: ScanRequest,
         *,
         sequence: int | None,
-        check: Callable[[], None] = _no_check,
-        pin: Pin = _keep,
+        check: Callable[[], None] = lambda: None,
+        pin: Pin = nullcontext,
     ) -> None:
         """Describe a scan at a sequence, None for all rows in the view's memtables.
 

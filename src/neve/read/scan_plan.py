@@ -307,9 +307,8 @@ def plan_scan(
         filter_left = row_filter.reduced_to(rest)
     partitions = PartitionPruning(row_filter.predicate, context.schema, context.definitions)
     files: list[PlannedFile] = []
-    total = by_key = by_partition = by_statistics = 0
-    for probe in view.files.probes():
-        total += 1
+    by_key = by_partition = by_statistics = 0
+    for probe in view.files.by_path.values():
         file = probe.file
         if not _may_hold(file, wanted):
             by_key += 1
@@ -331,7 +330,7 @@ def plan_scan(
         filter=filter_left,
         key_range=wanted,
         files=tuple(files),
-        files_total=total,
+        files_total=len(view.files.by_path),
         pruned_by_key=by_key,
         pruned_by_partition=by_partition,
         pruned_by_statistics=by_statistics,

@@ -25,7 +25,6 @@ from pyroaring import BitMap64
 
 from neve.model.data_file import DataFile, PartitionValue, disjoint_runs
 from neve.model.key_column import KeyArray
-from neve.model.key_range import KeyRange
 from neve.model.partition_groups import Positions
 from neve.model.version import Version
 from neve.sstable.data_file_reader import DataFileReader
@@ -232,22 +231,13 @@ class FileSet:
         if bounds is None:
             found = cast("dict[str, bytes]", pc.min_max(keys.cast(pa.large_binary())).as_py())
             bounds = found["min"], found["max"]
-        for probe in self.overlapping(*bounds):
+        key_min, key_max = bounds
+        for probe in self.by_path.values():
+            if probe.key_min > key_max or key_min > probe.key_max:
+                continue
             wanted = None if by_partition is None else by_partition.positions_for(probe.file)
             if wanted is None or len(wanted):
                 yield probe, wanted
-
-    def probes(self, key_range: KeyRange | None = None) -> Iterator[FileProbe]:
-        """Yield every file whose keys may be in a range, in the order in which they were added."""
-        for probe in self.by_path.values():
-            if key_range is None or _overlaps(probe.file, key_range):
-                yield probe
-
-    def overlapping(self, key_min: bytes, key_max: bytes) -> Iterator[FileProbe]:
-        """Yield every file whose bounds overlap those of some keys."""
-        for probe in self.by_path.values():
-            if probe.key_min <= key_max and key_min <= probe.key_max:
-                yield probe
 
 
 def _shelves(
@@ -284,9 +274,3 @@ def _young_count(probes: Sequence[FileProbe]) -> int:
     """
     jobs = [probe.file for probe in probes if not probe.file.sequence_max]
     return len(probes) - len(jobs) + len(disjoint_runs(jobs))
-
-
-def _overlaps(file: DataFile, wanted: KeyRange) -> bool:
-    if wanted.end is not None and file.key_min >= wanted.end:
-        return False
-    return wanted.start is None or file.key_max >= wanted.start

@@ -20,7 +20,6 @@ from typing import Final, cast
 
 from neve.errors import Closed, Fenced, NeveError, NotFound, Unavailable
 
-
 logger = logging.getLogger(__name__)
 
 

@@ -44,6 +44,12 @@ from neve.model.schema_view import ArrowArray
 from neve.model.shown_value import shown
 from neve.read.filter_text import parse_filter
 
+Flags = npt.NDArray[np.bool_]
+ALL_ROWS: Final = Always(answer=True)
+_TEXT_MAX: Final = 500
+_FIELD_PATH: Final = "FieldPath("
+_WORD_BYTES: Final = 8
+_ARROW_ERRORS: Final = (pa.ArrowException, TypeError, ValueError)
 _HOME: Final = "pyiceberg.expressions"
 _DAY_MICROSECONDS: Final = 86_400_000_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -78,135 +84,8 @@ class IcebergExpression(Protocol):
         ...
 
 
-class _Expression(Protocol):
-    """What the expressions of PyIceberg have, each kind some of it."""
-
-    left: "_Expression"
-    right: "_Expression"
-    child: "_Expression"
-    term: "_Term"
-    literal: "_Literal"
-    literals: "set[_Literal]"
-
-
-class _Term(Protocol):
-    name: str
-
-
-class _Literal(Protocol):
-    value: object
-
-
-def is_iceberg_expression(asked: object) -> bool:
-    """Return whether this is an expression of PyIceberg."""
-    home = sys.modules.get(_HOME)
-    return home is not None and isinstance(asked, home.BooleanExpression)
-
-
-def iceberg_predicate(expression: object, schema: TableSchema) -> Predicate:
-    """Return the predicate of an expression; raises InvalidArgument, NotFound, LimitExceeded."""
-    return _predicate(cast("_Expression", expression), schema, depth=0)
-
-
-def _predicate(asked: _Expression, schema: TableSchema, *, depth: int) -> Predicate:
-    if depth >= PREDICATE_DEPTH_MAX:
-        raise LimitExceeded(
-            "the expression is nested too deeply",
-            limit=PREDICATE_DEPTH_MAX,
-            hint="Join conditions side by side, or use In",
-        )
-    kind = type(asked).__name__
-    match kind:
-        case "AlwaysTrue":
-            return ALWAYS_TRUE
-        case "AlwaysFalse":
-            return ALWAYS_FALSE
-        case "And" | "Or":
-            operands = tuple(
-                _predicate(each, schema, depth=depth + 1) for each in _side_by_side(asked)
-            )
-            return And(operands) if kind == "And" else Or(operands)
-        case "Not":
-            return ~_predicate(asked.child, schema, depth=depth + 1)
-        case _:
-            return _condition(asked, kind, schema)
-
-
-def _condition(asked: _Expression, kind: str, schema: TableSchema) -> Predicate:
-    if kind in _QUESTIONS:
-        return _QUESTIONS[kind](_column(asked))
-    if kind in _COMPARISONS:
-        return _COMPARISONS[kind](_column(asked), _value(asked.literal, asked.term.name, schema))
-    if kind in ("In", "NotIn"):
-        values = [_value(each, asked.term.name, schema) for each in asked.literals]
-        return _column(asked).is_in(values) if kind == "In" else _column(asked).not_in(values)
-    raise InvalidArgument(
-        f"a filter cannot be made of PyIceberg's {kind}",
-        hint="Pass an expression by column names, as it was before it was bound to a schema",
-    )
-
-
-def _side_by_side(asked: _Expression) -> list[_Expression]:
-    """Return what a chain of one kind joins: PyIceberg nests it in pairs, thousands deep."""
-    joined: list[_Expression] = []
-    waiting = [asked]
-    while waiting:
-        next_one = waiting.pop()
-        if type(next_one) is type(asked):
-            waiting += [next_one.right, next_one.left]
-        else:
-            joined.append(next_one)
-    return joined
-
-
-def _column(asked: _Expression) -> ColumnName:
-    return col(asked.term.name)
-
-
-def _value(literal: _Literal, name: str, schema: TableSchema) -> object:
-    """Return a literal in the unit of the column of that name, or as a Python value."""
-    count, kind = literal.value, type(literal).__name__
-    if not isinstance(count, int):
-        return count
-    type_ = named_field(name, schema).type
-    match kind:
-        case "DateLiteral" if not pa.types.is_date32(type_):
-            if pa.types.is_timestamp(type_):
-                return _moment(count * _DAY_MICROSECONDS, type_)
-            return _near(count * _DAY_MICROSECONDS).date()
-        case "TimestampLiteral":
-            if pa.types.is_timestamp(type_):
-                return _moment(count, type_)
-            return _near(count)
-        case "TimeLiteral" if not pa.types.is_time64(type_):
-            return _near(count).time()
-        case _:
-            return count
-
-
-def _moment(microseconds: int, type_: pa.DataType) -> int:
-    kind = kind_of(type_)
-    is_fine = kind in (TypeKind.TIMESTAMP_NS, TypeKind.TIMESTAMPTZ_NS)
-    return microseconds * 1_000 if is_fine else microseconds
-
-
-def _near(microseconds: int) -> datetime:
-    """Return a moment for a message: the column it is compared with has none."""
-    try:
-        return _EPOCH + timedelta(microseconds=microseconds)
-    except OverflowError:
-        return datetime.combine(date.max, time.max, UTC)
-
-
-Flags = npt.NDArray[np.bool_]
 Filter: TypeAlias = str | Predicate | pc.Expression | IcebergExpression
 """What chooses rows, in any of its forms."""
-
-ALL_ROWS: Final = Always(answer=True)
-_TEXT_MAX: Final = 500
-_FIELD_PATH: Final = "FieldPath("
-_WORD_BYTES: Final = 8
-_ARROW_ERRORS: Final = (pa.ArrowException, TypeError, ValueError)
 
 
 @dataclass(frozen=True)
@@ -347,3 +226,123 @@ def _is_aligned(array: ArrowArray) -> bool:
     return not any(
         buffer is not None and buffer.address % _WORD_BYTES for buffer in array.buffers()
     )
+
+
+class _Expression(Protocol):
+    """What the expressions of PyIceberg have, each kind some of it."""
+
+    left: "_Expression"
+    right: "_Expression"
+    child: "_Expression"
+    term: "_Term"
+    literal: "_Literal"
+    literals: "set[_Literal]"
+
+
+class _Term(Protocol):
+    name: str
+
+
+class _Literal(Protocol):
+    value: object
+
+
+def is_iceberg_expression(asked: object) -> bool:
+    """Return whether this is an expression of PyIceberg."""
+    home = sys.modules.get(_HOME)
+    return home is not None and isinstance(asked, home.BooleanExpression)
+
+
+def iceberg_predicate(expression: object, schema: TableSchema) -> Predicate:
+    """Return the predicate of an expression; raises InvalidArgument, NotFound, LimitExceeded."""
+    return _predicate(cast("_Expression", expression), schema, depth=0)
+
+
+def _predicate(asked: _Expression, schema: TableSchema, *, depth: int) -> Predicate:
+    if depth >= PREDICATE_DEPTH_MAX:
+        raise LimitExceeded(
+            "the expression is nested too deeply",
+            limit=PREDICATE_DEPTH_MAX,
+            hint="Join conditions side by side, or use In",
+        )
+    kind = type(asked).__name__
+    match kind:
+        case "AlwaysTrue":
+            return ALWAYS_TRUE
+        case "AlwaysFalse":
+            return ALWAYS_FALSE
+        case "And" | "Or":
+            operands = tuple(
+                _predicate(each, schema, depth=depth + 1) for each in _side_by_side(asked)
+            )
+            return And(operands) if kind == "And" else Or(operands)
+        case "Not":
+            return ~_predicate(asked.child, schema, depth=depth + 1)
+        case _:
+            return _condition(asked, kind, schema)
+
+
+def _condition(asked: _Expression, kind: str, schema: TableSchema) -> Predicate:
+    if kind in _QUESTIONS:
+        return _QUESTIONS[kind](_column(asked))
+    if kind in _COMPARISONS:
+        return _COMPARISONS[kind](_column(asked), _value(asked.literal, asked.term.name, schema))
+    if kind in ("In", "NotIn"):
+        values = [_value(each, asked.term.name, schema) for each in asked.literals]
+        return _column(asked).is_in(values) if kind == "In" else _column(asked).not_in(values)
+    raise InvalidArgument(
+        f"a filter cannot be made of PyIceberg's {kind}",
+        hint="Pass an expression by column names, as it was before it was bound to a schema",
+    )
+
+
+def _side_by_side(asked: _Expression) -> list[_Expression]:
+    """Return what a chain of one kind joins: PyIceberg nests it in pairs, thousands deep."""
+    joined: list[_Expression] = []
+    waiting = [asked]
+    while waiting:
+        next_one = waiting.pop()
+        if type(next_one) is type(asked):
+            waiting += [next_one.right, next_one.left]
+        else:
+            joined.append(next_one)
+    return joined
+
+
+def _column(asked: _Expression) -> ColumnName:
+    return col(asked.term.name)
+
+
+def _value(literal: _Literal, name: str, schema: TableSchema) -> object:
+    """Return a literal in the unit of the column of that name, or as a Python value."""
+    count, kind = literal.value, type(literal).__name__
+    if not isinstance(count, int):
+        return count
+    type_ = named_field(name, schema).type
+    match kind:
+        case "DateLiteral" if not pa.types.is_date32(type_):
+            if pa.types.is_timestamp(type_):
+                return _moment(count * _DAY_MICROSECONDS, type_)
+            return _near(count * _DAY_MICROSECONDS).date()
+        case "TimestampLiteral":
+            if pa.types.is_timestamp(type_):
+                return _moment(count, type_)
+            return _near(count)
+        case "TimeLiteral" if not pa.types.is_time64(type_):
+            return _near(count).time()
+        case _:
+            return count
+
+
+def _moment(microseconds: int, type_: pa.DataType) -> int:
+    kind = kind_of(type_)
+    is_fine = kind in (TypeKind.TIMESTAMP_NS, TypeKind.TIMESTAMPTZ_NS)
+    return microseconds * 1_000 if is_fine else microseconds
+
+
+def _near(microseconds: int) -> datetime:
+    """Return a moment for a message: the column it is compared with has none."""
+    try:
+        return _EPOCH + timedelta(microseconds=microseconds)
+    except OverflowError:
+        return datetime.combine(date.max, time.max, UTC)

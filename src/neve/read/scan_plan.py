@@ -54,6 +54,94 @@ _TERMINATOR_BYTES: Final = 2
 _SIDES: Final = 2
 
 
+@dataclass(frozen=True, slots=True)
+class PlannedFile:
+    """A file that is read, and whether its rows must be filtered."""
+
+    probe: FileProbe
+    needs_filter: bool
+
+    @property
+    def file(self) -> DataFile:
+        """The description of the file in the manifest."""
+        return self.probe.file
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanPlan:
+    """The files that are read, and why the others are not."""
+
+    names: tuple[str, ...]
+    """Columns that are returned, in their order."""
+    filter: RowFilter
+    """The filter for rows whose keys are in the range."""
+    key_range: KeyRange
+    files: tuple[PlannedFile, ...]
+    files_total: int
+    pruned_by_key: int
+    pruned_by_partition: int
+    pruned_by_statistics: int
+
+    def names_read(self, *, needs_filter: bool) -> tuple[str, ...]:
+        """Columns that are read, with those that only the filter needs."""
+        if not needs_filter:
+            return self.names
+        return (*self.names, *(each for each in self.filter.names if each not in self.names))
+
+
+def plan_scan(
+    view: TableView,
+    *,
+    names: tuple[str, ...],
+    row_filter: RowFilter,
+    key_range: KeyRange = ALL_KEYS,
+) -> ScanPlan:
+    """Choose the files of a view that a scan has to read."""
+    context = view.context
+    rest, wanted, filter_left = row_filter.predicate, key_range, row_filter
+    partitions: PartitionPruning | None = None
+    if rest != ALL_ROWS:
+        partitions = PartitionPruning(rest, context.schema, context.definitions)
+        implied, rest = implied_range(rest, context)
+        wanted = intersected(key_range, implied)
+        filter_left = row_filter.reduced_to(rest)
+    files: list[PlannedFile] = []
+    by_key = by_partition = by_statistics = 0
+    for probe in view.files.by_path.values():
+        file = probe.file
+        if not _may_hold(file, wanted):
+            by_key += 1
+        elif partitions is None:
+            files.append(PlannedFile(probe, needs_filter=filter_left.expression is not None))
+        elif partitions.excludes(file):
+            by_partition += 1
+        else:
+            answer = match(rest, statistics_facts(file, context, rest.field_ids))
+            if answer is Match.NEVER:
+                by_statistics += 1
+                continue
+            is_settled = answer is Match.ALWAYS and filter_left.expression is None
+            files.append(PlannedFile(probe, needs_filter=not is_settled))
+    if isinstance(rest, Always) and not rest.answer:
+        wanted = NO_KEYS
+    return ScanPlan(
+        names=names,
+        filter=filter_left,
+        key_range=wanted,
+        files=tuple(files),
+        files_total=len(view.files.by_path),
+        pruned_by_key=by_key,
+        pruned_by_partition=by_partition,
+        pruned_by_statistics=by_statistics,
+    )
+
+
+def _may_hold(file: DataFile, wanted: KeyRange) -> bool:
+    if wanted.is_empty or (wanted.end is not None and file.key_min >= wanted.end):
+        return False
+    return wanted.start is None or file.key_max >= wanted.start
+
+
 def asked_range(asked: object, encoder: KeyEncoder) -> KeyRange:
     """Return the keys from a low one up to, and without, a high one; raises InvalidArgument.
 
@@ -253,91 +341,3 @@ class PartitionPruning:
                 value = decode_single_value(field.transform.result_type(source.type), content)
             facts[field.field_id] = ColumnFacts.of_value(value)
         return facts
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedFile:
-    """A file that is read, and whether its rows must be filtered."""
-
-    probe: FileProbe
-    needs_filter: bool
-
-    @property
-    def file(self) -> DataFile:
-        """The description of the file in the manifest."""
-        return self.probe.file
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScanPlan:
-    """The files that are read, and why the others are not."""
-
-    names: tuple[str, ...]
-    """Columns that are returned, in their order."""
-    filter: RowFilter
-    """The filter for rows whose keys are in the range."""
-    key_range: KeyRange
-    files: tuple[PlannedFile, ...]
-    files_total: int
-    pruned_by_key: int
-    pruned_by_partition: int
-    pruned_by_statistics: int
-
-    def names_read(self, *, needs_filter: bool) -> tuple[str, ...]:
-        """Columns that are read, with those that only the filter needs."""
-        if not needs_filter:
-            return self.names
-        return (*self.names, *(each for each in self.filter.names if each not in self.names))
-
-
-def plan_scan(
-    view: TableView,
-    *,
-    names: tuple[str, ...],
-    row_filter: RowFilter,
-    key_range: KeyRange = ALL_KEYS,
-) -> ScanPlan:
-    """Choose the files of a view that a scan has to read."""
-    context = view.context
-    rest, wanted, filter_left = row_filter.predicate, key_range, row_filter
-    may_prune = rest != ALL_ROWS
-    if may_prune:
-        implied, rest = implied_range(rest, context)
-        wanted = intersected(key_range, implied)
-        filter_left = row_filter.reduced_to(rest)
-    partitions = PartitionPruning(row_filter.predicate, context.schema, context.definitions)
-    files: list[PlannedFile] = []
-    by_key = by_partition = by_statistics = 0
-    for probe in view.files.by_path.values():
-        file = probe.file
-        if not _may_hold(file, wanted):
-            by_key += 1
-        elif not may_prune:
-            files.append(PlannedFile(probe, needs_filter=filter_left.expression is not None))
-        elif partitions.excludes(file):
-            by_partition += 1
-        else:
-            answer = match(rest, statistics_facts(file, context, rest.field_ids))
-            if answer is Match.NEVER:
-                by_statistics += 1
-                continue
-            is_settled = answer is Match.ALWAYS and filter_left.expression is None
-            files.append(PlannedFile(probe, needs_filter=not is_settled))
-    if isinstance(rest, Always) and not rest.answer:
-        wanted = NO_KEYS
-    return ScanPlan(
-        names=names,
-        filter=filter_left,
-        key_range=wanted,
-        files=tuple(files),
-        files_total=len(view.files.by_path),
-        pruned_by_key=by_key,
-        pruned_by_partition=by_partition,
-        pruned_by_statistics=by_statistics,
-    )
-
-
-def _may_hold(file: DataFile, wanted: KeyRange) -> bool:
-    if wanted.is_empty or (wanted.end is not None and file.key_min >= wanted.end):
-        return False
-    return wanted.start is None or file.key_max >= wanted.start

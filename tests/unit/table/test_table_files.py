@@ -13,15 +13,17 @@ from neve.errors import Corruption
 from neve.model.data_file import FileFormat
 from neve.table.partitions import Partition
 from neve.table.table_files import TableFiles
-from tests.unit.read.table_bench import NUMBERED, TableBench, numbered
+from tests.unit.read.table_bench import NUMBERED, TableBench, numbered, schema_of
 
-COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
+COLUMNS = schema_of([pa.field("id", pa.int64()), pa.field("name", pa.string())], ["id"])
 
 
 @pytest.fixture
 def table(tmp_path: Path) -> Iterator[neve.Table]:
     with neve.open(tmp_path) as lake:
-        yield lake.create_table("a.b", COLUMNS, ["id"], options=neve.TableOptions(background=False))
+        yield lake.create_table(
+            "a.b", COLUMNS.arrow_schema, ["id"], options=neve.TableOptions(background=False)
+        )
 
 
 class CountedIds:

@@ -149,7 +149,6 @@ _WORKERS_MAX: Final = 8
 
 Result = TypeVar("Result")
 Result_co = TypeVar("Result_co", covariant=True)
-Item = TypeVar("Item")
 
 
 class PieceWork(Protocol[Result_co]):
@@ -402,7 +401,7 @@ class Scan(KeptInProcess):
         workers = min(pa.cpu_count() + 1, _WORKERS_MAX)
         pool = ThreadPoolExecutor(workers, thread_name_prefix="neve-scan")
         try:
-            opening = (partial(self._open, each) for each in self._checked(files, lease))
+            opening = self._openings(files, lease)
             opened = _ahead(pool, workers, opening) if ahead and len(files) > 1 else _now(opening)
             pieces = self._pieces(opened, counts, lease)
             first = list(islice(pieces, 2))
@@ -415,6 +414,15 @@ class Scan(KeptInProcess):
             yield from _ahead(pool, workers, jobs) if by_piece else _now(jobs)
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+
+    def _openings(
+        self, files: Iterable[PlannedFile], lease: ReadLease | None
+    ) -> Iterator[Callable[[], FilePieces]]:
+        """Yield what opens each file; one that is open already is not read, and not checked."""
+        for planned in files:
+            if not planned.probe.is_open:
+                self._check_before_read(lease)
+            yield partial(self._open, planned)
 
     def _open(self, planned: PlannedFile) -> FilePieces:
         rows = FileRows(planned, self._plan, self._view, self._memory)
@@ -431,11 +439,6 @@ class Scan(KeptInProcess):
                 counts.read += piece.group_count
                 self._check_before_read(lease)
                 yield piece
-
-    def _checked(self, items: Iterable[Item], lease: ReadLease | None) -> Iterator[Item]:
-        for item in items:
-            self._check_before_read(lease)
-            yield item
 
     def _memory_parts(self) -> Iterator[tuple[pa.Table, KeyArray]]:
         """Yield the rows in memory in the range, in parts, ascending by key."""
@@ -476,7 +479,8 @@ class Scan(KeptInProcess):
             found = self._open(planned)
             counts.pruned += found.pruned
             pieces = reversed(found.pieces) if self._is_descending else found.pieces
-            for piece in self._checked(pieces, lease):
+            for piece in pieces:
+                self._check_before_read(lease)
                 counts.read += piece.group_count
                 yield partial(piece.rows.read_with_keys, piece)
 

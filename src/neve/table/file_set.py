@@ -78,6 +78,11 @@ class FileProbe:
         self._row: Callable[[int], dict[str, object]] | None = None
 
     @property
+    def is_open(self) -> bool:
+        """Whether the file was opened through this."""
+        return self._reader is not None
+
+    @property
     def reader(self) -> DataFileReader:
         """The open file."""
         reader = self._reader

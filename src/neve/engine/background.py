@@ -145,12 +145,13 @@ class BackgroundWork:
 
 
 def end_forgotten(end: Callable[[], None]) -> None:
-    """End an object that was never closed, when the garbage collector finds it.
+    """End something that was never closed, in another thread; for `weakref.finalize`.
 
-    For `weakref.finalize`. The collector runs in any thread, between any two steps of it, also
-    while that thread holds a lock that ending needs. So another thread ends the object, and the
-    interpreter waits for it: a thread that is cut off while it frees Arrow's memory takes the
-    process with it. When the interpreter ends, no other threads are left and nothing can wait.
+    The garbage collector runs in any thread, between any two steps of it, even while that thread
+    holds a lock that ending something needs. So nothing is ended there: a thread of its own does
+    it, and the interpreter waits for that thread: one that is cut off while it frees Arrow's memory
+    takes the process with it. When the interpreter ends, there are no other threads any more, and
+    nothing can wait for itself.
     """
     if main_thread().is_alive():
         Thread(target=end, name="neve-forgotten", daemon=False).start()

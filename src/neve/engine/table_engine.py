@@ -56,7 +56,7 @@ Answer = TypeVar("Answer")
 
 _REOPEN_TRIES: Final = 5
 _NO_ROOM: Final = (
-    "A writer needs 256 KiB to begin: free as much outside of the table, then run expire and "
+    "A writer needs 256 KiB to begin: free as much outside the table, then run expire and "
     "collect_garbage. With read_only=True the table can be read as it is"
 )
 

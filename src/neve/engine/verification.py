@@ -1,7 +1,7 @@
 """Verification: reads everything a table consists of, and reports problems and gaps.
 
 1. every file of the current Version: size, checksums, order of keys, counts, bounds, its index
-2. every vector: its checksum, its cardinality, positions inside of the file, its Puffin footer
+2. every vector: its checksum, its cardinality, positions inside the file, its Puffin footer
 3. one live row per key, over all files
 4. every file of the other retained Versions is there, with its size, and every vector can be read
 5. logs, compared with their mark; leases, announced work, and files that nothing reaches

@@ -1,4 +1,4 @@
-"""ChosenColumns: the part of each row that a scan returns: columns, and fields inside of structs.
+"""ChosenColumns: the part of each row that a scan returns: columns, and fields inside structs.
 
     asked for           returned
     id, s.a, s.in.x     id, s: struct<a, in: struct<x>>
@@ -79,7 +79,7 @@ def _refuse_again(places: _Places, others: Mapping[_Places, str], name: str) -> 
     for other, other_name in others.items():
         shared = min(len(places), len(other))
         if places[:shared] == other[:shared]:
-            within = "" if other == places else f", for {shown(other_name)} is asked for too"
+            within = "" if other == places else f": {shown(other_name)} is asked for too"
             raise InvalidArgument(
                 f"column {shown(name)} is asked for twice{within}", hint="Name each column once"
             )

@@ -76,7 +76,7 @@ class IcebergExpression(Protocol):
     """An expression of PyIceberg, known to type checkers by what it can do."""
 
     def __invert__(self) -> "IcebergExpression":
-        """Say the opposite."""
+        """Return the opposite."""
         ...
 
     def model_dump_json(self) -> str:

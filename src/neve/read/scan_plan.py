@@ -8,12 +8,12 @@
        shop = 3 and day >= 5 and id < 9     keys from (3, 5) up to (4); id < 9 is left to ask
        day >= 5                             every key: the first column is open
 
-2. A file is left out when its keys are outside of that range (by key), when no row of its partition
+2. A file is left out when its keys are outside that range (by key), when no row of its partition
    can match (by partition), or when none can by the bounds of its columns (by statistics). A column
    younger than a file has its initial default in every row.
 3. Where every row of a file matches by its bounds, its rows are not filtered.
 
-No data file is opened. `neve.read.file_rows` goes on inside of each file.
+No data file is opened. `neve.read.file_rows` goes on inside each file.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

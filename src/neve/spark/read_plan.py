@@ -365,7 +365,7 @@ def _stored_columns(
 ) -> tuple[StoredColumn | None, ...]:
     """Return columns as files of a schema have them.
 
-    Spark can find columns by id, but skips row groups by name, and inside of a column it forgets
+    Spark can find columns by id, but skips row groups by name, and inside a column it forgets
     ids when it prunes: it has to ask for the very names that the file has.
     """
     schema = view.context.schema

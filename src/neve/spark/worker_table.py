@@ -1,4 +1,4 @@
-"""The files of a table inside of a worker, which reads and writes them and commits nothing.
+"""The files of a table inside a worker, which reads and writes them and commits nothing.
 
 A worker gets the table's location and definitions with its task. It reads no manifest, so a task
 costs the same however long the table's history is.
@@ -17,7 +17,7 @@ _CACHE_BYTES: Final = 32 << 20
 
 
 def site_of(table: TableDefinition, storage_options: Mapping[str, str] | None) -> TableSite:
-    """Say where workers find a table; raises InvalidArgument when only this process has it."""
+    """Return where workers find a table; raises InvalidArgument when only this process has it."""
     if table.location.startswith("memory:"):
         raise InvalidArgument(
             "a warehouse in memory cannot be reached by Spark's workers",

@@ -139,7 +139,7 @@ class _Shelf:
     def __init__(self, by_level: Iterable[tuple[int, Sequence[FileProbe]]]) -> None:
         """Take files of one level and partition after the other."""
         runs = sorted(by_level, key=lambda run: run[0])
-        # Newest first: what was written last is asked for most.
+        # Newest first: the latest writes are read most.
         self._young = [probe for level, each in runs if level == 0 for probe in each][::-1]
         self._runs = [_Run(each) for level, each in runs if level > 0]
 

@@ -108,7 +108,7 @@ class TableFiles:
             if found is not None:
                 self._readers.move_to_end(file.path)
                 return found
-        # Outside of the lock: opening reads. Two that open one file at once use the first's.
+        # Outside the lock: opening reads. Two that open one file at once use the first's.
         opened = DataFileReader(
             file,
             store=self.parts.objects,
@@ -143,7 +143,7 @@ class TableFiles:
         return self._index_files.problem(file, self.definitions.schema(file.schema_id))
 
     def rebuild_indexes(self, files: Iterable[DataFile]) -> list[str]:
-        """Make useless index files again; returns the paths of their data files."""
+        """Write useless index files again; returns the paths of their data files."""
         return self._index_files.rebuild_useless(files, self.definitions.schema)
 
     def forget(self, paths: Iterable[str]) -> None:

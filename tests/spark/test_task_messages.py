@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
+from neve.jobs.run import BulkWork
 
-from neve.engine.bulk_work import BulkWork
 from neve.errors import (
     Conflict,
     Corruption,

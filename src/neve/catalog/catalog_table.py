@@ -16,13 +16,13 @@ from typing import Final
 
 import pyarrow as pa
 
-from neve.catalog.definition_change import DefinitionChange, PlannedChange, plan_change
 from neve.catalog.evolution import Evolution
 from neve.catalog.history_listing import list_history, summed_commits
 from neve.catalog.known_properties import changed_properties, check_removed, retention_of
 from neve.catalog.moment import Moment, moment_ms
 from neve.catalog.notebook import ShownTable, table_page
 from neve.catalog.partition_words import PartitionWords
+from neve.catalog.plan_change import DefinitionChange, PlannedChange, plan_change
 from neve.catalog.settlement import Settlement, up_to_date
 from neve.catalog.sort_order import SortOrder
 from neve.catalog.stored_table import StoredTable, TableState

@@ -19,10 +19,10 @@ from typing import Self
 import pyarrow as pa
 
 from neve.catalog.catalog_table import CatalogTable
-from neve.catalog.definition_change import DefinitionChange
 from neve.catalog.evolution import Evolution
 from neve.catalog.live_tables import LiveTables
 from neve.catalog.moment import Moment, past_moment_ms
+from neve.catalog.plan_change import DefinitionChange
 from neve.catalog.settlement import Settlement
 from neve.catalog.stored_table import TableState
 from neve.catalog.table_meta import TableMeta
@@ -31,7 +31,6 @@ from neve.catalog.warehouse import Warehouse
 from neve.compaction.rewrite_job import PlanExecutor
 from neve.engine.change_feed import ChangeFeed
 from neve.engine.decided_writes import DecidedWrites
-from neve.engine.maintenance import Maintenance
 from neve.engine.row_input import Rows
 from neve.engine.snapshot import Snapshot, SnapshotOrigin, rows_in_order
 from neve.engine.table_engine import TableEngine
@@ -40,6 +39,7 @@ from neve.engine.upkeep import ExpireReport, GarbageReport
 from neve.engine.verification import VerifyReport
 from neve.errors import Closed, InvalidArgument, NotFound
 from neve.iceberg.published_check import PublishedCheck
+from neve.jobs.maintenance import Maintenance
 from neve.manifest.table_head import Requirements
 from neve.read.filters import Filter
 from neve.read.scan import Scan, ScanRequest

@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from neve.engine.bulk_rows import BulkRows
-from neve.engine.job_base import JobBase
 from neve.errors import SchemaMismatch
+from neve.jobs.rows import BulkRows
+from neve.jobs.run import JobBase
 from neve.model.key_column import KeyArray
 from neve.model.schema import TableSchema
 from neve.model.shown_value import shown

@@ -18,9 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from neve.engine.bulk_work import BulkWork
-from neve.engine.job_base import JobBase
 from neve.errors import InvalidArgument
+from neve.jobs.run import BulkWork, JobBase
 from neve.model.data_file import DataFile, PartitionValue
 from neve.model.key_column import KeyArray
 from neve.model.key_encoding import KeyEncoder

@@ -26,9 +26,9 @@ from pyroaring import BitMap64
 
 from neve.engine.commit_facts import operation_of, summary_of
 from neve.errors import CatalogConflict, Conflict, NeveError, OutcomeUnknown
+from neve.manifest.commit import LostRaces, TableCommitter
 from neve.manifest.rebase import Proposal, complete
 from neve.manifest.retry import Patience
-from neve.manifest.table_commit import LostRaces, TableCommitter
 from neve.manifest.table_head import HEAD_KEY, RESERVATION_KEY, HeadChange, Requirements
 from neve.manifest.table_versions import Committed
 from neve.memtable.memtable import Memtable

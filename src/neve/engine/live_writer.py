@@ -24,7 +24,7 @@ from typing import Final
 from neve.compaction.plan import CompactionPlan, jobs_of
 from neve.compaction.policy import full_plan, move_plan, pick_all
 from neve.compaction.rewrite_job import PlanExecutor
-from neve.engine.background import BackgroundWork
+from neve.engine.background import BackgroundWork, run_side_by_side
 from neve.engine.backlog import CALM, Backlog
 from neve.engine.current_view import CurrentView
 from neve.engine.flush import Flush, FlushTarget
@@ -32,11 +32,10 @@ from neve.engine.lease_book import LeaseBook
 from neve.engine.live_log import LiveLog
 from neve.engine.publishing import CommitPublishing
 from neve.engine.rewrite import Execution, Progress, Rewrite, note_compacted
-from neve.engine.side_by_side import run_side_by_side
 from neve.engine.table_options import TableOptions
 from neve.engine.write_path import PreparedWrite, WritePath
 from neve.errors import Closed, Conflict, Fenced, NeveError, NotFound
-from neve.manifest.table_commit import TableCommitter
+from neve.manifest.commit import TableCommitter
 from neve.manifest.table_head import HeadChange
 from neve.manifest.table_versions import Committed
 from neve.manifest.version_reader import TableSnapshot

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from neve.engine.job_base import JobBase
+from neve.jobs.run import JobBase
 from neve.manifest.rebase import Proposal
 from neve.model.data_file import DataFile, PartitionValue
 from neve.model.partition_groups import Positions, partition_groups

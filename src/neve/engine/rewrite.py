@@ -20,10 +20,10 @@ from neve.compaction.key_ranges import TASK_ROWS, cut_plan
 from neve.compaction.local_executor import FileSink, check_count, execute
 from neve.compaction.plan import CompactionPlan
 from neve.compaction.rewrite_job import PlanExecutor, RewriteJob, RewriteTask, TableDefinition
-from neve.engine.job_base import RunName
 from neve.errors import Conflict, NeveError, OutcomeUnknown
+from neve.jobs.run import RunName
+from neve.manifest.commit import TableCommitter
 from neve.manifest.rebase import Proposal
-from neve.manifest.table_commit import TableCommitter
 from neve.manifest.table_head import HeadChange
 from neve.manifest.table_versions import Committed
 from neve.model.data_file import DataFile, PartitionValue, with_origin_of

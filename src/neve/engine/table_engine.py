@@ -22,14 +22,13 @@ import pyarrow as pa
 
 from neve.engine.current_view import CurrentView
 from neve.engine.lease_book import LeaseBook
-from neve.engine.leftovers import remove_old_epochs, sweep_leftovers
 from neve.engine.live_log import LiveLog
 from neve.engine.live_writer import LiveWriter, WriterClaim
 from neve.engine.publishing import CommitPublishing
 from neve.engine.recovery import Recovered, drop_logs, read_steadily, recover
 from neve.engine.snapshot import LostFiles, Snapshot, SnapshotOrigin
 from neve.engine.table_options import PublishMode, TableOptions
-from neve.engine.upkeep import Upkeep
+from neve.engine.upkeep import Upkeep, remove_old_epochs, sweep_leftovers
 from neve.engine.write_path import PreparedWrite
 from neve.errors import Closed, InvalidArgument, NeveError, NotFound, StorageFull
 from neve.manifest.leases import HeldLease

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Final, TypeAlias, TypedDict
 
-from neve.engine.leftovers import remove_ended_runs, run_directories
 from neve.engine.publishing import CommitPublishing
+from neve.engine.upkeep import remove_ended_runs, run_directories
 from neve.errors import Conflict, InvalidArgument, NotFound
 from neve.manifest.documents import Lease
 from neve.manifest.table_garbage import GcPlan, TableGarbage, paths_of

@@ -47,7 +47,7 @@ from neve.iceberg.table_metadata import (
 )
 from neve.manifest.sessions import ReadSession
 from neve.manifest.table_versions import TableVersions
-from neve.manifest.table_work import TableWork
+from neve.manifest.writer_state import WriterState
 from neve.model.row_lineage import has_lineage
 from neve.model.schema_json import JsonObject
 from neve.storage.object_store import ObjectStore
@@ -91,7 +91,7 @@ class IcebergPublisher:
         *,
         versions: TableVersions,
         definitions: Definitions,
-        work: TableWork,
+        work: WriterState,
         properties_of: Callable[[], Mapping[str, str]],
     ) -> None:
         # Fixed at construction.

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from neve.catalog.stored_table import StoredTable
-from neve.engine.job_base import JobBase, RunName
 from neve.errors import NeveError, NotFound, Unavailable
+from neve.jobs.run import JobBase, RunName
 from neve.observability.events import unheard
 from neve.observability.metrics import NoRecorder
 from neve.storage.clock import SystemClock, SystemIds

@@ -24,14 +24,14 @@ from neve.catalog.catalog_table import CatalogTable
 from neve.catalog.moment import Moment, past_moment_ms
 from neve.catalog.open_catalog import open as open_catalog
 from neve.compaction.rewrite_job import TableDefinition
-from neve.engine.committed_table import CommittedTable
-from neve.engine.job_base import JobBase
 from neve.engine.rewrite import table_definition
 from neve.engine.table_options import TableOptions
 from neve.engine.upkeep import ExpireReport, GarbageReport
 from neve.engine.verification import FileCheck, RunChecks, VerifyReport, run_check
 from neve.errors import InvalidArgument, NeveError
 from neve.iceberg.published_check import PublishedCheck
+from neve.jobs.maintenance import CommittedMaintenance
+from neve.jobs.run import JobBase
 from neve.model.data_file import DataFile
 from neve.observability.events import unheard
 from neve.observability.metrics import NoRecorder
@@ -262,7 +262,7 @@ def _opened(
     name: str,
     storage_options: Mapping[str, str] | None,
     options: TableOptions | None = None,
-) -> Iterator[tuple[CatalogTable, CommittedTable]]:
+) -> Iterator[tuple[CatalogTable, CommittedMaintenance]]:
     """Open a table without its rows: nothing is locked, and a live writer is not disturbed."""
     check_place(location, name, after="session")
     if not isinstance(options, TableOptions | None):
@@ -278,7 +278,7 @@ def _opened(
             publish=lambda: bool(table.refresh().iceberg_metadata()),
             lineage=table.published_lineage,
         )
-        yield table, CommittedTable(parts, options)
+        yield table, CommittedMaintenance(parts, options)
 
 
 def _definition(base: JobBase) -> TableDefinition:

@@ -13,11 +13,10 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 
-from neve.engine.bulk_merge import BulkMerge, ClauseKind, MergeClause, MergePiece, choices_of
-from neve.engine.bulk_rows import BulkRows, KeyedRows, last_of_each
-from neve.engine.bulk_work import BulkWork
-from neve.engine.job_base import JobBase
 from neve.errors import NeveError
+from neve.jobs.merge import BulkMerge, ClauseKind, MergeClause, MergePiece, choices_of
+from neve.jobs.rows import BulkRows, KeyedRows, last_of_each
+from neve.jobs.run import BulkWork, JobBase
 from neve.model.array_fit import nulls
 from neve.model.key_column import KeyArray
 from neve.model.schema_view import ArrowArray

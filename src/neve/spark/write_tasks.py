@@ -19,10 +19,9 @@ from typing import Any, Final, cast
 import numpy as np
 import pyarrow as pa
 
-from neve.engine.bulk_rows import BulkRows, KeyedRows, duplicate_keys, last_of_each
-from neve.engine.bulk_work import BulkWork
-from neve.engine.job_base import JobBase
 from neve.errors import NeveError
+from neve.jobs.rows import BulkRows, KeyedRows, duplicate_keys, last_of_each
+from neve.jobs.run import BulkWork, JobBase
 from neve.model.partition_groups import partition_groups
 from neve.model.schema_view import ArrowArray
 from neve.spark.job_site import JobSite

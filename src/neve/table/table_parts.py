@@ -7,7 +7,7 @@ from typing import Protocol, cast
 from neve.errors import NeveError
 from neve.manifest.leases import Leases
 from neve.manifest.table_versions import TableVersions
-from neve.manifest.table_work import TableWork
+from neve.manifest.writer_state import WriterState
 from neve.model.data_file import DataFile
 from neve.model.row_lineage import has_lineage
 from neve.observability.events import EventKind, Listener, tell, unheard
@@ -45,7 +45,7 @@ class TableParts:
     paths: TablePaths
     versions: TableVersions
     definitions: Definitions
-    work: TableWork
+    work: WriterState
     leases: Leases
     clock: Clock
     ids: IdSource

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from neve.manifest.commit import TableCommitter
 
 import neve
 from neve.compaction.policy import full_plan
 from neve.engine.rewrite import Execution, Rewrite
 from neve.engine.write_path import key_batch
 from neve.manifest.rebase import Proposal
-from neve.manifest.table_commit import TableCommitter
 from neve.manifest.table_head import HeadChange
 from neve.model.data_file import FileFormat
 from neve.model.key_column import KeyArray

@@ -6,9 +6,9 @@ from uuid import UUID
 
 import pyarrow as pa
 import pytest
+from neve.jobs.run import JobBase, RunName
 
 import neve
-from neve.engine.job_base import JobBase, RunName
 from neve.errors import Corruption
 from neve.model.data_file import FileFormat
 from neve.table.partitions import Partition

@@ -14,21 +14,21 @@ from typing import cast
 
 import pyarrow as pa
 import pytest
+from neve.jobs.run import BulkOutcome, JobBase, JobIdentity
+from neve.manifest.commit import TableCommitter
 
 import neve
 from neve.catalog.kv_catalog import KVCatalog
 from neve.compaction.policy import full_plan
 from neve.engine.rewrite import Execution, Rewrite
-from neve.engine.table_parts import TableParts
 from neve.errors import Conflict
-from neve.jobs.run import BulkOutcome, JobBase, JobIdentity
-from neve.manifest.commit import TableCommitter
 from neve.manifest.table_garbage import paths_of
 from neve.manifest.table_head import HeadChange
 from neve.observability.events import unheard
 from neve.observability.metrics import NoRecorder
 from neve.storage.memory_store import MemoryStore
 from neve.storage.object_store import ObjectStore
+from neve.table.table_parts import TableParts
 from neve.testing.clean_reader import CleanReader
 from neve.testing.interleaving import Interleaving, Outcome
 from neve.testing.simulated_clock import SeededIds, SimulatedClock
@@ -162,10 +162,7 @@ class World:
         run = jobs.committer.begin(deadline_seconds=3_600)
         base = JobBase(parts, run.run, run.base)
         rewrite = Rewrite(
-            parts,
-            base.making,
             base.files,
-            base.definitions,
             TableCommitter(parts.versions, parts.work, clock=parts.clock, ids=parts.ids),
             run=run.run,
         )

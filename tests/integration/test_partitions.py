@@ -14,14 +14,14 @@ import pytest
 
 import neve
 from neve.catalog.kv_catalog import KVCatalog
-from neve.engine.open_files import OpenFiles
 from neve.model.data_file import DataFile
+from neve.model.key_encoding import KeyEncoder
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
-from neve.read.key_partitions import KeyPartitions
-from neve.read.read_context import ReadContext
 from neve.sstable.data_file_reader import DataFileReader
 from neve.sstable.key_arrays import key_at
+from neve.table.partitions import KeyPartitions
+from neve.table.table_files import TableFiles
 
 OPTIONS: Final = neve.TableOptions(background=False)
 START: Final = datetime(1969, 12, 30, tzinfo=UTC)
@@ -135,8 +135,8 @@ def check_partitions(table: neve.Table) -> None:
     """Every row of a file is in the file's partition."""
     engine = table.engine
     for file in engine.current.view.files.version.files.values():
-        spec = engine.definitions.spec(file.spec_id)
-        schema = engine.definitions.schema(file.schema_id)
+        spec = engine.parts.definitions.spec(file.spec_id)
+        schema = engine.parts.definitions.schema(file.schema_id)
         batch = (
             engine.files.reader(file)
             .read(None, start=0, stop=file.row_count)
@@ -168,13 +168,13 @@ class TouchedFiles:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.paths: set[str] = set()
-        reader = OpenFiles.reader
+        reader = TableFiles.reader
 
-        def noting(files: OpenFiles, file: DataFile) -> DataFileReader:
+        def noting(files: TableFiles, file: DataFile) -> DataFileReader:
             self.paths.add(file.path)
             return reader(files, file)
 
-        patch.setattr(OpenFiles, "reader", noting)
+        patch.setattr(TableFiles, "reader", noting)
 
 
 def bucketed(lake: KVCatalog, buckets: int) -> neve.Table:
@@ -316,9 +316,9 @@ def test_the_partition_told_by_a_key_is_that_of_its_row(field: str) -> None:
     rows = key_rows(200)
     schema = TableSchema.from_arrow(rows.schema, primary_key=list(KEYS))
     spec = PartitionSpec.parse([field], schema)
-    context = ReadContext(schema, schema_of=lambda _id: schema, spec_of=lambda _id: spec)
-    keys = context.encoder.encode_arrays([rows.column(name) for name in KEYS])
-    partitioning = KeyPartitions(schema, context.encoder, lambda _id: spec).of_spec(0)
+    encoder = KeyEncoder([rows.schema.field(name).type for name in KEYS], list(KEYS))
+    keys = encoder.encode_arrays([rows.column(name) for name in KEYS])
+    partitioning = KeyPartitions(schema, encoder, lambda _id: spec).of_spec(0)
     assert partitioning is not None
 
     groups = partitioning.groups(keys)

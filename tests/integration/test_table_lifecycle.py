@@ -16,8 +16,8 @@ import pytest
 
 import neve
 from neve.engine.table_engine import TableEngine
-from neve.engine.table_parts import TableParts
 from neve.errors import Closed, Fenced, InvalidArgument, NotFound
+from neve.table.table_parts import TableParts
 from tests.conftest import Record
 from tests.gates import Gate
 

@@ -14,6 +14,7 @@ from typing import Final
 
 import pyarrow as pa
 import pytest
+from neve.jobs.maintenance import rollback_edit
 
 from neve.catalog.kv_catalog import KVCatalog
 from neve.catalog.table import Table
@@ -429,7 +430,7 @@ def forgets_the_vectors_of_a_rollback(patch: pytest.MonkeyPatch) -> None:
 
 def leaves_new_columns_empty(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
-        "neve.read.schema_mapping.constant_array",
+        "neve.table.schema_mapping.constant_array",
         lambda column, _value, *, length: pa.nulls(length, column.type),
     )
 

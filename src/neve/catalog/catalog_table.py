@@ -30,7 +30,6 @@ from neve.catalog.table_name import similar_name_hint
 from neve.catalog.version_view import VersionStats, VersionView
 from neve.catalog.warehouse import Warehouse
 from neve.engine.publishing import CommitPublishing
-from neve.engine.table_parts import PublishedLineage
 from neve.errors import (
     Conflict,
     Corruption,
@@ -50,6 +49,7 @@ from neve.model.shown_html import shown_page
 from neve.model.shown_value import counted, shown_moment
 from neve.model.version import Version, VersionEdit, VersionFacts
 from neve.storage.own_process import KeptInProcess
+from neve.table.table_parts import PublishedLineage
 
 
 @dataclass(frozen=True, slots=True)

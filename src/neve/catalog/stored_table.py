@@ -12,7 +12,6 @@ from threading import Lock
 
 from neve.catalog.sort_order import SortOrder
 from neve.catalog.table_meta import TableMeta
-from neve.engine.table_parts import Definitions, PublishedLineage, TableParts
 from neve.errors import Corruption, InvalidArgument, NeveError, NotFound
 from neve.iceberg.publisher import IcebergPublisher
 from neve.manifest.commit import TableCommitter
@@ -32,6 +31,8 @@ from neve.observability.metrics import Recorder
 from neve.storage.clock import Clock, IdSource
 from neve.storage.object_store import ObjectStore
 from neve.storage.table_paths import TablePaths
+from neve.table.definitions import Definitions
+from neve.table.table_parts import PublishedLineage, TableParts
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +85,7 @@ class StoredTable:
         )
         self._leases = Leases(objects, self.paths.manifest, clock=clock, ids=ids)
         # Safe on its own.
-        self._definitions = Definitions(self.versions, path=self.paths.manifest)
+        self.definitions = Definitions(self.versions, path=self.paths.manifest)
         # Guarded by _lock.
         self._lock = Lock()
         self._publisher: IcebergPublisher | None = None
@@ -113,6 +114,7 @@ class StoredTable:
             objects=self.objects,
             paths=self.paths,
             versions=self.versions,
+            definitions=self.definitions,
             work=self.work,
             leases=self._leases,
             clock=self._clock,
@@ -132,6 +134,7 @@ class StoredTable:
                     self.objects,
                     self.paths,
                     versions=self.versions,
+                    definitions=self.definitions,
                     work=self.work,
                     properties_of=properties_of,
                 )

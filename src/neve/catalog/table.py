@@ -42,9 +42,10 @@ from neve.errors import Closed, InvalidArgument, NotFound
 from neve.iceberg.published_check import PublishedCheck
 from neve.jobs.maintenance import LiveMaintenance
 from neve.manifest.table_head import Requirements
-from neve.read.filter_input import Filter
-from neve.read.scan import Scan
-from neve.read.table_view import Row
+from neve.read.filters import Filter
+from neve.read.scan import Scan, ScanRequest
+from neve.table.table_parts import append_files_of
+from neve.table.table_view import Row
 
 
 class Table(CatalogTable):
@@ -189,14 +190,10 @@ class Table(CatalogTable):
         expression of PyIceberg or Arrow. `key_range` is (first, end) without the end, None for no
         bound; with it, or with `reverse`, rows come in the order of their keys.
         """
-        return self.engine.scan(
-            filter=filter,
-            columns=columns,
-            limit=limit,
-            key_range=key_range,
-            reverse=reverse,
-            check=self._check_open,
+        request = ScanRequest(
+            filter=filter, columns=columns, limit=limit, key_range=key_range, reverse=reverse
         )
+        return self.engine.scan(request, self._check_open)
 
     def snapshot(self) -> Snapshot:
         """Freeze the table as it is now, unflushed rows included; close it when done."""

@@ -1,19 +1,19 @@
-"""Background work: steps that a thread runs until none has anything left to do.
+"""BackgroundWork: steps that a thread runs until none has anything left to do.
 
-A step does one bounded piece of work and says whether it found any. Tests run the same steps by
+A step does one bounded piece of work and returns whether it found any. Tests run the same steps by
 hand. The thread does not keep its owner alive: when the owner is gone, the thread ends.
 
-Y1  A wake-up is never lost: the event is cleared before the steps look for work.
-Y2  A step that fails is tried again after a pause, which grows; until then `failure` says why.
-Y3  `close` waits for the step that is running, and no other begins.
-Y4  Work that can never get on again is not tried again: of a writer that was fenced, of a table
-    that was closed or dropped.
+ENGINE-7   A wake-up is never lost: the event is cleared before the steps look for work.
+ENGINE-8   A step that fails is tried again after a pause, which grows; until then `failure` says
+           why.
+ENGINE-9   `close` waits for the step that is running, and no other begins.
+ENGINE-10  Work that can never succeed again is not tried again: of a writer that was fenced, of a
+           table that was closed or dropped.
 """
 
 import logging
 import weakref
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from threading import Event, Thread, current_thread, main_thread
 from types import MethodType
 from typing import Final, cast
@@ -28,17 +28,17 @@ Step = Callable[[], bool]
 
 
 OnFailure = Callable[[str, NeveError], None]
-"""Told the name of the work and why it failed, once until it gets on again."""
+"""Called with the name of the work and why it failed, once until it succeeds again."""
 
 HasEnded = Callable[[], bool]
-"""A bound method that says whether the work of its object is over for good."""
+"""A bound method that returns whether the work of its object is over for good."""
 
 _PAUSE_SECONDS: Final = 0.05
 _PAUSE_SECONDS_MAX: Final = 5.0
 
 
 def _unheard(_name: str, _error: NeveError) -> None:
-    """Tell nobody."""
+    """Report to no one."""
 
 
 class BackgroundWork:
@@ -98,37 +98,37 @@ class BackgroundWork:
                     pass
             except NeveError as error:
                 if self._is_over(error):
-                    # Told in any case: that it is over is news, whatever failed before.
+                    # Reported in any case: the end of the work is news, whatever failed before.
                     self._on_failure(self._thread.name, error)
                     self.failure = error
                     return
                 logger.warning("background work failed name=%s cause=%s", self._thread.name, error)
-                self._tell(error)
+                self._report(error)
                 timeout, pause = pause, min(pause * 2, _PAUSE_SECONDS_MAX)
-            except Exception as error:  # noqa: BLE001 - see _tell_unforeseen
-                self._tell_unforeseen(error)
+            except Exception as error:  # noqa: BLE001 - see _report_unforeseen
+                self._report_unforeseen(error)
                 timeout, pause = pause, min(pause * 2, _PAUSE_SECONDS_MAX)
             else:
                 self.failure = None
                 timeout, pause = self._idle_seconds, _PAUSE_SECONDS
 
     def _is_over(self, error: NeveError) -> bool:
-        """Return whether a failure is the last one (Y4)."""
+        """Return whether a failure is the last one (ENGINE-10)."""
         if isinstance(error, Closed | Fenced):
             return True
         has_ended = None if self._has_ended is None else self._has_ended()
-        # What is missing may be a file, or the table.
+        # A file may be missing, or the table.
         return isinstance(error, NotFound) and has_ended is not None and has_ended()
 
-    def _tell_unforeseen(self, error: Exception) -> None:
-        """Tell of what nobody foresaw: it must not end the thread in silence."""
+    def _report_unforeseen(self, error: Exception) -> None:
+        """Report an unforeseen error: it must not end the thread in silence."""
         failure = Unavailable(f"unforeseen {type(error).__name__}: {error}")
         failure.__cause__ = error
         logger.error("background work failed name=%s", self._thread.name, exc_info=error)
-        self._tell(failure)
+        self._report(failure)
 
-    def _tell(self, failure: NeveError) -> None:
-        """Keep why a step failed, and tell who listens, once until it gets on again."""
+    def _report(self, failure: NeveError) -> None:
+        """Keep why a step failed, and report it once until a step succeeds again."""
         if self.failure is None:
             self._on_failure(self._thread.name, failure)
         self.failure = failure
@@ -142,22 +142,6 @@ class BackgroundWork:
             if step():
                 return True
         return False
-
-
-def run_side_by_side(tasks: Sequence[Callable[[], None]], *, threads: int) -> None:
-    """Run tasks, at most so many at once; raises the first one's error when all have ended.
-
-    Tasks that release the interpreter's lock get more than one core. One thread runs them here, one
-    after the other, and ends with the first that raises.
-    """
-    if threads <= 1 or len(tasks) <= 1:
-        for task in tasks:
-            task()
-        return
-    with ThreadPoolExecutor(min(threads, len(tasks)), "neve-side") as pool:
-        running = [pool.submit(task) for task in tasks]
-    for each in running:
-        each.result()
 
 
 def end_forgotten(end: Callable[[], None]) -> None:

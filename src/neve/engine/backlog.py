@@ -1,27 +1,69 @@
-"""Backlog: how far flushes and compactions are behind, the threads at it, and who waits for them.
+"""Backlog: how far flushes and compactions are behind, and how writers are held back for it.
 
-The pressure is judged again whenever a memtable is frozen or a Version is shown. Writers that must
-wait are woken by the next judgement that lets them go on; they look again on their own every now
-and then, whether the work they wait for has failed: then waiting would have no end.
+    level 0 files   … slow        no delay
+                    slow … max    each write waits a moment, longer with every further file
+                    max …         writers wait until compaction has caught up
+    full memtables  beyond what may wait: writers wait until one is flushed
+
+A write is delayed before anything of it is logged, batches as well as single rows. The pressure is
+judged again whenever a memtable is frozen or a Version is shown. Writers that wait are woken when
+they may go on. They also look from time to time whether the work they wait for has failed:
+otherwise they might wait for ever.
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from threading import Condition
 from typing import Final
 
 from neve.engine.background import BackgroundWork
 from neve.engine.current_view import CurrentView
-from neve.engine.pressure import CALM, Pressure, pressure_of
 from neve.engine.table_options import TableOptions
 from neve.errors import NeveError, Unavailable
 from neve.observability.metrics import STALL_SECONDS, Recorder
 from neve.storage.clock import Clock
 
+_DELAY_SECONDS_MAX: Final = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pressure:
+    """How a writer is held back before its write."""
+
+    delay_seconds: float = 0.0
+    must_wait: bool = False
+    reason: str = ""
+
+    @property
+    def is_felt(self) -> bool:
+        """Whether a writer is held back at all."""
+        return self.must_wait or self.delay_seconds > 0
+
+
+CALM: Final = Pressure()
+
+
+def pressure_of(options: TableOptions, *, frozen: int, level0_files: int) -> Pressure:
+    """Judge how far background work is behind."""
+    if frozen > options.frozen_memtables:
+        return Pressure(must_wait=True, reason=f"{frozen} memtables wait for their flush")
+    if level0_files >= options.level0_files_max:
+        return Pressure(must_wait=True, reason=f"{level0_files} young files wait for compaction")
+    if level0_files < options.level0_files_slow:
+        return CALM
+    steps = options.level0_files_max - options.level0_files_slow
+    share = (level0_files - options.level0_files_slow + 1) / max(steps, 1)
+    return Pressure(
+        delay_seconds=_DELAY_SECONDS_MAX * share * share,
+        reason=f"{level0_files} young files wait for compaction",
+    )
+
+
 _LOOK_AGAIN_SECONDS: Final = 0.05
 
 
 class Backlog:
-    """What background work has still to do; safe for many threads."""
+    """The work that is due, and the threads that do it; safe for many threads."""
 
     def __init__(
         self, options: TableOptions, current: CurrentView, *, clock: Clock, recorder: Recorder
@@ -41,12 +83,12 @@ class Backlog:
 
     @property
     def has_workers(self) -> bool:
-        """Whether threads work it off; otherwise whoever writes does."""
+        """Whether threads do the work; otherwise writers do."""
         return bool(self._workers)
 
     @property
     def failure(self) -> NeveError | None:
-        """Why background work does not get on; None while it does."""
+        """Why background work fails; None while it does not."""
         return _failure_of((*self._workers, *self._bystanders))
 
     def start(self, *workers: BackgroundWork, beside: Iterable[BackgroundWork] = ()) -> None:
@@ -68,7 +110,7 @@ class Backlog:
             worker.wake()
 
     def judge(self) -> None:
-        """Judge how far work is behind, and let writers go on that need not wait any more."""
+        """Judge how far work is behind, and wake writers that need not wait any more."""
         view = self._current.view
         pressure = pressure_of(
             self._options,
@@ -87,8 +129,8 @@ class Backlog:
     def hold_back(self, *, check: Callable[[], None], work_off: Callable[[], bool]) -> None:
         """Hold a writer back for as long as the pressure asks.
 
-        `check` raises when the table has ended meanwhile. Without threads, `work_off` does the work
-        that is due; it says whether there was any.
+        `check` raises when the table was closed. Without threads, `work_off` does the work that is
+        due and returns whether there was any.
         """
         pressure = self.pressure
         began = self._clock.monotonic()

@@ -1,13 +1,14 @@
-"""The change feed of a table: what happened to rows between Versions, and what happens next.
+"""ChangeFeed: the changes of a table's rows between Versions, and those that follow.
 
-    changes    lease on the stretch ──► is it retained? ──► commit after commit ──► lease given up
+    changes    lease on the stretch ──► is it retained? ──► commit after commit ──► lease released
     follow     the same, and then: wait for a newer Version, lease from there on, go on
 
-F1  Only committed Versions are told of: a row that is not flushed is in none.
-F2  A feed is complete or fails. Edits, files and vectors of its stretch stay as long as the lease
-    does; a stretch that has expired in part is refused before its first row.
-F3  A follower leases history from where it is, also while it waits: nothing expires before it.
-F4  Whoever forgets a feed gives up its lease.
+ENGINE-11  A feed has committed Versions only: a row that is not flushed is in none of them.
+ENGINE-12  A feed is complete or fails. Edits, files and vectors of its stretch stay as long as the
+           lease does; a stretch that has expired in part is refused before its first row.
+ENGINE-13  A follower leases history from its position on, also while it waits: nothing expires
+           before it.
+ENGINE-14  A feed that is garbage-collected releases its lease.
 """
 
 import weakref
@@ -25,14 +26,13 @@ from neve.model.version import Version, apply_edit
 from neve.read.change_plan import CommitChanges, grouped, plan_changes
 from neve.read.change_rows import ChangeRows
 from neve.read.changes import change_batches, feed_schema
-from neve.read.read_context import ReadContext
 
-# How long a follower waits before it looks whether it is to end.
+# A follower looks this often whether it should end.
 _LOOK_AGAIN_SECONDS: Final = 0.05
 
 
 class ChangeFeed:
-    """Tells the changes of one table; safe for many threads."""
+    """Returns the changes of one table; safe for many threads."""
 
     def __init__(self, engine: TableEngine) -> None:
         self._engine = engine
@@ -40,7 +40,7 @@ class ChangeFeed:
     def changes(self, since: int, until: int | None = None) -> pa.RecordBatchReader:
         """Return the changes after one Version up to another, by default the current one.
 
-        Raises InvalidArgument, and NotFound that says from where on history is kept.
+        Raises InvalidArgument, and NotFound that reports from which version on history is kept.
         """
         stretch = _Stretch(self._engine, since, until)
         return pa.RecordBatchReader.from_batches(
@@ -52,7 +52,7 @@ class ChangeFeed:
     ) -> Iterator[pa.RecordBatch]:
         """Return the changes after a Version, and wait for more; ends when the table is closed.
 
-        Commits of this process are seen at once, those of others when they are looked for.
+        Commits of this process are seen at once, those of others every `poll_seconds`.
         """
         _check_waiting(poll_seconds, stop)
         stretch = _Stretch(self._engine, since, None)
@@ -71,14 +71,14 @@ class ChangeFeed:
                         is_begun = True
                         yield batch
                 except Closed:
-                    # In the middle of a commit it is told, for the rest of it is missing.
+                    # In the middle of a commit it is an error: the rest of it is missing.
                     if is_begun or not self._engine.is_closed:
                         raise
                     return
             try:
                 if not self._wait(stretch, poll_seconds, stop):
                     return
-                # The new lease comes before the old one goes (F3).
+                # The new lease comes before the old one goes (ENGINE-13).
                 stretch = _Stretch(self._engine, stretch.until, None)
             except Closed:
                 if self._engine.is_closed:
@@ -86,7 +86,7 @@ class ChangeFeed:
                 raise
 
     def _wait(self, stretch: "_Stretch", poll_seconds: float, stop: Event) -> bool:
-        """Wait for a Version behind a stretch; False when there is no more to wait for."""
+        """Wait for a Version after a stretch; False when there is no more to wait for."""
         engine = self._engine
         clock = engine.parts.clock
         while not self._is_over(stop):
@@ -109,7 +109,7 @@ class ChangeFeed:
 
 
 class _HeldHistory:
-    """A lease on Versions in a row, given up when nobody has this any more (F4)."""
+    """A lease on consecutive Versions, released with this object (ENGINE-14)."""
 
     def __init__(self, engine: TableEngine, first: int, last: int) -> None:
         self._engine = engine
@@ -135,21 +135,23 @@ class _Stretch:
         self.until = self._checked(since, until)
         first = max(since, 1)  # the first Version of all has none before it
         self._held = _HeldHistory(engine, first, max(self.until, first))
-        # After the lease: a collector that did not see it has let the Versions go before.
+        # After the lease: a collector that did not see it has dropped the Versions before.
         self._session = self._versions.store.read()
         self._check_retained(self._session, first)
         edit = self._versions.edit_in(self._session, max(self.until, first))
-        self.rows = ChangeRows(engine.files, self._context(edit.facts.schema_id), self._held.check)
+        self.rows = ChangeRows(
+            engine.files, engine.files.context(edit.facts.schema_id), self._held.check
+        )
 
     def commits(self) -> Iterator[CommitChanges]:
-        """Yield what each commit did, in order; those that changed no row are left out.
+        """Yield the changes of each commit, in order; commits that changed no row are left out.
 
-        Rows of a commit are to be read before the next one is asked for.
+        Rows of a commit must be read before the next commit is asked for.
         """
         for group in grouped(self._commits()):
             self.rows.tell_together(group)
             yield from group
-        # Whoever waits for more holds no rows meanwhile.
+        # A follower that waits for more holds no rows.
         self.rows.tell_together(())
 
     def _commits(self) -> Iterator[CommitChanges]:
@@ -166,7 +168,7 @@ class _Stretch:
             before = after
 
     def check(self) -> None:
-        """Raise when the table was closed, or history may be gone."""
+        """Raise when the table was closed or history may be gone."""
         self._held.check()
 
     def _checked(self, since: int, until: int | None) -> int:
@@ -174,7 +176,7 @@ class _Stretch:
         for name, number in (("since", since), ("until", since if until is None else until)):
             if type(number) is not int or number < 0:
                 raise InvalidArgument(
-                    f"{name}={shown(number)} is no number of a version",
+                    f"{name}={shown(number)} is not the number of a version",
                     hint="Pass a whole number; since=0 begins with the table",
                 )
         if until is not None and until < since:
@@ -200,15 +202,6 @@ class _Stretch:
                 hint=f"Changes are kept from since={oldest} on; to start again, scan version "
                 f"{oldest} and go on from there",
             )
-
-    def _context(self, schema_id: int) -> ReadContext:
-        known = self._engine.current.view.context
-        if schema_id == known.schema.schema_id:
-            return known
-        definitions = self._engine.definitions
-        return ReadContext(
-            definitions.schema(schema_id), schema_of=definitions.schema, spec_of=definitions.spec
-        )
 
 
 def _check_waiting(poll_seconds: object, stop: object) -> None:

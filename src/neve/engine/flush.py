@@ -48,6 +48,10 @@ from neve.read.schema_mapping import SchemaMapping
 from neve.read.table_view import TableView
 from neve.sstable.data_file_writer import WrittenFile
 from neve.sstable.superseded_rows import superseded_rows
+from neve.table.partial_merge import GivenRows, merged_on
+from neve.table.partitions import PartitionedKeys, split_by_partition, split_by_spec
+from neve.table.schema_mapping import SchemaMapping
+from neve.table.table_files import TableFiles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,14 +78,11 @@ class Flush:
         *,
         definitions: Definitions,
         committer: TableCommitter,
-        context: ReadContext,
     ) -> None:
         self._making = making
         self._files = files
         self._definitions = definitions
         self._committer = committer
-        # The columns of the key stay what they are, whatever becomes of the schema.
-        self._partitions = KeyPartitions(context.schema, context.encoder, definitions.spec)
         # Owned by the one flush that runs: what it wrote, by the path of the data file and the
         # place of the vector. Each try to commit may have written another one.
         self._vectors: dict[tuple[str, VectorRef], BitMap64] = {}
@@ -141,7 +142,7 @@ class Flush:
         except OutcomeUnknown:
             raise
         except NeveError:
-            self._making.discard(written)
+            self._files.writers.discard(written)
             raise
 
     def _merged(
@@ -168,7 +169,7 @@ class Flush:
         return TableView((), files, context)
 
     def _write_vectors(self, whole: Mapping[str, BitMap64]) -> Mapping[str, VectorRef]:
-        refs = self._making.vectors(whole)
+        refs = self._files.writers.vectors(whole)
         self._vectors.update({(path, ref): whole[path] for path, ref in refs.items()})
         return refs
 
@@ -195,11 +196,11 @@ class Flush:
         written: list[WrittenFile] = []
         try:
             for spec, given, places in split_by_spec(
-                rows, self._definitions.specs_from(target.spec.spec_id), schema
+                rows, self._files.definitions.specs_from(target.spec.spec_id), schema
             ):
                 given_keys = keys if places is None else keys.take(places)
                 for partition in split_by_partition(given, spec, schema):
-                    writer = self._making.data_files(
+                    writer = self._files.writers.data_files(
                         schema,
                         spec_id=spec.spec_id,
                         partition=partition,
@@ -215,14 +216,14 @@ class Flush:
                         writer.append(given.take(positions), given_keys.take(positions))
                     written.extend(writer.finish())
         except BaseException:
-            self._making.discard(written)
+            self._files.writers.discard(written)
             raise
         return tuple(written)
 
     def _proposal(
         self, written: Sequence[WrittenFile], keys: KeyArray, target: FlushTarget
     ) -> Proposal:
-        partitioned = PartitionedKeys(keys, self._partitions)
+        partitioned = PartitionedKeys(keys, self._files.partitions)
         marked = superseded_rows(
             target.base.files.values(),
             keys,

@@ -4,7 +4,7 @@
     flush     memtable frozen ──► files written ──► committed ──► view replaced ──► log cut
 
 One thread flushes, another compacts; both run the `*_once` steps below, which a test can run by
-hand. Writers wait for neither, except as `neve.engine.pressure` says.
+hand. Writers wait for neither, except as `neve.engine.backlog` says.
 
 T1  One flush and one compaction at a time; a sweep of unknown files runs beside neither.
 T2  The writer's epoch is asserted by every commit. One that was taken over is Fenced, and takes no
@@ -16,6 +16,7 @@ T3  What could not be flushed stays in memory and in the log, and is tried again
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from threading import Lock
 from typing import Final
@@ -26,16 +27,12 @@ from neve.compaction.rewrite_job import PlanExecutor
 from neve.engine.background import BackgroundWork, run_side_by_side
 from neve.engine.backlog import Backlog
 from neve.engine.current_view import CurrentView
-from neve.engine.file_making import FileMaking
 from neve.engine.flush import Flush, FlushTarget
 from neve.engine.lease_book import LeaseBook
 from neve.engine.live_log import LiveLog
-from neve.engine.open_files import OpenFiles
-from neve.engine.pressure import CALM
 from neve.engine.publishing import CommitPublishing
 from neve.engine.rewrite import Execution, Progress, Rewrite, note_compacted
 from neve.engine.table_options import TableOptions
-from neve.engine.table_parts import Definitions, TableParts
 from neve.engine.write_path import PreparedWrite, WritePath
 from neve.errors import Closed, Conflict, Fenced, NeveError, NotFound
 from neve.manifest.commit import TableCommitter
@@ -50,12 +47,22 @@ from neve.observability.metrics import (
     FLUSHED_ROWS,
     FLUSHES,
 )
-from neve.read.read_context import ReadContext
 from neve.storage.append_file import LockHandle
+from neve.table.table_context import TableContext
+from neve.table.table_files import TableFiles
 
 logger = logging.getLogger(__name__)
 
 _UPKEEP_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriterClaim:
+    """What makes a process the one writer of a table, and the spec it begins with."""
+
+    epoch: int
+    lock: LockHandle
+    spec_id: int
 
 
 class LiveWriter:
@@ -63,30 +70,26 @@ class LiveWriter:
 
     def __init__(
         self,
-        parts: TableParts,
+        files: TableFiles,
         options: TableOptions,
         *,
-        definitions: Definitions,
-        files: OpenFiles,
         leases: LeaseBook,
         current: CurrentView,
         log: LiveLog,
-        epoch: int,
-        lock: LockHandle,
-        context: ReadContext,
-        spec_id: int,
+        claim: WriterClaim,
         publishing: CommitPublishing | None,
     ) -> None:
+        parts = files.parts
         # Fixed at construction.
         self._parts = parts
         self._options = options
-        self._definitions = definitions
+        self._definitions = files.definitions
         self._files = files
         self._leases = leases
         self._current = current
         self._log = log
-        self._epoch = epoch
-        self._lock = lock
+        self._epoch = claim.epoch
+        self._lock = claim.lock
         self.publishing = publishing
         making = FileMaking(parts, encoder=context.encoder, file_bytes=options.file_bytes)
         self.committer = TableCommitter(
@@ -107,7 +110,7 @@ class LiveWriter:
         self._showing = Lock()
         self._ending = Lock()
         # Safe on their own: each is replaced whole.
-        self._path = WritePath(context, definitions.spec(spec_id))
+        self._path = WritePath(current.view.context, files.definitions.spec(claim.spec_id))
         self._is_roll_due = False  # a full memtable could not be rolled: writes wait for that
         self._ended: NeveError | None = None
 
@@ -403,10 +406,7 @@ class LiveWriter:
                     context = self._current.view.context
                     self._path = WritePath(context, self._definitions.spec(head.spec_id))
             else:
-                schema = self._definitions.schema(head.schema_id)
-                context = ReadContext(
-                    schema, schema_of=self._definitions.schema, spec_of=self._definitions.spec
-                )
+                context = self._files.context(head.schema_id)
                 # What was written under the old schema stays in a memtable of its own.
                 self._log.begin_schema(
                     context, lambda: self._show_schema(snapshot, context, flushed)
@@ -417,7 +417,7 @@ class LiveWriter:
             self.backlog.wake()
 
     def _show_schema(
-        self, snapshot: TableSnapshot, context: ReadContext, flushed: Memtable | None
+        self, snapshot: TableSnapshot, context: TableContext, flushed: Memtable | None
     ) -> None:
         self._current.install(snapshot.version, flushed=flushed, context=context)
         self._path = WritePath(context, self._definitions.spec(snapshot.head.spec_id))

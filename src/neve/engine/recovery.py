@@ -1,20 +1,20 @@
-"""Opens the log of a table: who may write it, and what of it is not in data files yet.
+"""Recovery: opens the log of a table and replays the rows that are not in data files yet.
 
 Steps of a writer, in this order:
 
 1. take the lock of the log directory: a writer that is alive keeps it, a dead one cannot
 2. take the table over: the next epoch fences every commit of the writer before
 3. read the head: rows up to `flushed_sequence` are in files; then the mark, then list the logs
-4. replay the logs from the floor on into a memtable, and hold them against the mark; partial writes
+4. replay the logs from the floor on into a memtable, and compare them with the mark; partial writes
    are merged with the rows of the head
 5. begin a new log under the new epoch; the replayed ones stay until their rows are flushed, and go
-   at once when there are none; are there many, what was replayed is the first to be flushed
+   at once when there are none; when there are many, the replayed rows are flushed first
 
 A reader takes no lock and no epoch, writes nothing, and reads the same logs as far as the operating
 system has them. Logs that vanish while it reads were flushed: it starts again at step 3. What looks
-like damage is damage when it is found again while head, mark and logs stay as they are.
+like damage is damage when it is found again while head, mark and logs stay unchanged.
 
-Q1  Sequence and log numbers never restart: both are above everything the head and the logs know.
+ENGINE-6  Sequence and log numbers never restart: both are above all numbers in head and logs.
 """
 
 from collections.abc import Callable, Iterable
@@ -25,12 +25,10 @@ from uuid import UUID
 import pyarrow as pa
 
 from neve.engine.partial_rows import given_rows
-from neve.engine.table_parts import TableParts, append_files_of
 from neve.errors import Corruption, NeveError, NotFound, Unavailable
 from neve.manifest.table_head import TableHead
 from neve.memtable.memtable import Memtable
 from neve.model.key_column import KeyArray
-from neve.model.schema import TableSchema
 from neve.model.write_batch import (
     Change,
     DeleteRow,
@@ -39,13 +37,13 @@ from neve.model.write_batch import (
     PutRow,
     UpsertRows,
 )
-from neve.read.file_set import FileSet
-from neve.read.partial_merge import merged, widened
-from neve.read.read_context import ReadContext
-from neve.read.schema_mapping import SchemaMapping
-from neve.read.table_view import TableView
 from neve.storage.disk import FileKind
 from neve.storage.table_paths import log_epoch, log_number, split_path
+from neve.table.file_set import FileSet
+from neve.table.partial_merge import merged, widened
+from neve.table.table_context import TableContext
+from neve.table.table_parts import TableParts, append_files_of
+from neve.table.table_view import TableView
 from neve.wal.batch_codec import LoggedBatch
 from neve.wal.log_mark import LogMark, MarkedLog
 from neve.wal.recovery_mode import Problem, RecoveryMode, ReplayReport
@@ -64,7 +62,7 @@ _ODDITIES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovered:
-    """What the logs of a table hold above its data files."""
+    """The rows in the logs of a table that are not in data files."""
 
     memtable: Memtable
     logs: tuple[LogFile, ...]
@@ -84,9 +82,9 @@ class Recovered:
 def find_logs(parts: TableParts) -> list[LogFile]:
     """Return the logs of all epochs, in the order in which they were written.
 
-    What has the name of a log and is not a plain file is among them, with its oddity. Anything else
-    that is neither a plain file nor the directory of an epoch is Corruption; plain files of other
-    names are passed over.
+    An entry with the name of a log that is not a plain file is among them, with its oddity. Any
+    other entry that is neither a plain file nor the directory of an epoch is Corruption; plain
+    files of other names are ignored.
     """
     paths: dict[str, str | None] = {
         info.path: None for info in parts.objects.list(f"{parts.paths.wal}/")
@@ -101,7 +99,7 @@ def find_logs(parts: TableParts) -> list[LogFile]:
                 raise Corruption(
                     "there is something among the logs that is not a plain file",
                     path=path,
-                    hint="neve makes no links, pipes or devices: find out who did, and remove it",
+                    hint="neve makes no links, pipes or devices: find its origin, and remove it",
                 )
     found = []
     for path, oddity in paths.items():
@@ -134,9 +132,9 @@ def read_mark(parts: TableParts, table: UUID) -> LogMark | None:
 def replay_logs(
     parts: TableParts, head: TableHead, *, mode: RecoveryMode
 ) -> tuple[Replay, list[LogFile], int | None]:
-    """Return the replay of what is not in data files, all logs, and the mark's `owned_from`.
+    """Return the replay of rows that are not in data files, all logs, and the mark's `owned_from`.
 
-    Logs are listed after the mark was read: whatever it names is there by then, or was flushed.
+    Logs are listed after the mark was read: the log it names is there by then, or was flushed.
     """
     table = UUID(head.table_uuid)
     problem: Problem | None = None
@@ -166,9 +164,9 @@ def replay_logs(
 
 
 def read_steadily(parts: TableParts, read: Callable[[], Answer | None]) -> Answer:
-    """Read head and logs without a lock; the writer may rotate, flush and delete logs meanwhile.
+    """Read head and logs without a lock; the writer may rotate, flush and delete logs.
 
-    `read` answers None when it has to be repeated. A problem is raised when it is met again and
+    `read` returns None when it has to be repeated. A problem is raised when it occurs again and
     nothing has moved in between.
     """
     problem: NeveError | None = None
@@ -191,7 +189,7 @@ def read_steadily(parts: TableParts, read: Callable[[], Answer | None]) -> Answe
 
 
 def _signs(parts: TableParts) -> object:
-    """Return what changes when a writer begins, rotates, flushes or ends."""
+    """Return values that change when a writer begins, rotates, flushes or ends."""
     head = parts.versions.head()
     logs = [info.path for info in parts.objects.list(f"{parts.paths.wal}/")]
     try:
@@ -219,20 +217,19 @@ def read_needed_logs(parts: TableParts) -> ReplayReport:
 def recover(
     parts: TableParts,
     head: TableHead,
-    context: ReadContext,
+    context: TableContext,
     *,
     files: FileSet,
     mode: RecoveryMode,
-    schema_of: Callable[[int], TableSchema],
 ) -> Recovered:
-    """Replay what is not in data files; raises Corruption as the mode says.
+    """Replay rows that are not in data files; raises Corruption as the mode says.
 
     `files` are those of the head's Version: partial writes are merged with their rows.
     """
     first = head.flushed_sequence + 1
     replay, logs, owned_from = replay_logs(parts, head, mode=mode)
     memtable = Memtable(context.schema, context.codec, context.encoder, first_sequence=first)
-    apply = BatchApply(context, schema_of, files)
+    apply = BatchApply(context, files)
     for logged in replay:
         apply(memtable, logged, from_sequence=first)
     next_sequence = max(replay.report.next_sequence or 1, head.last_sequence + 1, first)
@@ -252,13 +249,10 @@ def recover(
 
 
 class BatchApply:
-    """Brings logged batches into a memtable, whatever schema they were written with."""
+    """Applies logged batches to a memtable, whatever schema they were written with."""
 
-    def __init__(
-        self, context: ReadContext, schema_of: Callable[[int], TableSchema], files: FileSet
-    ) -> None:
+    def __init__(self, context: TableContext, files: FileSet) -> None:
         self._context = context
-        self._schema_of = schema_of
         self._files = files
 
     def __call__(self, memtable: Memtable, logged: LoggedBatch, *, from_sequence: int) -> None:
@@ -281,7 +275,7 @@ class BatchApply:
             case DeleteRow(key):
                 memtable.delete(sequence, key)
             case UpsertRows(rows):
-                batch = self._mapped(rows.slice(skipped), schema_id)
+                batch = self._context.mapping_from(schema_id).batch(rows.slice(skipped))
                 memtable.upsert_batch(sequence, self._keys(batch), batch)
             case DeleteRows(keys):
                 named = keys.slice(skipped)
@@ -298,10 +292,11 @@ class BatchApply:
         field_ids: tuple[int, ...],
         schema_id: int,
     ) -> None:
-        """Merge a partial write with what its keys have by now: here, or in the files."""
+        """Merge a partial write with the present rows of its keys: here, or in the files."""
         schema = self._context.schema
-        # Defaults are those of the day it was written.
-        batch = self._mapped(widened(rows, self._schema_of(schema_id)), schema_id)
+        # Defaults are those of the schema it was written with.
+        mapping = self._context.mapping_from(schema_id)
+        batch = mapping.batch(widened(rows, mapping.source))
         keys = self._keys(batch)
         view = TableView((memtable,), self._files, self._context)
         base, places = view.get_many(keys, sequence - 1)
@@ -310,17 +305,13 @@ class BatchApply:
         more = given_rows(memtable, keys, places, given, version=view.version)
         memtable.upsert_batch(sequence, keys, whole, given=more)
 
-    def _mapped(self, rows: pa.RecordBatch, schema_id: int) -> pa.RecordBatch:
-        source = self._schema_of(schema_id)
-        return SchemaMapping(source, self._context.schema).batch(rows)
-
     def _keys(self, batch: pa.RecordBatch) -> KeyArray:
         columns = [batch.column(name) for name in self._context.encoder.names]
         return self._context.encoder.encode_arrays(columns)
 
 
 def drop_logs(parts: TableParts, logs: Iterable[LogFile], *, below: int) -> list[LogFile]:
-    """Delete logs that the floor has passed; gives those that stay."""
+    """Delete logs that the floor has passed; returns the others."""
     kept = []
     for log in logs:
         if log.number < below:

@@ -42,8 +42,16 @@ from neve.model.schema import TableSchema
 from neve.model.version import Operation, VersionFacts
 from neve.observability.events import EventKind
 from neve.observability.metrics import COMPACTED_BYTES, COMPACTED_ROWS, COMPACTIONS
-from neve.read.read_context import ReadContext
 from neve.sstable.data_file_writer import DataFileWriter, WrittenFile
+from neve.table.partitions import (
+    Partition,
+    partition_of,
+    split_by_partition,
+    split_by_spec,
+)
+from neve.table.table_context import TableContext
+from neve.table.table_files import TableFiles
+from neve.table.table_parts import TableParts
 
 logger = logging.getLogger(__name__)
 
@@ -76,21 +84,17 @@ class TaskFiles:
 
     def __init__(
         self,
-        making: FileMaking,
-        files: OpenFiles,
-        definitions: Definitions,
+        files: TableFiles,
         *,
         run: RunName | None = None,
     ) -> None:
-        self._making = making
         self._files = files
-        self._definitions = definitions
         self._run = run
 
     def run(
         self,
         task: RewriteTask,
-        context: ReadContext,
+        context: TableContext,
         *,
         progress: Progress,
         check_cancelled: Callable[[], None],
@@ -106,7 +110,7 @@ class TaskFiles:
             )
 
         def make_files(spec_id: int, partition: Partition) -> DataFileWriter:
-            return self._making.data_files(
+            return self._files.writers.data_files(
                 context.schema,
                 spec_id=spec_id,
                 partition=partition if self._run is None else self._run.placed(partition),
@@ -118,10 +122,10 @@ class TaskFiles:
 
         def make_writer(plan: CompactionPlan) -> FileSink[WrittenFile]:
             if plan.moves_to is not None:
-                specs = self._definitions.specs_from(plan.moves_to)
+                specs = self._files.definitions.specs_from(plan.moves_to)
                 return _MovedRows(specs, context.schema, make_files)
-            spec = self._definitions.spec(plan.spec_id)
-            partition = partition_of(plan.partition, spec, self._definitions.column_type)
+            spec = self._files.definitions.spec(plan.spec_id)
+            partition = partition_of(plan.partition, spec, self._files.definitions.column_type)
             return make_files(plan.spec_id, partition)
 
         written = execute(
@@ -189,7 +193,7 @@ class _MovedRows:
 class LocalExecutor:
     """Executes tasks in this process, one after another."""
 
-    def __init__(self, task_files: TaskFiles, context: ReadContext) -> None:
+    def __init__(self, task_files: TaskFiles, context: TableContext) -> None:
         self._task_files = task_files
         self._context = context
 
@@ -222,29 +226,24 @@ class Rewrite:
 
     def __init__(
         self,
-        parts: TableParts,
-        making: FileMaking,
-        files: OpenFiles,
-        definitions: Definitions,
+        files: TableFiles,
         committer: TableCommitter,
         *,
         run: RunName | None = None,
         task_rows: int = TASK_ROWS,
     ) -> None:
         """Take what makes files here; for a job that announced its files, the name of its run."""
-        self._parts = parts
-        self._making = making
+        self._parts = files.parts
         self._files = files
-        self._definitions = definitions
         self._committer = committer
         self._run = run
         self._task_rows = task_rows
-        self.task_files = TaskFiles(making, files, definitions, run=run)
+        self.task_files = TaskFiles(files, run=run)
 
     def run(
         self,
         plans: Sequence[CompactionPlan],
-        context: ReadContext,
+        context: TableContext,
         facts: VersionFacts,
         execution: Execution,
         change: HeadChange,
@@ -276,7 +275,7 @@ class Rewrite:
             raise
         return None
 
-    def job(self, plans: Sequence[CompactionPlan], context: ReadContext) -> RewriteJob:
+    def job(self, plans: Sequence[CompactionPlan], context: TableContext) -> RewriteJob:
         """Cut plans into tasks that others can execute."""
         keeps_lineage = self._parts.keeps_lineage()
         if keeps_lineage:
@@ -292,8 +291,7 @@ class Rewrite:
             )
         return RewriteJob(
             table=table_definition(
-                self._parts,
-                self._definitions,
+                self._files,
                 context.schema,
                 (file for plan in plans for file in plan.inputs),
                 specs=(plan.moves_to for plan in plans if plan.moves_to is not None),
@@ -304,7 +302,7 @@ class Rewrite:
         )
 
     def execute(
-        self, job: RewriteJob, context: ReadContext, execution: Execution
+        self, job: RewriteJob, context: TableContext, execution: Execution
     ) -> list[tuple[DataFile, ...]]:
         """Execute the tasks of a job; return the files of each plan, of as many rows as it has."""
         executor = execution.executor or LocalExecutor(self.task_files, context)
@@ -319,7 +317,7 @@ class Rewrite:
                 check_count(plan, sum(file.row_count for file in output))
         except BaseException:
             for output in outputs:
-                self._making.discard_files(output)
+                self._files.writers.discard_files(output)
             raise
         return [
             with_origin_of(output, plan.inputs)
@@ -370,12 +368,11 @@ class Rewrite:
 
     def _discard(self, outputs: Iterable[PlanOutput]) -> None:
         for _, files in outputs:
-            self._making.discard_files(files)
+            self._files.writers.discard_files(files)
 
 
 def table_definition(
-    parts: TableParts,
-    definitions: Definitions,
+    table: TableFiles,
     schema: TableSchema,
     files: Iterable[DataFile],
     *,
@@ -386,12 +383,13 @@ def table_definition(
     `specs` are partition specs that rows are written under, besides those of the files.
     """
     schemas = {schema.schema_id: schema}
-    known = {number: definitions.spec(number) for number in specs}
+    known = {number: table.definitions.spec(number) for number in specs}
     for file in files:
         if file.schema_id not in schemas:
-            schemas[file.schema_id] = definitions.schema(file.schema_id)
+            schemas[file.schema_id] = table.definitions.schema(file.schema_id)
         if file.spec_id not in known:
-            known[file.spec_id] = definitions.spec(file.spec_id)
+            known[file.spec_id] = table.definitions.spec(file.spec_id)
+    parts = table.parts
     return TableDefinition(
         location=parts.objects.location,
         table_id=parts.paths.table_id,

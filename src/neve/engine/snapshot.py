@@ -27,11 +27,12 @@ from neve.model.key_column import KeyArray
 from neve.model.schema import TableSchema
 from neve.model.shown_html import shown_page, warning
 from neve.model.version_page import first_words, version_page
-from neve.read.filter_input import Filter
-from neve.read.partial_merge import Places
-from neve.read.scan import Scan
-from neve.read.table_view import Row, TableView
+from neve.read.filters import Filter
+from neve.read.scan import Scan, ScanRequest
 from neve.storage.own_process import KeptInProcess
+from neve.table.partial_merge import Places
+from neve.table.table_parts import TableParts
+from neve.table.table_view import Row, TableView
 
 GetRows = Callable[[KeyArray], tuple[pa.Table, Places]]
 """Returns the rows of keys in any order, and for each the place of its key."""
@@ -185,12 +186,10 @@ class Snapshot(KeptInProcess):
         """Read many rows; see `Table.scan`."""
         return Scan(
             self._checked(),
+            ScanRequest(
+                filter=filter, columns=columns, limit=limit, key_range=key_range, reverse=reverse
+            ),
             sequence=self._sequence,
-            filter=filter,
-            columns=columns,
-            limit=limit,
-            key_range=key_range,
-            reverse=reverse,
             check=self._check,
             pin=lambda: self._lost.explained(self.version),
         )

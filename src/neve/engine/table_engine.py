@@ -1,14 +1,14 @@
-"""TableEngine: one table, open: what its readers and its one writer share.
+"""TableEngine: one open table, shared by its readers and its one writer.
 
     read      view taken (memtables and Version together) ──► sequence taken ──► rows
 
 A handle is opened for writing or for reading only. The first holds the table's lock and is the only
-writer; the second writes nothing, sees what is committed and what of the log the operating system
-has, and moves on with `refresh`.
+writer; the second writes nothing, sees committed rows and the part of the log that the operating
+system has, and moves on with `refresh`.
 
-D1  A read-only handle has no side effects but leases, and goes without those where it must.
-D2  A reader that finds a file gone looks at the newest Version and tries once more: files of the
-    current Version are never deleted.
+ENGINE-4  A read-only handle has no side effects except leases, and none where it cannot take them.
+ENGINE-5  A reader that finds a file gone looks at the newest Version and tries once more: files of
+          the current Version are never deleted.
 """
 
 import logging
@@ -23,13 +23,11 @@ import pyarrow as pa
 from neve.engine.current_view import CurrentView
 from neve.engine.lease_book import LeaseBook
 from neve.engine.live_log import LiveLog
-from neve.engine.live_writer import LiveWriter
-from neve.engine.open_files import OpenFiles
+from neve.engine.live_writer import LiveWriter, WriterClaim
 from neve.engine.publishing import CommitPublishing
 from neve.engine.recovery import Recovered, drop_logs, read_steadily, recover
-from neve.engine.snapshot import LostFiles, Snapshot, SnapshotOrigin, pin_memtables, unpin_memtables
+from neve.engine.snapshot import LostFiles, Snapshot, SnapshotOrigin
 from neve.engine.table_options import PublishMode, TableOptions
-from neve.engine.table_parts import Definitions, TableParts, append_files_of
 from neve.engine.upkeep import Upkeep, remove_old_epochs, sweep_leftovers
 from neve.engine.write_path import PreparedWrite
 from neve.errors import Closed, InvalidArgument, NeveError, NotFound, StorageFull
@@ -38,13 +36,15 @@ from neve.manifest.version_reader import TableSnapshot
 from neve.model.key_column import KeyArray
 from neve.model.version import Version
 from neve.observability.events import EventKind
-from neve.read.file_set import FileSet
-from neve.read.filter_input import Filter
-from neve.read.partial_merge import Places
-from neve.read.read_context import ReadContext
-from neve.read.scan import Scan
-from neve.read.table_view import Row, TableView
+from neve.read.filters import Filter
+from neve.read.scan import Scan, ScanRequest
 from neve.storage.own_process import forked, keep_to_process, note_forked_at_work
+from neve.table.file_set import FileSet
+from neve.table.partial_merge import Places
+from neve.table.table_context import TableContext
+from neve.table.table_files import TableFiles
+from neve.table.table_parts import TableParts, append_files_of
+from neve.table.table_view import Row, TableView
 from neve.wal.log_mark import LogOwner
 from neve.wal.recovery_mode import RecoveryMode, ReplayReport
 from neve.wal.write_ahead_log import WriteAheadLog
@@ -55,8 +55,8 @@ Answer = TypeVar("Answer")
 
 _REOPEN_TRIES: Final = 5
 _NO_ROOM: Final = (
-    "A writer needs 256 KiB to begin: free as much outside of the table, then expire and "
-    "collect_garbage free what the table does not need. With read_only=True it can be read as it is"
+    "A writer needs 256 KiB to begin: free as much outside the table, then run expire and "
+    "collect_garbage. With read_only=True the table can be read as it is"
 )
 
 
@@ -71,7 +71,6 @@ class TableEngine:
         self.parts = parts
         self.options = options or TableOptions()
         self.is_read_only = read_only
-        self.definitions = Definitions(parts.versions, path=parts.paths.manifest)
         self.leases = LeaseBook(
             parts.leases,
             parts.versions,
@@ -86,15 +85,11 @@ class TableEngine:
         self._is_dropped = self._is_forked = False
         # Owned by the thread that tends.
         self._is_swept = False
-        snapshot = parts.versions.snapshot_latest()
-        context = self._context(snapshot)
-        self.files = OpenFiles(
-            parts.objects,
-            parts.paths,
-            schema_of=self.definitions.schema,
-            encoder=context.encoder,
+        self.files = TableFiles(
+            parts,
+            parts.versions.snapshot_latest().head.schema_id,
             cache_bytes=self.options.cache_bytes,
-            recorder=parts.recorder,
+            file_bytes=self.options.file_bytes,
         )
         self._writer: LiveWriter | None = None
         try:
@@ -104,7 +99,7 @@ class TableEngine:
             raise
 
     def _begin(self) -> None:
-        """Open for reading or writing; whoever calls it closes when it fails."""
+        """Open for reading or writing; the caller closes when this fails."""
         keep_to_process(self)
         if self.is_read_only:
             view, sequence, self.recovery = self._read_state()
@@ -136,12 +131,12 @@ class TableEngine:
             raise self._closed_error()
         encoded = view.context.encode_key(key)
         try:
-            # Not the newest change: what is applied and not yet shown, no other call shows either.
+            # Not the newest change: no other call shows one that is applied and not yet visible.
             return view.get_at(encoded, current.sequence)
         except NotFound:
             self.refresh()
         except InvalidArgument:
-            pass  # overwritten rows were let go of since the sequence was taken
+            pass  # overwritten rows were dropped since the sequence was taken
         with self._held_memory() as (view, sequence), self._lost.explained(view.version):
             return view.get_at(encoded, sequence)
 
@@ -157,7 +152,7 @@ class TableEngine:
         return self.once_more(read)
 
     def once_more(self, read: Callable[[], Answer]) -> Answer:
-        """Read the current view; when a file of it is gone, read the newest one instead (D2)."""
+        """Read the current view; when it has lost a file, read the newest one (ENGINE-5)."""
         self.check_open()
         try:
             return read()
@@ -169,7 +164,6 @@ class TableEngine:
     @contextmanager
     def pinned_view(self) -> Iterator[tuple[TableView, int]]:
         """Return a view and sequence that stay readable until the end."""
-        self.check_open()
         view, sequence = self.pin_view()
         try:
             yield view, sequence
@@ -187,7 +181,7 @@ class TableEngine:
             except NotFound:
                 self.refresh()
                 continue
-            if pin_memtables(view, sequence):
+            if view.pin_memory(sequence):
                 return view, sequence
             self.leases.unpin(view.version)
         raise NotFound(
@@ -198,37 +192,26 @@ class TableEngine:
 
     def unpin_view(self, view: TableView, sequence: int) -> None:
         """End what `pin_view` began."""
-        unpin_memtables(view, sequence)
+        view.unpin_memory(sequence)
         self.leases.unpin(view.version)
 
-    def scan(
-        self,
-        *,
-        filter: Filter | None = None,  # noqa: A002 - the name of the contract
-        columns: Sequence[str] | None = None,
-        limit: int | None = None,
-        key_range: tuple[object, object] | None = None,
-        reverse: bool = False,
-        check: Callable[[], None] | None = None,
-    ) -> Scan:
-        """Read many rows as of now; files are pinned while the scan runs."""
-        self.check_open()
-        with self.pinned_view() as (view, sequence):
-            # It takes what is in memory when it is made; the lease is kept for when it runs.
+    def scan(self, request: ScanRequest, check: Callable[[], None]) -> Scan:
+        """Read many rows as of now; `check` raises when the caller's handle was closed."""
+        view, sequence = self.pin_view()
+        try:
+            # It takes what is in memory when it is made, and pins files again when it runs.
             return Scan(
                 view,
+                request,
                 sequence=sequence,
-                filter=filter,
-                columns=columns,
-                limit=limit,
-                key_range=key_range,
-                reverse=reverse,
-                check=check or self.check_open,
+                check=check,
                 pin=lambda: self._pinned_run(view.version),
             )
+        finally:
+            self.unpin_view(view, sequence)
 
     def snapshot(self, origin: SnapshotOrigin) -> Snapshot:
-        """Freeze the table as it is now."""
+        """Return the table as it is now, frozen."""
         view, sequence = self.pin_view()
         return Snapshot(
             view,
@@ -244,7 +227,7 @@ class TableEngine:
         self.check_open()
         lease = self.leases.pin(version.number)
         return Snapshot(
-            self.view_of(version),
+            self.files.view(version),
             0,
             origin,
             lease=lease,
@@ -257,7 +240,7 @@ class TableEngine:
         writer = self.writer
         if filter is None:
             raise InvalidArgument(
-                "no filter says which rows to delete", hint='"true" stands for all of them'
+                "no filter says which rows to delete", hint='Pass "true" to delete all of them'
             )
 
         def decide() -> PreparedWrite | None:
@@ -265,9 +248,8 @@ class TableEngine:
             # Without a refresh: to show another schema it waits for the log, which waits for this.
             keys = Scan(
                 view,
+                ScanRequest(filter=filter, columns=list(view.context.encoder.names)),
                 sequence=self.current.sequence,
-                filter=filter,
-                columns=list(view.context.encoder.names),
                 check=self.check_open,
                 pin=lambda: self.leases.pinned(view.version),
             ).to_arrow()
@@ -275,17 +257,6 @@ class TableEngine:
 
         sequence = self.once_more(lambda: writer.write_decided(decide))
         return self.current.sequence if sequence is None else sequence
-
-    def view_of(self, version: Version) -> TableView:
-        """Return the files of a Version under its own schema, without memtables."""
-        context = self.current.view.context
-        if version.facts.schema_id != context.schema.schema_id:
-            schema = self.definitions.schema(version.facts.schema_id)
-            context = ReadContext(
-                schema, schema_of=self.definitions.schema, spec_of=self.definitions.spec
-            )
-        files = FileSet(version, self.files, partitions=context.partitions)
-        return TableView((), files, context)
 
     # Writing
 
@@ -314,9 +285,9 @@ class TableEngine:
             self.current.replace(view, sequence)
 
     def close(self, *, flush: bool = False, dropped: bool = False) -> None:
-        """End; twice is no error. Rows that are not flushed stay in the log for the next open.
+        """Close; twice is not an error. Unflushed rows stay in the log for the next open.
 
-        `dropped` says that there is no next one: the table was dropped.
+        `dropped`: the table was dropped, and will not be opened again.
         """
         self._is_dropped = self._is_dropped or dropped
         if self._closed is not None:
@@ -353,7 +324,7 @@ class TableEngine:
         self._closed = self._closed_error()
 
     def _sweep_once(self) -> bool:
-        """Delete, once after opening, what a writer that died left behind; finds nothing more."""
+        """Delete, once after opening, the files that a dead writer left; returns False."""
         if not self._is_swept:
             with self.writer.alone():
                 self.upkeep.sweep(dry_run=False)
@@ -366,15 +337,11 @@ class TableEngine:
         if self._is_forked:
             return forked(path=path)
         if self._is_dropped:
-            return Closed("the table was dropped", path=path, hint="Make another one")
+            return Closed("the table was dropped", path=path, hint="Create it again")
         return Closed("the table was closed", path=path, hint="Open it again")
 
-    def _context(self, snapshot: TableSnapshot) -> ReadContext:
-        schema = self.definitions.schema(snapshot.head.schema_id)
-        return ReadContext(schema, schema_of=self.definitions.schema, spec_of=self.definitions.spec)
-
     def _open_writer(self) -> LiveWriter:
-        """Take lock and epoch, replay, begin the log; everything is released when one fails."""
+        """Take lock and epoch, replay, begin the log; everything is released when a step fails."""
         parts, options = self.parts, self.options
         append_files = append_files_of(parts.objects)
         if append_files is None:
@@ -387,8 +354,8 @@ class TableEngine:
         try:
             epoch = parts.work.take_over()
             snapshot = parts.versions.snapshot_latest()
-            context = self._context(snapshot)
-            files = FileSet(snapshot.version, self.files, partitions=context.partitions)
+            context = self.files.context(snapshot.head.schema_id)
+            files = self.files.file_set(snapshot.version)
             recovered = self._recover(snapshot, context, files)
             self.recovery = recovered.report
             older = drop_logs(parts, recovered.logs, below=snapshot.head.wal_floor)
@@ -419,17 +386,12 @@ class TableEngine:
             if live_log.is_long:
                 live_log.roll()
             return LiveWriter(
-                parts,
+                self.files,
                 options,
-                definitions=self.definitions,
-                files=self.files,
                 leases=self.leases,
                 current=self.current,
                 log=live_log,
-                epoch=epoch,
-                lock=lock,
-                context=context,
-                spec_id=snapshot.head.spec_id,
+                claim=WriterClaim(epoch=epoch, lock=lock, spec_id=snapshot.head.spec_id),
                 publishing=self._publishing(),
             )
         except BaseException:
@@ -437,12 +399,12 @@ class TableEngine:
             raise
 
     def _flush_replayed(self, writer: LiveWriter) -> None:
-        """Flush what was frozen at opening because of its many logs; threads try again."""
+        """Flush rows that were frozen at opening because of many logs; threads try again."""
         try:
             while writer.flush_once():
                 pass
         except NeveError as error:
-            logger.warning("could not flush what was replayed cause=%s", error)
+            logger.warning("could not flush replayed rows cause=%s", error)
 
     def _publishing(self) -> CommitPublishing | None:
         publish = self.parts.publish
@@ -450,14 +412,13 @@ class TableEngine:
             return None
         return CommitPublishing(self.parts, publish)
 
-    def _recover(self, snapshot: TableSnapshot, context: ReadContext, files: FileSet) -> Recovered:
+    def _recover(self, snapshot: TableSnapshot, context: TableContext, files: FileSet) -> Recovered:
         return recover(
             self.parts,
             snapshot.head,
             context,
             files=files,
             mode=RecoveryMode(self.options.recovery),
-            schema_of=self.definitions.schema,
         )
 
     def _read_state(self, before: TableView | None = None) -> tuple[TableView, int, ReplayReport]:
@@ -467,11 +428,9 @@ class TableEngine:
             snapshot = self.parts.versions.snapshot_latest()
             if snapshot.head.dropped:
                 raise NotFound("the table was dropped", path=self.parts.paths.manifest)
-            context = self._context(snapshot)
-            known = before.files if before is not None else None
-            files = FileSet(
-                snapshot.version, self.files, partitions=context.partitions, before=known
-            )
+            context = self.files.context(snapshot.head.schema_id)
+            known = None if before is None else before.files
+            files = self.files.file_set(snapshot.version, before=known)
             recovered = self._recover(snapshot, context, files)
             # A flush in between may have taken rows out of the logs that the Version lacks.
             if recovered.next_sequence <= self.parts.versions.head().flushed_sequence:
@@ -490,10 +449,10 @@ class TableEngine:
     def _held_memory(self) -> Iterator[tuple[TableView, int]]:
         """Return the newest view and sequence, with everything in memory that they show."""
         view, sequence = self.current.view, self.current.sequence
-        while not pin_memtables(view, sequence):
-            # Overwritten rows were let go of between the two: a newer sequence is visible.
+        while not view.pin_memory(sequence):
+            # Overwritten rows were dropped between the two: a newer sequence is visible.
             view, sequence = self.current.view, self.current.sequence
         try:
             yield view, sequence
         finally:
-            unpin_memtables(view, sequence)
+            view.unpin_memory(sequence)

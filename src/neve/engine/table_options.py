@@ -55,8 +55,8 @@ class TableOptions:
         compaction_bytes       Most bytes one compaction reads.
         compaction_threads     Compactions of different files that run at once, with `background`;
                                each takes memory.
-        compaction_task_rows   Rows of one task, of which a large compaction has several, here one
-                               after another and on Spark at once; more where their files would
+        compaction_task_rows   Rows of one task. A large compaction has several tasks, here one
+                               after another and on Spark at once; more rows where files would
                                become small.
         cache_bytes            Decoded rows of old files and vectors that are kept in memory.
         lease_seconds          How long a snapshot outlives a reader that died; live readers renew
@@ -64,7 +64,7 @@ class TableOptions:
         iceberg_publish        When Iceberg's metadata is written: with every `commit`, or on
                                `demand`, when asked for.
 
-    Each is given by name: `neve.TableOptions(background=False, cache_bytes=1 << 30)`.
+    Each is passed by name: `neve.TableOptions(background=False, cache_bytes=1 << 30)`.
     """
 
     sync: SyncPolicy | Literal["group", "always", "interval", "none"] = SyncPolicy.GROUP
@@ -92,7 +92,7 @@ class TableOptions:
     iceberg_publish: PublishMode | Literal["commit", "demand"] = PublishMode.COMMIT
 
     def __post_init__(self) -> None:
-        # Their own checks say what is wrong with the parts that are theirs.
+        # LogOptions and LevelOptions check their own part.
         _ = (self.log_options, self.level_options)
         try:
             RecoveryMode(self.recovery)

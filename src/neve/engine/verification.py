@@ -1,11 +1,11 @@
-"""Verification: reads everything a table consists of, and reports what is wrong or was not seen.
+"""Verification: reads everything a table consists of, and reports problems and gaps.
 
 1. every file of the current Version: size, checksums, order of keys, counts, bounds, its index
-2. every vector: its checksum, its cardinality, positions inside of the file, its Puffin footer
+2. every vector: its checksum, its cardinality, positions inside the file, its Puffin footer
 3. one live row per key, over all files
 4. every file of the other retained Versions is there, with its size, and every vector can be read
-5. logs, held against their mark; leases, announced work, and files that nothing reaches
-6. further checks that a caller passes: what is published for other engines
+5. logs, compared with their mark; leases, announced work, and files that nothing reaches
+6. further checks that a caller passes: the metadata published for other engines
 
 Nothing is changed. The first three take as long as reading the table; they are checks of single
 files, which can be run anywhere. All of it grows with the number of files and rows: the keys of
@@ -23,9 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from neve.compaction.key_ranges import even_ranges, has_live_keys
-from neve.engine.open_files import OpenFiles
 from neve.engine.recovery import read_mark, read_needed_logs
-from neve.engine.table_parts import Definitions, TableParts, append_files_of
 from neve.engine.upkeep import Upkeep
 from neve.errors import Corruption, NeveError, NotFound, Unavailable
 from neve.model.data_file import DataFile, VectorRef
@@ -37,22 +35,24 @@ from neve.sstable.deletion_vector import read_vector
 from neve.sstable.key_arrays import concat_keys
 from neve.sstable.puffin import read_puffin_footer
 from neve.storage.table_paths import join_path
+from neve.table.table_files import TableFiles
+from neve.table.table_parts import TableParts, append_files_of
 
 _KEYS_AT_ONCE: Final = 4_000_000
 _REBUILD_HINT: Final = "Rows are not affected. Compact the table, or run rebuild_indexes"
 
 ProgressOf = Callable[[int, int], None]
-"""Told how many of how many bytes are done."""
+"""Called with the bytes that are done and the total."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """What some checks read, what they could not see, and what is wrong."""
+    """The things that some checks read, those they could not see, and the problems."""
 
     checked: Mapping[str, int] = field(default_factory=dict)
     """How many of each kind of thing were read."""
     unseen: tuple[str, ...] = ()
-    """What was not read, and why."""
+    """Things that were not read, and why."""
     problems: tuple[NeveError, ...] = ()
 
 
@@ -71,7 +71,7 @@ class VerifyReport:
     checked: Mapping[str, int] = field(default_factory=dict)
     """How many of each further kind of thing were read: index files, logs, leases, manifests, …"""
     unseen: tuple[str, ...] = ()
-    """What was not read, and why."""
+    """Things that were not read, and why."""
     problems: tuple[NeveError, ...] = field(default=())
 
     @property
@@ -114,16 +114,19 @@ class VerifyReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifiedTable:
-    """A Version that is held while it is checked, and what reads it."""
+    """A Version that is held while it is checked, and the files that read it."""
 
-    parts: TableParts
-    files: OpenFiles
-    definitions: Definitions
+    files: TableFiles
     version: Version
+
+    @property
+    def parts(self) -> TableParts:
+        """The parts of the table."""
+        return self.files.parts
 
 
 FurtherCheck: TypeAlias = Callable[[VerifiedTable], Findings]
-"""A check that the layers above bring along."""
+"""A check of a layer above."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,11 +143,12 @@ class FileCheck:
 RunChecks: TypeAlias = Callable[
     [Sequence[FileCheck], Callable[[FileCheck], None]], Sequence[NeveError]
 ]
-"""Runs checks, in any order, tells of each that is done, and gives what is wrong."""
+"""Runs checks in any order, reports each that is done, and returns the problems."""
 
 
-def run_check(parts: TableParts, files: OpenFiles, check: FileCheck) -> list[NeveError]:
-    """Run one check; returns what is wrong."""
+def run_check(files: TableFiles, check: FileCheck) -> list[NeveError]:
+    """Run one check; returns the problems."""
+    parts = files.parts
     if check.others:
         return _second_rows(files, (check.file, *check.others), check.key_range)
     file = check.file
@@ -171,7 +175,7 @@ def run_checks_here(
     """Run checks one after another."""
     problems: list[NeveError] = []
     for check in checks:
-        problems += run_check(table.parts, table.files, check)
+        problems += run_check(table.files, check)
         tell(check)
     return problems
 
@@ -185,8 +189,7 @@ def verify_table(
 ) -> VerifyReport:
     """Read a Version whole, and whatever else the table has.
 
-    `run_checks` runs the checks of single files elsewhere; `further` are checks of what the engine
-    does not know.
+    `run_checks` runs the checks of single files elsewhere; `further` are checks of layers above.
     """
     run = run_checks or partial(run_checks_here, table)
     version = table.version
@@ -295,7 +298,7 @@ def check_leftovers(table: VerifiedTable) -> Findings:
 
 
 def refuse_problems(report: VerifyReport) -> VerifyReport:
-    """Return a report without problems back; raises Corruption, the report attached, with some."""
+    """Return a report without problems; otherwise raises Corruption, the report attached."""
     if report.is_sound:
         return report
     worst = report.problems[0]
@@ -310,7 +313,7 @@ def refuse_problems(report: VerifyReport) -> VerifyReport:
 
 
 def _verify_vector(parts: TableParts, file: DataFile, ref: VectorRef) -> None:
-    """Read a vector as it is stored, not as it is remembered, and the footer that others read."""
+    """Read a vector from storage, not from the cache, and the footer that others read."""
     read_vector(parts.objects, parts.paths, ref, row_count=file.row_count)
     path = join_path(parts.paths.root, ref.path)
     footer = read_puffin_footer(
@@ -325,7 +328,7 @@ def _verify_vector(parts: TableParts, file: DataFile, ref: VectorRef) -> None:
 
 
 def _overlaps(table: VerifiedTable) -> Iterator[FileCheck]:
-    """Return what compares the keys of files that overlap, in ranges that fit into memory."""
+    """Yield checks that compare the keys of files that overlap, in ranges that fit into memory."""
     for group in _overlapping(table.version):
         count = -(-sum(file.live_count for file in group) // _KEYS_AT_ONCE)
         for key_range in even_ranges(group, table.files.keys_of, count=count):
@@ -348,7 +351,7 @@ def _overlapping(version: Version) -> Iterator[list[DataFile]]:
 
 
 def _second_rows(
-    files: OpenFiles, group: Sequence[DataFile], key_range: KeyRange
+    files: TableFiles, group: Sequence[DataFile], key_range: KeyRange
 ) -> list[NeveError]:
     """Find keys of a range that have more than one live row in a group of files, in one pass."""
     pieces = [_live_keys(files, file, key_range) for file in group]
@@ -370,7 +373,7 @@ def _second_rows(
     ]
 
 
-def _live_keys(files: OpenFiles, file: DataFile, key_range: KeyRange) -> KeyArray:
+def _live_keys(files: TableFiles, file: DataFile, key_range: KeyRange) -> KeyArray:
     reader, mask = files.reader(file), files.keep_mask(file)
     start, stop = 0, file.row_count
     if key_range.start is not None:
@@ -382,7 +385,7 @@ def _live_keys(files: OpenFiles, file: DataFile, key_range: KeyRange) -> KeyArra
 
 
 def _useless_index(problem: NeveError, path: str) -> NeveError:
-    """Say that an index file is damaged; one that is missing stays NotFound."""
+    """Return the error of a damaged index file; a missing one stays NotFound."""
     if isinstance(problem, NotFound):
         return problem
     return Corruption(

@@ -28,10 +28,7 @@ from neve.iceberg.plain_reader import PlainFile, PlainReader, PlainSnapshot, Rec
 from neve.iceberg.table_metadata import version_of
 from neve.model.arrow_types import ArrowField, child_fields, field_id_of, with_child_fields
 from neve.model.version import Version
-from neve.read.file_set import FileSet
-from neve.read.read_context import ReadContext
-from neve.read.scan import Scan
-from neve.read.table_view import TableView
+from neve.read.scan import Scan, ScanRequest
 from neve.storage.plain_location import plain_location
 from neve.storage.table_paths import split_path
 
@@ -236,19 +233,16 @@ class _Published:
             words = f"the published version {walked.snapshot_id} has expired since"
             self._unseen.append(f"rows, independently: {words}")
             return {}
-        definitions = self._table.definitions
-        schema = definitions.schema(document["current-schema-id"])
-        context = ReadContext(schema, schema_of=definitions.schema, spec_of=definitions.spec)
+        schema_id = document["current-schema-id"]
+        schema = self._table.files.definitions.schema(schema_id)
         key_ids = [column.field_id for column in schema.key_columns]
         defaults = _with_defaults(document)
         keys: list[pa.Table] = []
         rows = 0
         for path, file in version.files.items():
             alone = replace(version, files={path: file})
-            view = TableView(
-                (), FileSet(alone, self._table.files, partitions=context.partitions), context
-            )
-            engine_rows = Scan(view, sequence=0).to_arrow()
+            view = self._table.files.view(alone, schema_id)
+            engine_rows = Scan(view, ScanRequest(), sequence=0).to_arrow()
             listed = walked.data[self._folder.locate(path)]
             stored, live = self._reader.rows(walked, listed)
             plain_rows = stored.take(live)

@@ -30,7 +30,6 @@ from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Final
 
-from neve.engine.table_parts import Definitions
 from neve.errors import Corruption, NeveError, NotFound, Unavailable
 from neve.iceberg.metadata_folder import MetadataFolder
 from neve.iceberg.metadata_garbage import MetadataGarbage
@@ -53,6 +52,7 @@ from neve.model.row_lineage import has_lineage
 from neve.model.schema_json import JsonObject
 from neve.storage.object_store import ObjectStore
 from neve.storage.table_paths import TablePaths
+from neve.table.definitions import Definitions
 
 logger = logging.getLogger(__name__)
 
@@ -98,7 +98,7 @@ class IcebergPublisher:
         self._versions = versions
         self._work = work
         self._properties_of = properties_of
-        self._definitions = Definitions(versions, path=paths.manifest)
+        self._definitions = definitions
         self._garbage = MetadataGarbage(self._folder)
         # Guarded by _lock.
         self._lock = Lock()

@@ -28,6 +28,7 @@ from neve.model.key_encoding import KeyEncoder
 from neve.sstable.data_file_writer import DataFileWriter
 from neve.sstable.key_arrays import concat_keys, same_keys
 from neve.sstable.parquet_groups import one_batch
+from neve.table.partitions import split_by_partition
 
 KeyedRows = tuple[pa.RecordBatch, KeyArray]
 
@@ -98,7 +99,7 @@ class BulkRows:
         for writer in self._open.values():
             writer.abort()
         self._open.clear()
-        self._base.making.discard_files(self._files)
+        self._base.files.writers.discard_files(self._files)
         self._files.clear()
 
     def _end(self, writer: DataFileWriter) -> None:

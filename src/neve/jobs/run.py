@@ -25,10 +25,6 @@ from neve.model.key_column import KeyArray
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
 from neve.model.version import Version
-from neve.read.file_set import FileSet
-from neve.read.key_partitions import KeyPartitions, PartitionedKeys
-from neve.read.read_context import ReadContext
-from neve.read.table_view import TableView
 from neve.sstable.data_file_writer import DataFileWriter
 from neve.sstable.superseded_rows import superseded_rows
 
@@ -46,46 +42,30 @@ class JobBase:
         self.parts = parts
         self.run = run
         self.version: Version = parts.versions.version(base)
-        self.definitions = Definitions(parts.versions, path=parts.paths.manifest)
-        self.schema: TableSchema = self.definitions.schema(self.version.facts.schema_id)
-        self.spec: PartitionSpec = self.definitions.spec(self.version.facts.spec_id)
-        self.context = ReadContext(
-            self.schema, schema_of=self.definitions.schema, spec_of=self.definitions.spec
+        facts = self.version.facts
+        self.files = TableFiles(
+            parts, facts.schema_id, file_bytes=file_bytes, ids=RunIds(run, parts.ids)
         )
-        self.files = OpenFiles(
-            parts.objects,
-            parts.paths,
-            schema_of=self.definitions.schema,
-            encoder=self.context.encoder,
-            cache_bytes=_CACHE_BYTES,
-            recorder=parts.recorder,
-        )
-        self.making = FileMaking(
-            replace(parts, ids=RunIds(run, parts.ids)),
-            encoder=self.context.encoder,
-            file_bytes=file_bytes,
-        )
-        self.identity = self.definitions.partition_identity()
-        self._partitions = KeyPartitions(self.schema, self.context.encoder, self.definitions.spec)
+        self.context = self.files.context(facts.schema_id)
+        self.schema: TableSchema = self.context.schema
+        self.spec: PartitionSpec = parts.definitions.spec(facts.spec_id)
+        self.identity = parts.definitions.partition_identity()
 
     @property
     def view(self) -> TableView:
         """The rows of the Version, by key."""
-        files = FileSet(self.version, self.files, partitions=self.context.partitions)
-        return TableView((), files, self.context)
-
-    @property
-    def spec_of(self) -> Callable[[int], PartitionSpec]:
-        """Partition specs by id."""
-        return self.definitions.spec
+        return self.files.view(self.version)
 
     def is_partition_told_by_key(self) -> bool:
         """Whether rows of one key are always of one partition."""
-        return self.spec.is_unpartitioned or self._partitions.of_spec(self.spec.spec_id) is not None
+        return (
+            self.spec.is_unpartitioned
+            or self.files.partitions.of_spec(self.spec.spec_id) is not None
+        )
 
     def data_files(self, partition: Partition) -> DataFileWriter:
         """Begin the files of one partition."""
-        return self.making.data_files(
+        return self.files.writers.data_files(
             self.schema,
             spec_id=self.spec.spec_id,
             partition=self.run.placed(partition),
@@ -95,7 +75,7 @@ class JobBase:
 
     def superseded(self, keys: KeyArray) -> dict[str, BitMap64]:
         """Find the live rows of ascending keys, by path of their file."""
-        partitioned = PartitionedKeys(keys, self._partitions)
+        partitioned = PartitionedKeys(keys, self.files.partitions)
         return superseded_rows(
             self.version.files.values(),
             keys,

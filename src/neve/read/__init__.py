@@ -1,1 +1,1 @@
-"""Reading a table: views, point lookups, scans; plans and their in-process executor."""
+"""Reading a table: filters, scans and changes between Versions."""

@@ -1,6 +1,6 @@
-"""ChosenColumns: what a scan gives of each row: whole columns, and fields inside of structs.
+"""ChosenColumns: the part of each row that a scan returns: columns, and fields inside structs.
 
-    asked for           given
+    asked for           returned
     id, s.a, s.in.x     id, s: struct<a, in: struct<x>>
 
 A field comes in its struct, as it does in Iceberg: a struct has the fields that were asked for, in
@@ -17,25 +17,24 @@ from neve.model.arrow_types import child_fields
 from neve.model.named_field import named_field
 from neve.model.schema import TableSchema
 from neve.model.shown_value import shown
-from neve.read.field_mapping import ArrayWay, array_way
-from neve.read.scan_plan import asked_names
+from neve.table.schema_mapping import ArrayWay, array_way
 
 _Places = tuple[int, ...]
-"""Of a field, and of those around it, each in its struct; none for the column itself."""
+"""Positions of a field and those around it, each in its struct; none for the column itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenColumns:
-    """Columns that are read, and what is given of them."""
+    """Columns that are read, and the part of them that is returned."""
 
     asked: tuple[str, ...]
     """As they were asked for, with dots."""
     names: tuple[str, ...]
-    """Columns that are read, in the order in which they are given."""
+    """Columns that are read, in the order in which they are returned."""
     schema: pa.Schema
-    """What is given."""
+    """The columns that are returned."""
     ways: Mapping[str, ArrayWay]
-    """From a column to the struct that is given of it; nothing for one that is given whole."""
+    """From a column to the struct that is returned of it; no entry for one returned whole."""
 
     def given(self, rows: pa.Table) -> pa.Table:
         """Return what was asked for of rows of `names`."""
@@ -56,7 +55,7 @@ def chosen_columns(columns: Sequence[str] | None, schema: TableSchema) -> Chosen
     if columns is None:
         names = tuple(whole.names)
         return ChosenColumns(asked=names, names=names, schema=pa.schema(list(whole)), ways={})
-    asked = asked_names(columns)
+    asked = _asked_names(columns)
     found: dict[str, dict[_Places, str]] = {}
     for name in asked:
         field = named_field(name, schema)
@@ -80,14 +79,14 @@ def _refuse_again(places: _Places, others: Mapping[_Places, str], name: str) -> 
     for other, other_name in others.items():
         shared = min(len(places), len(other))
         if places[:shared] == other[:shared]:
-            within = "" if other == places else f", for {shown(other_name)} is asked for too"
+            within = "" if other == places else f": {shown(other_name)} is asked for too"
             raise InvalidArgument(
                 f"column {shown(name)} is asked for twice{within}", hint="Name each column once"
             )
 
 
 def _pruned(type_: pa.DataType, wanted: Collection[_Places]) -> pa.DataType:
-    """Return a struct with the wanted fields only; what is wanted whole stays as it is."""
+    """Return a struct with the wanted fields only; a field wanted whole stays as it is."""
     if () in wanted:
         return type_
     fields = []
@@ -96,3 +95,25 @@ def _pruned(type_: pa.DataType, wanted: Collection[_Places]) -> pa.DataType:
         if inside:
             fields.append(field.with_type(_pruned(field.type, inside)))
     return pa.struct(fields)
+
+
+def _asked_names(columns: Sequence[str]) -> tuple[str, ...]:
+    """Check that columns are a list of names, none of them twice; raises InvalidArgument."""
+    if isinstance(columns, str) or not isinstance(columns, Sequence):
+        raise InvalidArgument(
+            f"columns are given as {type(columns).__name__}", hint="Pass a list of names"
+        )
+    if not columns:
+        raise InvalidArgument("no columns were asked for", hint="Name one, or use count()")
+    names: list[str] = []
+    for name in columns:
+        if not isinstance(name, str):
+            raise InvalidArgument(
+                f"a column is given as {type(name).__name__}", hint="Pass a list of names"
+            )
+        if name in names:
+            raise InvalidArgument(
+                f"column {shown(name)} is asked for twice", hint="Name each column once"
+            )
+        names.append(name)
+    return tuple(names)

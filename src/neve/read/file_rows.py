@@ -1,10 +1,10 @@
-"""FileRows: the rows of one data file that a scan gives, piece by piece.
+"""FileRows: the rows of one data file that a scan returns, piece by piece.
 
 1. Find the positions of the keys in the range, through the key index.
 2. Cut them into pieces, one for each row group, and leave out groups in which no row can match by
    the bounds of their columns. Small groups that follow each other are one piece.
-3. Of a piece, the live rows are those that no vector marks and no memtable has a word about. One
-   flag per row says so for the whole file; a piece without live rows is not read.
+3. The live rows of a piece are those that no vector marks and whose keys are in no memtable. There
+   is one flag per row of the file; a piece without live rows is not read.
 4. Read the columns of the filter first. Only where some row matches, the others are read too.
 
         positions   0        16,384       32,768
@@ -14,7 +14,7 @@
 """
 
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -22,15 +22,14 @@ import pyarrow as pa
 
 from neve.model.bound_predicate import Always
 from neve.model.pruning_facts import ColumnFacts, Match, match
-from neve.read.filter_input import Flags
+from neve.read.filters import Flags
 from neve.read.memory_rows import MemoryRows, keys_of
 from neve.read.row_keys import RowKeys
 from neve.read.scan_plan import PlannedFile, ScanPlan
-from neve.read.table_view import TableView
-from neve.sstable.data_file_reader import DataFileReader
+from neve.table.table_view import TableView
 
 _PIECE_BYTES_MAX: Final = 16 << 20
-"""What a piece of several groups takes in memory, about, with all columns."""
+"""Memory that a piece of several groups takes, about, with all columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class FilePieces:
-    """The pieces of a file that may have rows, ascending, and how many groups need no reading."""
+    """The pieces of a file that may have rows, ascending, and the number of skipped groups."""
 
     pieces: list[Piece]
     pruned: int
@@ -58,7 +57,7 @@ class FileRows:
     def __init__(
         self, planned: PlannedFile, plan: ScanPlan, view: TableView, memory: MemoryRows
     ) -> None:
-        self.file = planned.file
+        self.file = planned.probe.file
         self._plan = plan
         self._view = view
         self._needs_filter = planned.needs_filter
@@ -70,18 +69,33 @@ class FileRows:
         """Cut the file into pieces; of several groups only up to so many rows."""
         start, stop = self._positions()
         starts = self._reader.group_starts
+        pieces: list[Piece] = []
         group_count = 0
-        gathering = _Gathering(self, self._reader, rows_max=rows_max)
         # As many turns as groups with keys in the range.
         for group in range(bisect_right(starts, start) - 1, len(starts) - 1):
             first, end = max(start, starts[group]), min(stop, starts[group + 1])
             if first >= end:
                 break
             answer = self._match_group(group) if self._needs_filter else Match.ALWAYS
-            if answer is not Match.NEVER and self._any_live(first, end):
-                group_count += 1
-                gathering.add(group, first, end, needs_filter=answer is not Match.ALWAYS)
-        return FilePieces(gathering.pieces, len(starts) - 1 - group_count)
+            if answer is Match.NEVER or not self._any_live(first, end):
+                continue
+            group_count += 1
+            piece = Piece(self, first, end, answer is not Match.ALWAYS, 1)
+            if pieces and self._is_joined(pieces[-1], piece, group, rows_max=rows_max):
+                last = pieces.pop()
+                piece = replace(last, stop=end, group_count=last.group_count + 1)
+            pieces.append(piece)
+        return FilePieces(pieces, len(starts) - 1 - group_count)
+
+    def _is_joined(self, last: Piece, piece: Piece, group: int, *, rows_max: int) -> bool:
+        """Return whether a group makes one piece with those before: all small, nothing between."""
+        if last.stop != piece.start or last.needs_filter is not piece.needs_filter:
+            return False
+        groups = range(group - last.group_count, group + 1)
+        return (
+            piece.stop - last.start <= rows_max
+            and sum(map(self._reader.group_facts.byte_count, groups)) <= _PIECE_BYTES_MAX
+        )
 
     def read(self, piece: Piece, *, use_threads: bool) -> pa.Table | None:
         """Return the rows of a piece; None when there are none."""
@@ -195,7 +209,7 @@ class FileRows:
         return mask if kept is None else mask & kept
 
     def _columns(self, names: tuple[str, ...], piece: Piece, *, use_threads: bool) -> pa.Table:
-        """Read all rows of a piece, in the schema that the scan gives."""
+        """Read all rows of a piece, in the schema of the scan."""
         sources = self._mapping.source_names(names)
         if not sources and names:
             # Every one of these columns is younger than the file.
@@ -205,31 +219,3 @@ class FileRows:
             sources, start=piece.start, stop=piece.stop, use_threads=use_threads
         )
         return self._mapping.table(rows, names) if names else rows
-
-
-class _Gathering:
-    """Puts groups together to pieces, as long as they are small and nothing lies between them."""
-
-    def __init__(self, rows: FileRows, reader: DataFileReader, *, rows_max: int) -> None:
-        self._rows = rows
-        self._reader = reader
-        self._rows_max = rows_max
-        self.pieces: list[Piece] = []
-
-    def add(self, group: int, start: int, stop: int, *, needs_filter: bool) -> None:
-        group_count = 1
-        if self.pieces:
-            last = self.pieces[-1]
-            if (
-                last.stop == start
-                and last.needs_filter is needs_filter
-                and stop - last.start <= self._rows_max
-                and self._byte_count(group, last.group_count + 1) <= _PIECE_BYTES_MAX
-            ):
-                start, group_count = last.start, last.group_count + 1
-                self.pieces.pop()
-        self.pieces.append(Piece(self._rows, start, stop, needs_filter, group_count))
-
-    def _byte_count(self, last_group: int, group_count: int) -> int:
-        groups = range(last_group - group_count + 1, last_group + 1)
-        return sum(map(self._reader.group_facts.byte_count, groups))

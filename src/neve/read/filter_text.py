@@ -14,8 +14,8 @@ r"""Filters as text, in PyIceberg's filter language, with more patterns for `lik
     literal     'text', with '' for a quote  |  12  |  -3.5  |  true  |  false
 
 Words of the language may be in capitals. Dates, times and the like are written as text, bytes as
-hexadecimal text. In a pattern % stands for any characters and _ for one; \% and \_ are the signs
-themselves (PyIceberg knows only a % at the end, and takes _ for itself).
+hexadecimal text. In a pattern % matches any characters and _ one; \% and \_ match the signs
+themselves (PyIceberg knows only a % at the end, and takes _ literally).
 """
 
 import re
@@ -48,7 +48,7 @@ _TOKEN: Final = re.compile(
     re.VERBOSE,
 )
 _END: Final = re.compile(r"\s*\Z")
-# Longer ones are no int of any column, and Python refuses to read some.
+# Longer ones do not fit any column, and Python refuses to read some.
 _DIGITS_MAX: Final = 100
 
 _Compare = Callable[[ColumnName, object], Predicate]
@@ -66,7 +66,7 @@ _NO_ARITHMETIC: Final = (
     "A filter does not calculate: compare a column with a value, and put text and dates in single "
     "quotes"
 )
-# What is meant by signs of other languages.
+# Signs of other languages, and what to write instead.
 _SIGN_HINTS: Final = {
     "'": (
         "The text that begins there does not end: write a quote in it twice, and use neve.col for "
@@ -129,7 +129,7 @@ class _Parser:
         token = self._next
         found = "the end" if token.kind == "end" else shown(token.text)
         if token.kind == "number" and token.text.startswith(("+", "-")):
-            hint = _NO_ARITHMETIC  # where a literal may stand, it is no mistake
+            hint = _NO_ARITHMETIC  # where a literal is allowed, it is not a mistake
         return InvalidArgument(
             f"filter {shown(self._text)} cannot be read at character {token.at + 1}: {expected}, "
             f"found {found}",

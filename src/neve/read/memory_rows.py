@@ -1,4 +1,4 @@
-"""MemoryRows: what the memtables of a view hold at one sequence, joined.
+"""MemoryRows: the rows and keys in the memtables of a view at one sequence, joined.
 
 Memtables are asked newest first. A key that a newer one has, written or deleted, hides the rows of
 that key in all that come after it, and in every file.
@@ -17,12 +17,12 @@ from neve.memtable.memtable_view import MemtableView
 from neve.model.key_column import KeyArray
 from neve.model.key_range import KeyRange
 from neve.model.write_batch import SEQUENCE_MAX
-from neve.read.partial_merge import merged_on
 from neve.read.row_keys import Flags, RowKeys, key_place
-from neve.read.schema_mapping import SchemaMapping
-from neve.read.table_view import TableView
 from neve.sstable.key_arrays import as_large, concat_keys, within
 from neve.sstable.search_words import SearchWords
+from neve.table.partial_merge import merged_on
+from neve.table.schema_mapping import SchemaMapping
+from neve.table.table_view import TableView
 
 
 class MemoryRows:
@@ -33,7 +33,7 @@ class MemoryRows:
         self._table = table
         self._sequence = SEQUENCE_MAX if sequence is None else sequence
         self._memtables = tuple(each for each in table.memtables if not each.is_empty)
-        # What was written before the schema changed is in a memtable of its own.
+        # Rows written before the schema changed are in their own memtable.
         self._views: tuple[tuple[MemtableView, SchemaMapping], ...] = tuple(
             (
                 memtable.view(memtable.last_sequence if sequence is None else sequence),
@@ -62,7 +62,7 @@ class MemoryRows:
 
     def live(self, wanted: KeyRange) -> tuple[pa.Table, KeyArray] | None:
         """Return the live rows with keys in a range, ascending, and their keys; or None."""
-        if not self.live_count(wanted):
+        if not self._views or not self.live_count(wanted):
             return None
         if self._joined is None:
             self._joined = self._join()
@@ -103,7 +103,7 @@ class MemoryRows:
         return pa.concat_tables(tables).take(order), keys.take(order)
 
     def _merged(self, memtable: Memtable, view: MemtableView, rows: pa.Table) -> pa.Table:
-        """Return rows as they are, those of partial writes with what others wrote since."""
+        """Return the rows, those of partial writes merged with commits of others since."""
         table = self._table
         stale = {
             given: places for given, places in view.partial_rows().items() if table.is_stale(given)

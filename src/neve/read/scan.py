@@ -1,13 +1,24 @@
 """Scan: many rows of a table at one moment, as Arrow.
 
 A scan is a description until one of its methods runs it; each run reads the same view at the same
-sequence. What is in memory is taken when the scan is made, files are pinned while a run lasts.
+sequence. Rows in memory are taken when the scan is made, files are pinned while a run lasts.
 
     in any order     pieces of all files, some read ahead by threads; rows in memory last
     by key           asked for with `key_range` or `reverse`: see `neve.read.ordered_rows`
 
-No key is looked for in two files: a Version is clean, so a scan drops what vectors mark and what
-the memtables have a newer word about, and that is all.
+No key is looked for in two files: a Version is clean, so a scan only drops rows that vectors mark
+and rows whose keys are in the memtables. `explain` reports what a scan will do and what its last
+run did:
+
+    scan of version 7, by key descending, at most 10 rows
+      columns    id, amount
+      filter     amount > 5
+      keys       80000005 up to 80000009
+      files      3 of 40 (pruned: 30 by key, 2 by partition, 5 by statistics)
+      filter on  2 of 3 files
+      memory     120 rows
+      bytes      1,234,567 to read at most
+      groups     4 read, 9 pruned in the last run
 """
 
 from collections import deque
@@ -26,20 +37,110 @@ import pyarrow as pa
 from neve.errors import InvalidArgument
 from neve.model.data_file import DataFile
 from neve.model.key_column import KeyArray
-from neve.model.shown_html import shown_page
+from neve.model.shown_html import facts, note, page, shown_page
 from neve.model.shown_value import listed, shown
 from neve.read.chosen_columns import chosen_columns
 from neve.read.file_rows import FilePieces, FileRows, Piece
-from neve.read.filter_input import Filter, row_filter
-from neve.read.key_conditions import asked_range
+from neve.read.filters import Filter, row_filter
 from neve.read.memory_rows import MemoryRows, keys_of
 from neve.read.ordered_rows import Block, LoadBlock, Source, ordered_rows
 from neve.read.row_keys import SortKey
-from neve.read.scan_explanation import ScanExplanation
-from neve.read.scan_plan import PlannedFile, ScanPlan, plan_scan
-from neve.read.table_view import Row, TableView
+from neve.read.scan_plan import PlannedFile, ScanPlan, asked_range, plan_scan
 from neve.sstable.key_arrays import key_at
 from neve.storage.own_process import KeptInProcess
+from neve.table.table_view import Row, TableView
+
+_SHOWN_KEY_BYTES = 24
+_HOW_TO_READ = "not read yet: to_arrow(), to_pandas(), to_polars(), to_batches() and count() read"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanExplanation:
+    """Facts about a scan; `str` prints them."""
+
+    version: int
+    columns: tuple[str, ...]
+    filter: str
+    """As it was asked for; empty for none."""
+    order: str
+    """"none", "ascending" or "descending" by key."""
+    limit: int | None
+    key_start: bytes | None
+    key_end: bytes | None
+    files_total: int
+    files_read: int
+    pruned_by_key: int
+    pruned_by_partition: int
+    pruned_by_statistics: int
+    needs_filter: dict[str, bool]
+    """By path of each file that is read: whether the filter is asked of its rows."""
+    rows_memtable: int
+    """Live rows in memory whose keys are in the range."""
+    byte_count: int
+    """Stored bytes of the columns that are read; groups that will be pruned are counted."""
+    groups_read: int | None
+    """Row groups of the last complete run; None before the first."""
+    groups_pruned: int | None
+
+    def __str__(self) -> str:
+        lines = [self._title()]
+        for title, text in self._parts():
+            if text:
+                lines.append(f"  {title:<11}{text}")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return shown_page("Scan", self._page)
+
+    def _page(self) -> str:
+        hint = note(_HOW_TO_READ if self.groups_read is None else "")
+        return page(self._title().capitalize(), facts(dict(self._parts())), hint)
+
+    def _title(self) -> str:
+        order = "" if self.order == "none" else f", by key {self.order}"
+        limit = "" if self.limit is None else f", at most {self.limit:,} rows"
+        return f"scan of version {self.version}{order}{limit}"
+
+    def _parts(self) -> list[tuple[str, str]]:
+        reasons = [
+            f"{count:,} by {name}"
+            for count, name in (
+                (self.pruned_by_key, "key"),
+                (self.pruned_by_partition, "partition"),
+                (self.pruned_by_statistics, "statistics"),
+            )
+            if count
+        ]
+        pruned = f" (pruned: {', '.join(reasons)})" if reasons else ""
+        asked = sum(self.needs_filter.values())
+        return [
+            ("columns", ", ".join(self.columns)),
+            ("filter", self.filter),
+            ("keys", self._keys()),
+            ("files", f"{self.files_read:,} of {self.files_total:,}{pruned}"),
+            ("filter on", f"{asked:,} of {self.files_read:,} files" if self.filter else ""),
+            ("memory", f"{self.rows_memtable:,} rows"),
+            ("bytes", f"{self.byte_count:,} to read at most"),
+            (
+                "groups",
+                f"{self.groups_read:,} read, {self.groups_pruned:,} pruned in the last run"
+                if self.groups_read is not None
+                else "",
+            ),
+        ]
+
+    def _keys(self) -> str:
+        if self.key_start is None and self.key_end is None:
+            return ""
+        start = "the first" if self.key_start is None else _shown_key(self.key_start)
+        end = "the last" if self.key_end is None else _shown_key(self.key_end)
+        return f"{start} up to {end}"
+
+
+def _shown_key(key: bytes) -> str:
+    text = key[:_SHOWN_KEY_BYTES].hex()
+    return text if len(key) <= _SHOWN_KEY_BYTES else f"{text}…"
+
 
 # Rows in memory are handed on in batches of this many.
 _BATCH_ROWS: Final = 65_536
@@ -48,45 +149,47 @@ _WORKERS_MAX: Final = 8
 
 Result = TypeVar("Result")
 Result_co = TypeVar("Result_co", covariant=True)
-Item = TypeVar("Item")
 
 
 class PieceWork(Protocol[Result_co]):
-    """What is done with one piece of a file."""
+    """A method of FileRows that reads one piece."""
 
-    def __call__(self, piece: Piece, *, use_threads: bool) -> Result_co:
-        """Do it."""
+    def __call__(self, rows: FileRows, piece: Piece, /, *, use_threads: bool) -> Result_co:
+        """Read the piece."""
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanRequest:
+    """What a scan is asked for; by default all rows, in any order."""
+
+    filter: Filter | None = None
+    columns: Sequence[str] | None = None
+    limit: int | None = None
+    key_range: tuple[object, object] | None = None
+    reverse: bool = False
 
 
 @dataclass(slots=True)
 class GroupCounts:
-    """Row groups that one run of a scan read, and those that it could leave out."""
+    """Row groups that one run of a scan read, and row groups that it could skip."""
 
     read: int = 0
     pruned: int = 0
 
 
 class ReadLease(Protocol):
-    """What keeps the files of a Version from being deleted."""
+    """A lease that keeps the files of a Version from being deleted."""
 
     def check(self) -> None:
         """Raise when the files may be gone."""
         ...
 
 
-# What pandas and Polars give; neither needs to be installed.
+# DataFrames of pandas and Polars; neither needs to be installed.
 Frame: TypeAlias = Any
 Rows: TypeAlias = Generator[pa.Table, None, None]
 Pin: TypeAlias = Callable[[], AbstractContextManager[ReadLease | None]]
-
-
-def _keep() -> AbstractContextManager[None]:
-    return nullcontext()
-
-
-def _no_check() -> None:
-    return
 
 
 class Scan(KeptInProcess):
@@ -95,34 +198,32 @@ class Scan(KeptInProcess):
     def __init__(
         self,
         view: TableView,
+        request: ScanRequest,
         *,
         sequence: int | None,
-        filter: Filter | None = None,  # noqa: A002 - the name of the contract
-        columns: Sequence[str] | None = None,
-        limit: int | None = None,
-        key_range: tuple[object, object] | None = None,
-        reverse: bool = False,
-        check: Callable[[], None] = _no_check,
-        pin: Pin = _keep,
+        check: Callable[[], None] = lambda: None,
+        pin: Pin = nullcontext,
     ) -> None:
-        """Describe a scan at a sequence, None for all that is in the view's memtables.
+        """Describe a scan at a sequence, None for all rows in the view's memtables.
 
         `check` is called before each piece is read, and raises when the table was closed; `pin`
         keeps the files while a run lasts. Raises InvalidArgument, NotFound, SchemaMismatch.
         """
+        limit = request.limit
         if limit is not None and (type(limit) is not int or limit < 0):
             raise InvalidArgument(
                 f"a limit of {limit!a} rows", hint="Pass a whole number from 0, or None"
             )
         context = view.context
         self._view = view
-        self._columns = chosen_columns(columns, context.schema)
+        self._columns = chosen_columns(request.columns, context.schema)
         self._names = self._columns.names
-        self._filter = row_filter(filter, context.schema)
-        self._key_range = asked_range(key_range, context.encoder)
+        self._filter = row_filter(request.filter, context.schema)
+        self._key_range = asked_range(request.key_range, context.encoder)
         self._limit = limit
-        self._is_ordered = key_range is not None or reverse
-        self._is_descending = bool(reverse)
+        self._is_ordered = request.key_range is not None or request.reverse
+        self._is_descending = bool(request.reverse)
+        self._wants_many = limit is None or limit > _BATCH_ROWS
         self._check = check
         self._pin = pin
         self._memory = MemoryRows(view, sequence)
@@ -130,7 +231,7 @@ class Scan(KeptInProcess):
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns that are given."""
+        """Columns that are returned."""
         return self._columns.schema
 
     def __repr__(self) -> str:
@@ -140,7 +241,7 @@ class Scan(KeptInProcess):
         return f"Scan(version={self._view.version}, columns=[{columns}]{asked}{limit})"
 
     def _repr_html_(self) -> str:
-        # What is read, and no rows: to find the first may mean reading every file.
+        # The explanation and no rows: to find the first may mean reading every file.
         return shown_page("Scan", lambda: self.explain()._repr_html_())
 
     # Running it
@@ -168,7 +269,7 @@ class Scan(KeptInProcess):
         return stream
 
     def to_pylist(self) -> list[Row]:
-        """Read all rows as dicts, as Arrow gives them."""
+        """Read all rows as dicts, as Arrow returns them."""
         return self.to_arrow().to_pylist()
 
     def to_pandas(self, **options: Any) -> Frame:  # noqa: ANN401 - Arrow's own
@@ -202,12 +303,12 @@ class Scan(KeptInProcess):
                 if newer:
                     self._check_before_read(lease)
                     total -= self._hidden_count(planned, newer)
-            for found in self._each_piece(rest, _count_piece, counts, lease, ahead=True):
+            for found in self._each_piece(rest, FileRows.count, counts, lease, ahead=True):
                 total += found
         return total if self._limit is None else min(total, self._limit)
 
     def explain(self) -> ScanExplanation:
-        """Say what is read and what is not, without reading any data file."""
+        """Return what a run reads and what it skips, without reading any data file."""
         plan = self._plan
         order = "none"
         if self._is_ordered:
@@ -268,14 +369,14 @@ class Scan(KeptInProcess):
         names = self._plan.names_read(needs_filter=planned.needs_filter)
         wanted = {schema.column(name).field_id for name in names}
         known = [each.compressed_bytes for each in file.statistics if each.field_id in wanted]
-        # Of nested columns only the leaves are known.
+        # For nested columns only the leaves are known.
         return sum(known) if len(known) == len(wanted) else file.file_bytes
 
     # In any order
 
     def _unordered(self, counts: GroupCounts, lease: ReadLease | None) -> Rows:
         reading = self._each_piece(
-            self._plan.files, _read_piece, counts, lease, ahead=self._wants_many
+            self._plan.files, FileRows.read, counts, lease, ahead=self._wants_many
         )
         with closing(reading) as tables:
             for table in tables:
@@ -295,35 +396,49 @@ class Scan(KeptInProcess):
         *,
         ahead: bool,
     ) -> Generator[Result, None, None]:
-        """Do some work on each piece of files, in their order; by threads where it pays."""
+        """Read each piece of files, in their order; in threads where it pays."""
         # Threads begin with the first job: without one, this costs nothing.
         workers = min(pa.cpu_count() + 1, _WORKERS_MAX)
         pool = ThreadPoolExecutor(workers, thread_name_prefix="neve-scan")
         try:
-            opening = (partial(self._open, each) for each in self._checked(files, lease))
+            opening = self._openings(files, lease)
             opened = _ahead(pool, workers, opening) if ahead and len(files) > 1 else _now(opening)
-            pieces = self._checked(_counted(opened, counts), lease)
+            pieces = self._pieces(opened, counts, lease)
             first = list(islice(pieces, 2))
             by_piece = ahead and len(first) > 1
             # Either pieces are read side by side, or the columns of one are.
-            jobs = (partial(work, each, use_threads=not by_piece) for each in chain(first, pieces))
+            jobs = (
+                partial(work, each.rows, each, use_threads=not by_piece)
+                for each in chain(first, pieces)
+            )
             yield from _ahead(pool, workers, jobs) if by_piece else _now(jobs)
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
-    @property
-    def _wants_many(self) -> bool:
-        return self._limit is None or self._limit > _BATCH_ROWS
+    def _openings(
+        self, files: Iterable[PlannedFile], lease: ReadLease | None
+    ) -> Iterator[Callable[[], FilePieces]]:
+        """Yield what opens each file; one that is open already is not read, and not checked."""
+        for planned in files:
+            if not planned.probe.is_open:
+                self._check_before_read(lease)
+            yield partial(self._open, planned)
 
     def _open(self, planned: PlannedFile) -> FilePieces:
         rows = FileRows(planned, self._plan, self._view, self._memory)
-        # Of few rows the first group may have enough.
+        # For few rows the first group may be enough.
         return rows.pieces(rows_max=_BATCH_ROWS if self._wants_many else 0)
 
-    def _checked(self, items: Iterable[Item], lease: ReadLease | None) -> Iterator[Item]:
-        for item in items:
-            self._check_before_read(lease)
-            yield item
+    def _pieces(
+        self, opened: Iterable[FilePieces], counts: GroupCounts, lease: ReadLease | None
+    ) -> Iterator[Piece]:
+        """Yield the pieces of opened files, counted and each checked before it is read."""
+        for found in opened:
+            counts.pruned += found.pruned
+            for piece in found.pieces:
+                counts.read += piece.group_count
+                self._check_before_read(lease)
+                yield piece
 
     def _memory_parts(self) -> Iterator[tuple[pa.Table, KeyArray]]:
         """Yield the rows in memory in the range, in parts, ascending by key."""
@@ -364,7 +479,8 @@ class Scan(KeptInProcess):
             found = self._open(planned)
             counts.pruned += found.pruned
             pieces = reversed(found.pieces) if self._is_descending else found.pieces
-            for piece in self._checked(pieces, lease):
+            for piece in pieces:
+                self._check_before_read(lease)
                 counts.read += piece.group_count
                 yield partial(piece.rows.read_with_keys, piece)
 
@@ -411,22 +527,6 @@ class Scan(KeptInProcess):
         return len(positions) if kept is None else int(np.count_nonzero(kept[positions]))
 
 
-def _read_piece(piece: Piece, *, use_threads: bool) -> pa.Table | None:
-    return piece.rows.read(piece, use_threads=use_threads)
-
-
-def _count_piece(piece: Piece, *, use_threads: bool) -> int:
-    return piece.rows.count(piece, use_threads=use_threads)
-
-
-def _counted(opened: Iterable[FilePieces], counts: GroupCounts) -> Iterator[Piece]:
-    for found in opened:
-        counts.pruned += found.pruned
-        for piece in found.pieces:
-            counts.read += piece.group_count
-            yield piece
-
-
 def _now(jobs: Iterable[Callable[[], Result]]) -> Iterator[Result]:
     return (job() for job in jobs)
 
@@ -434,7 +534,7 @@ def _now(jobs: Iterable[Callable[[], Result]]) -> Iterator[Result]:
 def _ahead(
     pool: ThreadPoolExecutor, waiting_max: int, jobs: Iterable[Callable[[], Result]]
 ) -> Iterator[Result]:
-    """Do jobs by threads and give their results in order; few of them wait to be taken."""
+    """Run jobs in threads and yield their results in order; few results wait to be taken."""
     under_way: deque[Future[Result]] = deque()
     for job in jobs:
         under_way.append(pool.submit(job))

@@ -31,10 +31,10 @@ from neve.manifest.leases import HeldLease, Leases
 from neve.observability.events import unheard
 from neve.observability.metrics import NoRecorder
 from neve.read.changes import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
-from neve.read.schema_mapping import SchemaMapping
 from neve.spark.arrow_form import spark_batch
 from neve.spark.read_plan import LEASE_SECONDS
 from neve.spark.source_reader import PinnedTable
+from neve.table.schema_mapping import SchemaMapping
 
 _TASKS_MAX: Final = 8
 _VERSION: Final = "version"
@@ -69,7 +69,7 @@ def read_changes(pinned: PinnedTable, partition: InputPartition) -> Iterator[pa.
         lake.table(pinned.address.name, read_only=True) as table,
         table.changes(partition.since, partition.until) as changes,
     ):
-        source = table.engine.definitions.schema(schema_id_at(table.stored, partition.until))
+        source = table.stored.definitions.schema(schema_id_at(table.stored, partition.until))
         mapping = SchemaMapping(source, target)
         for batch in changes:
             rows = mapping.batch(batch.select(source.arrow_schema.names), chosen.names)

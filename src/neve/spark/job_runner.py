@@ -25,6 +25,7 @@ from neve.spark.job_site import JobSite, TableSite, pairs_of
 from neve.spark.progress import Progress
 from neve.spark.task_messages import work_of
 from neve.spark.write_plan import collect
+from neve.table.table_parts import TableParts
 
 _DECISIONS: Final = 5
 

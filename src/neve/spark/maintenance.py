@@ -42,9 +42,9 @@ from neve.spark.plan_executor import SparkExecutor
 from neve.spark.progress import Progress, shown
 from neve.spark.task_messages import read_error, write_error
 from neve.spark.task_run import Watch, answers_of, run_tasks
-from neve.spark.worker_table import WorkerTable, site_of
-from neve.sstable.index_rebuild import IndexFiles
+from neve.spark.worker_table import site_of, worker_files
 from neve.storage.clock import SystemClock
+from neve.table.file_writers import delete_data_file
 
 Location: TypeAlias = str | PathLike[str]
 Item = TypeVar("Item")
@@ -238,17 +238,13 @@ def rebuild_indexes(
 
 
 def _check(site: TableSite, table: TableDefinition, checks: Sequence[FileCheck]) -> bytes:
-    worker = WorkerTable(site, table)
-    problems = [
-        problem for check in checks for problem in run_check(worker.parts, worker.files, check)
-    ]
+    opened = worker_files(site, table)
+    problems = [problem for check in checks for problem in run_check(opened, check)]
     return json.dumps([write_error(problem).decode() for problem in problems]).encode()
 
 
 def _rebuild(site: TableSite, table: TableDefinition, files: Sequence[DataFile]) -> bytes:
-    worker = WorkerTable(site, table)
-    index_files = IndexFiles(worker.parts.objects, worker.parts.paths, worker.context.encoder)
-    return json.dumps(index_files.rebuild_useless(files, worker.definitions.schema)).encode()
+    return json.dumps(worker_files(site, table).rebuild_indexes(files)).encode()
 
 
 def _delete(site: TableSite, paths: Sequence[str]) -> bytes:
@@ -288,7 +284,7 @@ def _opened(
 
 def _definition(base: JobBase) -> TableDefinition:
     files = base.version.files.values()
-    return table_definition(base.parts, base.definitions, base.schema, files)
+    return table_definition(base.files, base.schema, files)
 
 
 def _site(table: CatalogTable, storage_options: Mapping[str, str] | None) -> TableSite:

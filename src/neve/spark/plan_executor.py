@@ -11,13 +11,15 @@ from functools import partial
 from pyspark.sql import SparkSession
 
 from neve.compaction.rewrite_job import RewriteJob, RewriteTask, TableDefinition
+from neve.engine.rewrite import TaskFiles
 from neve.errors import NeveError
+from neve.jobs.run import RunName
 from neve.manifest.version_codec import decode_edit, encode_edit
 from neve.model.data_file import DataFile
 from neve.model.version import Operation, VersionEdit, VersionFacts
 from neve.spark.job_site import TableSite
 from neve.spark.task_run import Watch, answers_of, run_tasks
-from neve.spark.worker_table import WorkerTable, site_of
+from neve.spark.worker_table import site_of, worker_files
 
 
 class SparkExecutor:
@@ -49,18 +51,21 @@ class SparkExecutor:
         try:
             return [_files_in(answer) for answer in answers_of(outcomes)]
         except NeveError:
-            making = WorkerTable(site, job.table).making
+            writers = worker_files(site, job.table).writers
             for outcome in outcomes:
                 if isinstance(outcome, bytes):
-                    making.discard_files(_files_in(outcome))
+                    writers.discard_files(_files_in(outcome))
             raise
 
 
 def _rewrite(site: TableSite, table: TableDefinition, run: str | None, task: RewriteTask) -> bytes:
     """Execute one task, in a worker."""
-    worker = WorkerTable(site, table, run=run)
-    files = worker.task_files.run(
-        task, worker.context, progress=lambda _rows: None, check_cancelled=lambda: None
+    opened = worker_files(site, table, run=run)
+    files = TaskFiles(opened, run=None if run is None else RunName(run)).run(
+        task,
+        opened.context(table.schema_id),
+        progress=lambda _rows: None,
+        check_cancelled=lambda: None,
     )
     facts = VersionFacts(
         operation=Operation.REPLACE, timestamp_ms=0, schema_id=table.schema_id, spec_id=0

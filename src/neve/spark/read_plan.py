@@ -1,12 +1,12 @@
-"""What a Spark read of a table reads: files by where they are, the rows in them that are dead.
+"""ReadPlan: the files that a Spark read of a table reads, and the dead rows in them.
 
-1. Choose the Version, and lease it: its files stay while the read is of use.
+1. Choose the Version, and lease it: its files stay while the read runs.
 2. Choose the files by the filter, as `table.scan` does (`neve.read.scan_plan`).
-3. Of each file, the dead rows: those that its vector marks and, for a fresh read, those of which
-   the log of a running writer has a newer word.
+3. Find the dead rows of each file: rows that its vector marks and, for a fresh read, rows whose
+   keys are in the log of a running writer.
 4. Put files into groups that have the same columns under the same names.
 
-Nothing here knows Spark.
+Nothing here imports Spark.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,11 +28,10 @@ from neve.catalog.moment import Moment
 from neve.catalog.open_catalog import open as open_catalog
 from neve.catalog.stored_table import StoredTable
 from neve.catalog.system_tables import readable_rows
-from neve.engine.open_files import OpenFiles
 from neve.engine.table_options import TableOptions
-from neve.engine.table_parts import Definitions
-from neve.errors import InvalidArgument, NeveError, NotFound
-from neve.manifest.leases import HeldLease
+from neve.errors import InvalidArgument, NeveError, NotFound, OutcomeUnknown, Unavailable
+from neve.manifest.leases import HeldLease, Leases
+from neve.manifest.table_versions import TableVersions
 from neve.model.arrow_types import NESTED_KINDS, kind_of
 from neve.model.data_file import DataFile
 from neve.model.schema import Column, TableSchema
@@ -40,18 +39,15 @@ from neve.model.version import Version
 from neve.observability.events import unheard
 from neve.observability.metrics import NoRecorder
 from neve.read.chosen_columns import ChosenColumns, chosen_columns
-from neve.read.file_set import FileSet
-from neve.read.filter_input import Filter, RowFilter, row_filter
-from neve.read.key_conditions import asked_range
+from neve.read.filters import Filter, RowFilter, row_filter
 from neve.read.memory_rows import MemoryRows
-from neve.read.read_context import ReadContext
 from neve.read.scan_plan import plan_scan
-from neve.read.table_view import TableView
 from neve.sstable.deletion_vector import bitmap_of, positions_in
 from neve.storage.table_paths import join_path
+from neve.table.table_files import TableFiles
+from neve.table.table_view import TableView
 
 LEASE_SECONDS: Final = TableOptions().lease_seconds
-_CACHE_BYTES: Final = 64 << 20
 _LEASE_TRIES: Final = 5
 _WORD_BITS: Final = 64
 
@@ -94,7 +90,7 @@ class TableAddress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedVersion:
-    """Which Version is asked for: at most one of these; none is the current one."""
+    """The Version that is asked for: at most one of these; none of them for the current one."""
 
     version: int | None = None
     timestamp: Moment | None = None
@@ -115,7 +111,7 @@ class WantedVersion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkedFile:
-    """A file of which some rows are dead: one bit for each row, 64 to a word."""
+    """A file with dead rows: one bit for each row, 64 to a word."""
 
     path: str
     file_bytes: int
@@ -130,7 +126,7 @@ class MarkedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanFile:
-    """A file of which all rows are live, as far as is known."""
+    """A file without dead rows."""
 
     path: str
     file_bytes: int
@@ -168,21 +164,21 @@ class FileGroup:
     """Files that have the columns which are read under the same names and types."""
 
     stored: tuple[StoredColumn | None, ...]
-    """What each column of `ReadPlan.names_read` is in the files; None: it is younger than they."""
+    """Each column of `ReadPlan.names_read` as the files have it; None: it is younger than they."""
     clean: tuple[CleanFile, ...]
     marked: tuple[MarkedFile, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadPlan:
-    """Everything a Spark plan is made of."""
+    """The parts of a Spark plan."""
 
     version: int
     schema: TableSchema
     chosen: ChosenColumns
-    """What is given."""
+    """The columns that are returned."""
     names_read: tuple[str, ...]
-    """Columns of which something is given, and behind them those that only the plan needs."""
+    """Columns that are returned in whole or part, then those that only the plan needs."""
     filter: RowFilter
     groups: tuple[FileGroup, ...]
     memory: pa.Table | None
@@ -196,7 +192,7 @@ class ReadPlan:
 
 
 def refuse_beside_system_table(name: str, *, is_asked: bool) -> None:
-    """Raise InvalidArgument when more than rows of now is asked of a system table."""
+    """Raise InvalidArgument when a system table is asked for anything but its present rows."""
     if is_asked:
         raise InvalidArgument(
             f"{name} is listed as it is now: it has no versions and no changes",
@@ -267,20 +263,24 @@ def leased_view(table: CatalogTable, wanted: WantedVersion) -> tuple[TableView, 
 
 
 def files_view(stored: StoredTable, version: Version, schema_id: int) -> TableView:
-    """Return the files of a Version under a schema, without what is in any log."""
-    definitions = Definitions(stored.versions, path=stored.paths.manifest)
-    context = ReadContext(
-        definitions.schema(schema_id), schema_of=definitions.schema, spec_of=definitions.spec
-    )
-    access = OpenFiles(
-        stored.objects,
-        stored.paths,
-        schema_of=definitions.schema,
-        encoder=context.encoder,
-        cache_bytes=_CACHE_BYTES,
-        recorder=NoRecorder(),
-    )
-    return TableView((), FileSet(version, access, partitions=context.partitions), context)
+    """Return the files of a Version under a schema, without rows of any log."""
+    parts = stored.parts({}, recorder=NoRecorder(), listener=unheard)
+    return TableFiles(parts, schema_id).view(version, schema_id)
+
+
+def _take_lease(leases: Leases, versions: TableVersions, number: int) -> HeldLease | None:
+    """Lease a Version that is retained; None where storage takes no lease from a reader."""
+    try:
+        lease = leases.take(number, seconds=LEASE_SECONDS)
+    except (Unavailable, OutcomeUnknown):
+        return None
+    try:
+        # After the lease: a collector that did not see it has dropped the Version before.
+        versions.version(number)
+    except NotFound:
+        lease.release()
+        raise
+    return lease
 
 
 @contextmanager
@@ -314,7 +314,6 @@ def _plan(
         view,
         names=chosen.names,
         row_filter=filter_asked,
-        key_range=asked_range(None, view.context.encoder),
     )
     # With a key column, which every file has: a scan of no column knows no number of rows.
     wanted = (*chosen.names, *filter_asked.names, schema.key_columns[0].name)
@@ -370,7 +369,7 @@ def _stored_columns(
 ) -> tuple[StoredColumn | None, ...]:
     """Return columns as files of a schema have them.
 
-    Spark can find columns by id, but skips row groups by name, and inside of a column it forgets
+    Spark can find columns by id, but skips row groups by name, and inside a column it forgets
     ids when it prunes: it has to ask for the very names that the file has.
     """
     schema = view.context.schema

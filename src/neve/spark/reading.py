@@ -27,7 +27,7 @@ from neve.catalog.system_tables import is_system_name, readable_schema
 from neve.errors import InvalidArgument, Unavailable
 from neve.model.plain_values import to_plain
 from neve.model.schema import Column
-from neve.read.filter_input import Filter
+from neve.read.filters import Filter
 from neve.spark.arrow_form import spark_table
 from neve.spark.call_check import check_place, check_session
 from neve.spark.held_reads import HELD_READS

@@ -18,10 +18,9 @@ from neve.model.predicate import Predicate
 from neve.model.schema import TableSchema
 from neve.model.version import Operation, Version, VersionFacts
 from neve.read.chosen_columns import ChosenColumns, chosen_columns
-from neve.read.filter_input import row_filter
 from neve.read.filter_text import parse_filter
-from neve.read.key_conditions import asked_range
-from neve.read.scan import Scan
+from neve.read.filters import row_filter
+from neve.read.scan import Scan, ScanRequest
 from neve.read.scan_plan import plan_scan
 from neve.spark.arrow_form import spark_batch
 from neve.spark.pushed_filters import pushed_predicate
@@ -84,7 +83,6 @@ class SourceReader(DataSourceReader):
                 view,
                 names=pinned.chosen.names,
                 row_filter=row_filter(self._filter, view.context.schema),
-                key_range=asked_range(None, view.context.encoder),
             )
         files = [planned.file for planned in plan.files if planned.file.live_count]
         return [FilesPartition(group) for group in _groups(files)]
@@ -103,7 +101,11 @@ class SourceReader(DataSourceReader):
             )
             some = Version(number=pinned.version, parent=None, facts=facts, files=files)
             view = files_view(stored, some, schema.schema_id)
-            scan = Scan(view, sequence=None, filter=self._filter, columns=list(pinned.asked))
+            scan = Scan(
+                view,
+                ScanRequest(filter=self._filter, columns=list(pinned.asked)),
+                sequence=None,
+            )
             for batch in scan.to_batches():
                 yield spark_batch(batch)
 

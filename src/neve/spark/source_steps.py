@@ -16,12 +16,11 @@ from neve.errors import InvalidArgument
 from neve.model.schema import TableSchema
 from neve.read.changes import feed_schema
 from neve.read.chosen_columns import chosen_columns
-from neve.read.filter_input import row_filter
+from neve.read.filters import row_filter
 from neve.spark.change_stream import ChangesReader, ChangeStreamReader, feed_fields
 from neve.spark.read_plan import (
     TableAddress,
     WantedVersion,
-    files_view,
     refuse_beside_system_table,
 )
 from neve.spark.source_options import refuse_create_table, refuse_slips, storage_options
@@ -58,7 +57,7 @@ class SourceSteps:
         with address.catalog() as lake:
             table = lake.load_table(address.name)
             version, schema_id = self._wanted().of(table)
-            schema = files_view(table.stored, version, schema_id).context.schema
+            schema = table.stored.definitions.schema(schema_id)
             # As the store names itself: a relative path means another place elsewhere.
             place = TableAddress.of(lake.location, address.name, dict(address.storage_options))
             return self._pinned(place, schema, version.number)

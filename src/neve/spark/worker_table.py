@@ -1,29 +1,23 @@
-"""A table inside of a worker: what a task needs to read and write files, and nothing it can commit.
+"""The files of a table inside a worker, which reads and writes them and commits nothing.
 
-Workers are told where the warehouse is and what the table is made of: they read no manifest, so
-the tasks of a job cost the same however long the table's history is.
+A worker gets the table's location and definitions with its task. It reads no manifest, so a task
+costs the same however long the table's history is.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final
 
 from neve.compaction.rewrite_job import TableDefinition
-from neve.engine.file_making import FileMaking
-from neve.engine.open_files import OpenFiles
-from neve.engine.rewrite import TaskFiles
-from neve.engine.run_name import RunIds, RunName
-from neve.engine.table_parts import Definitions, TableParts
 from neve.errors import InvalidArgument
-from neve.read.read_context import ReadContext
+from neve.jobs.run import RunIds, RunName
 from neve.spark.job_site import TableSite, pairs_of
+from neve.table.table_files import TableFiles
 
 _CACHE_BYTES: Final = 32 << 20
-_FILE_BYTES: Final = 64 << 20
 
 
 def site_of(table: TableDefinition, storage_options: Mapping[str, str] | None) -> TableSite:
-    """Say where workers find a table; raises InvalidArgument when only this process has it."""
+    """Return where workers find a table; raises InvalidArgument when only this process has it."""
     if table.location.startswith("memory:"):
         raise InvalidArgument(
             "a warehouse in memory cannot be reached by Spark's workers",
@@ -38,31 +32,13 @@ def site_of(table: TableDefinition, storage_options: Mapping[str, str] | None) -
     )
 
 
-class WorkerTable:
-    """The files of one table, in a worker; for one thread."""
-
-    def __init__(self, site: TableSite, table: TableDefinition, *, run: str | None = None) -> None:
-        """Open a table; new files bear the name of `run` where there is one."""
-        self.parts: TableParts = site.parts()
-        self.definitions = Definitions(self.parts.versions, path=self.parts.paths.manifest)
-        self.definitions.add(table.schemas, table.specs)
-        self.context = ReadContext(
-            self.definitions.schema(table.schema_id),
-            schema_of=self.definitions.schema,
-            spec_of=self.definitions.spec,
-        )
-        self.files = OpenFiles(
-            self.parts.objects,
-            self.parts.paths,
-            schema_of=self.definitions.schema,
-            encoder=self.context.encoder,
-            cache_bytes=_CACHE_BYTES,
-            recorder=self.parts.recorder,
-        )
-        name = None if run is None else RunName(run)
-        self.making = FileMaking(
-            self.parts if name is None else replace(self.parts, ids=RunIds(name, self.parts.ids)),
-            encoder=self.context.encoder,
-            file_bytes=_FILE_BYTES,
-        )
-        self.task_files = TaskFiles(self.making, self.files, self.definitions, run=name)
+def worker_files(site: TableSite, table: TableDefinition, *, run: str | None = None) -> TableFiles:
+    """Open the files of a table in a worker; the names of new ones begin with that of `run`."""
+    parts = site.parts()
+    parts.definitions.add(table.schemas, table.specs)
+    return TableFiles(
+        parts,
+        table.schema_id,
+        cache_bytes=_CACHE_BYTES,
+        ids=None if run is None else RunIds(RunName(run), parts.ids),
+    )

@@ -47,9 +47,7 @@ OPTIONS = TableOptions(background=False, file_bytes=8_000, compaction_task_rows=
 
 def local_executor(base: JobBase) -> LocalExecutor:
     """Return the executor that works in this process, for files of a run."""
-    return LocalExecutor(
-        TaskFiles(base.making, base.files, base.definitions, run=base.run), base.context
-    )
+    return LocalExecutor(TaskFiles(base.files, run=base.run), base.context)
 
 
 def facts_of(written: Sequence[tuple[DataFile, ...]]) -> list[list[DataFile]]:
@@ -167,10 +165,7 @@ def open_job(
         parts, RunName.drawn(parts.ids), table.refresh().version, file_bytes=OPTIONS.file_bytes
     )
     rewrite = Rewrite(
-        parts,
-        base.making,
         base.files,
-        base.definitions,
         TableCommitter(parts.versions, parts.work, clock=parts.clock, ids=parts.ids),
         run=base.run,
         task_rows=OPTIONS.compaction_task_rows,

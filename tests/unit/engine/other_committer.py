@@ -5,11 +5,10 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from neve.manifest.commit import TableCommitter
 
 import neve
 from neve.compaction.policy import full_plan
-from neve.engine.file_making import FileMaking
-from neve.engine.partition_split import split_by_partition
 from neve.engine.rewrite import Execution, Rewrite
 from neve.engine.write_path import key_batch
 from neve.manifest.commit import TableCommitter
@@ -18,9 +17,11 @@ from neve.manifest.table_head import HeadChange
 from neve.model.data_file import FileFormat
 from neve.model.key_column import KeyArray
 from neve.model.version import Operation, VersionFacts
-from neve.read.read_context import ReadContext
 from neve.sstable.data_file_writer import WrittenFile
 from neve.sstable.superseded_rows import superseded_rows
+from neve.table.partitions import split_by_partition
+from neve.table.table_context import TableContext
+from neve.table.table_files import TableFiles
 
 
 class OtherCommitter:
@@ -55,13 +56,7 @@ class OtherCommitter:
         """Rewrite every file, or the first few of the first plans; gives the Version's number."""
         context = self._context()
         version = self._versions.snapshot_latest().version
-        rewrite = Rewrite(
-            self._engine.parts,
-            self._making(context),
-            self._engine.files,
-            self._engine.definitions,
-            self._committer,
-        )
+        rewrite = Rewrite(self._files(), self._committer)
         plans = [
             replace(
                 plan,
@@ -74,22 +69,21 @@ class OtherCommitter:
         rewrite.run(plans, context, version.facts, here, HeadChange())
         return self._versions.snapshot_latest().version.number
 
-    def _context(self) -> ReadContext:
+    def _context(self) -> TableContext:
         facts = self._versions.snapshot_latest().version.facts
-        definitions = self._engine.definitions
-        schema = definitions.schema(facts.schema_id)
-        return ReadContext(schema, schema_of=definitions.schema, spec_of=definitions.spec)
+        return self._engine.files.context(facts.schema_id)
 
-    def _making(self, context: ReadContext) -> FileMaking:
-        return FileMaking(self._engine.parts, encoder=context.encoder, file_bytes=1 << 20)
+    def _files(self) -> TableFiles:
+        facts = self._versions.snapshot_latest().version.facts
+        return TableFiles(self._engine.parts, facts.schema_id, file_bytes=1 << 20)
 
     def _write(
-        self, rows: pa.Table, keys: KeyArray, context: ReadContext
+        self, rows: pa.Table, keys: KeyArray, context: TableContext
     ) -> tuple[WrittenFile, ...]:
-        spec = self._engine.definitions.spec(self._versions.snapshot_latest().head.spec_id)
+        spec = self._engine.parts.definitions.spec(self._versions.snapshot_latest().head.spec_id)
         written: list[WrittenFile] = []
         for partition in split_by_partition(rows, spec, context.schema):
-            writer = self._making(context).data_files(
+            writer = self._files().writers.data_files(
                 context.schema,
                 spec_id=spec.spec_id,
                 partition=partition,
@@ -124,6 +118,6 @@ class OtherCommitter:
             proposal,
             HeadChange(),
             lookup=files,
-            write_vectors=self._making(self._context()).vectors,
+            write_vectors=self._files().writers.vectors,
         )
         return committed.snapshot.version.number

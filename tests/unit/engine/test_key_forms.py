@@ -65,5 +65,5 @@ def test_a_value_in_a_dict_is_checked_as_any_key_is() -> None:
 def test_a_row_in_place_of_a_key_is_told_what_the_key_is() -> None:
     table = a_table(a_catalog())
 
-    with pytest.raises(SchemaMismatch, match="Give the value of 'id'"):
+    with pytest.raises(SchemaMismatch, match="Pass the value of 'id'"):
         table.get({"id": 1, "v": 2})

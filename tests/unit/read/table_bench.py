@@ -1,7 +1,7 @@
 """Tables for tests of reading: real files in a store in memory, real memtables, no engine."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyroaring import BitMap64
 
-from neve.engine.open_files import OpenFiles
+from neve.catalog.stored_table import StoredTable
 from neve.memtable.memtable import Memtable
 from neve.model.arrow_types import ArrowField
 from neve.model.data_file import DataFile, FileFormat, PartitionValue, VectorRef
@@ -18,18 +18,20 @@ from neve.model.partition_spec import PartitionSpec
 from neve.model.row_codec import RowCodec
 from neve.model.schema import TableSchema, normalize_batch
 from neve.model.version import Operation, Version, VersionFacts
+from neve.observability.events import unheard
 from neve.observability.metrics import NoRecorder
-from neve.read.file_set import FileSet
-from neve.read.read_context import ReadContext
-from neve.read.scan import Scan
-from neve.read.table_view import TableView
+from neve.read.scan import Pin, Scan, ScanRequest
 from neve.sstable.data_file_writer import DataFileWriter, WriteTarget
 from neve.sstable.parquet_layout import ParquetLayout
 from neve.sstable.puffin import write_puffin
 from neve.storage.memory_store import MemoryStore
 from neve.storage.object_store import ObjectStore
 from neve.storage.table_paths import TablePaths
-from neve.testing.simulated_clock import SeededIds
+from neve.table.file_set import FileSet
+from neve.table.table_files import TableFiles
+from neve.table.table_parts import TableParts
+from neve.table.table_view import TableView
+from neve.testing.simulated_clock import SeededIds, SimulatedClock
 
 PATHS = TablePaths("t1")
 FORMATS = {"columnar": FileFormat.COLUMNAR, "dual": FileFormat.DUAL}
@@ -71,45 +73,42 @@ def small_groups(rows: int = 16) -> Iterator[None]:
         yield
 
 
+def parts_of(
+    store: ObjectStore, schema: TableSchema, spec: PartitionSpec | None = None
+) -> TableParts:
+    """Return the parts of a table that has no manifest, with its definitions known."""
+    stored = StoredTable(store, PATHS.table_id, clock=SimulatedClock(), ids=SeededIds(7))
+    parts = stored.parts({}, recorder=NoRecorder(), listener=unheard)
+    known = spec or PartitionSpec.parse([], schema)
+    parts.definitions.add({schema.schema_id: schema.to_json()}, {known.spec_id: known.to_json()})
+    return parts
+
+
 class TableBench:
     """Files, vectors and memtables of one table, put together by hand."""
 
-    def __init__(self, schema: TableSchema = NUMBERED, *, store: ObjectStore | None = None) -> None:
-        self.schema = schema
-        self.schemas = {schema.schema_id: schema}
-        self.specs: dict[int, PartitionSpec] = {}
+    def __init__(
+        self,
+        schema: TableSchema = NUMBERED,
+        *,
+        spec: PartitionSpec | None = None,
+        store: ObjectStore | None = None,
+    ) -> None:
         self.store = MemoryStore() if store is None else store
-        self.context = self._context()
+        self._parts = parts_of(self.store, schema, spec)
+        self.evolve(schema)
         self.ids = SeededIds(7)
         self.files: dict[str, DataFile] = {}
         self.memtables: list[Memtable] = []
         self.sequence = 0
         self.opened: list[str] = []
-        self.open_files = self._open_files()
-
-    def _open_files(self) -> OpenFiles:
-        return OpenFiles(
-            self.store,
-            PATHS,
-            schema_of=lambda number: self.schemas[number],
-            encoder=self.context.encoder,
-            cache_bytes=1 << 20,
-            recorder=NoRecorder(),
-        )
-
-    def _context(self) -> ReadContext:
-        return ReadContext(
-            self.schema,
-            schema_of=lambda number: self.schemas[number],
-            spec_of=lambda number: self.specs[number],
-        )
 
     def evolve(self, schema: TableSchema) -> None:
         """Read under another schema from now on."""
-        self.schemas[schema.schema_id] = schema
-        self.schema = schema
-        self.context = self._context()
-        self.open_files = self._open_files()
+        self._parts.definitions.add({schema.schema_id: schema.to_json()}, {})
+        self.open_files = TableFiles(self._parts, schema.schema_id, cache_bytes=1 << 20)
+        self.context = self.open_files.context(schema.schema_id)
+        self.schema = self.context.schema
 
     def batch(self, rows: Iterable[Row]) -> pa.RecordBatch:
         """Return rows as a batch of the schema, in their order."""
@@ -207,10 +206,18 @@ class TableBench:
     def view(self) -> TableView:
         facts = VersionFacts(operation=Operation.APPEND, timestamp_ms=0, schema_id=0, spec_id=0)
         version = Version(number=3, parent=2, facts=facts, files=dict(self.files))
-        return TableView(tuple(self.memtables), FileSet(version, NotedAccess(self)), self.context)
+        files = FileSet(version, NotedAccess(self), self.context.partitions)
+        return TableView(tuple(self.memtables), files, self.context)
 
-    def scan(self, **asked: Any) -> Scan:  # noqa: ANN401 - passed on
-        return Scan(self.view(), sequence=self.sequence, **asked)
+    def scan(
+        self,
+        *,
+        check: Callable[[], None] = lambda: None,
+        pin: Pin = nullcontext,
+        **asked: Any,  # noqa: ANN401 - passed on
+    ) -> Scan:
+        request = ScanRequest(**asked)
+        return Scan(self.view(), request, sequence=self.sequence, check=check, pin=pin)
 
     def rows(self, **asked: Any) -> list[dict[str, object]]:  # noqa: ANN401 - passed on
         """Scan, and give rows as dicts; by key when no order was asked for."""

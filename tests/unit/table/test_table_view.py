@@ -1,13 +1,27 @@
 """Rows of many keys at once: the same as asked for one by one, however the keys come."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from random import Random
 
 import pyarrow as pa
 import pytest
 
 from neve.model.data_file import FileFormat
-from tests.unit.read.table_bench import FORMATS, NUMBERED, PLACED, TableBench, numbered
+from tests.unit.read.table_bench import (
+    FORMATS,
+    NUMBERED,
+    PLACED,
+    TableBench,
+    numbered,
+    small_groups,
+)
+
+
+@pytest.fixture(autouse=True)
+def _few_rows_a_group() -> Iterator[None]:
+    with small_groups(16):
+        yield
+
 
 every_format = pytest.mark.parametrize("file_format", FORMATS.values(), ids=FORMATS)
 

@@ -1,46 +1,39 @@
-"""ReadContext: how rows of a table are understood under one of its schemas."""
+"""TableContext: how rows of a table are read and their keys encoded, under one of its schemas."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from neve.errors import InvalidArgument, SchemaMismatch
 from neve.model.key_column import KEY_BYTES_MAX, KeyColumn
 from neve.model.key_encoding import KeyEncoder
 from neve.model.key_values import value_codec
-from neve.model.partition_spec import PartitionSpec
 from neve.model.row_codec import RowCodec
 from neve.model.schema import TableSchema
 from neve.model.shown_value import listed, shown
-from neve.read.key_partitions import KeyPartitions
-from neve.read.schema_mapping import SchemaMapping
 from neve.sstable.search_words import SearchWords
+from neve.table.definitions import Definitions
+from neve.table.partitions import KeyPartitions
+from neve.table.schema_mapping import SchemaMapping
 
 
-class ReadContext:
-    """The schema rows are given in, with what decodes them; safe for many threads."""
+class TableContext:
+    """The schema rows are returned in, with what decodes them; safe for many threads."""
 
     __slots__ = (
         "_encode_value",
         "_mappings",
-        "_schema_of",
         "codec",
+        "definitions",
         "encoder",
         "is_single_key",
         "partitions",
         "schema",
-        "spec_of",
         "words",
     )
 
-    def __init__(
-        self,
-        schema: TableSchema,
-        *,
-        schema_of: Callable[[int], TableSchema],
-        spec_of: Callable[[int], PartitionSpec] | None = None,
-    ) -> None:
+    def __init__(self, schema: TableSchema, definitions: Definitions) -> None:
         self.schema = schema
-        self.spec_of = spec_of
-        """Partition specs by id; None: files are not told apart by their partition."""
+        self.definitions = definitions
+        """All schemas and partition specs of the table."""
         self.codec = RowCodec(schema)
         keys = schema.key_columns
         self.encoder = KeyEncoder(
@@ -48,10 +41,9 @@ class ReadContext:
         )
         self._encode_value = value_codec(KeyColumn.of(keys[0].name, keys[0].type)).encode
         self.words = SearchWords(self.encoder)
-        self.partitions = None if spec_of is None else KeyPartitions(schema, self.encoder, spec_of)
-        """What a key tells of the partition of its row; None: nothing."""
+        self.partitions = KeyPartitions(schema, self.encoder, definitions.spec)
+        """What a key says of the partition of its row."""
         self.is_single_key = len(keys) == 1
-        self._schema_of = schema_of
         # Safe on its own: a mapping made twice is the same mapping.
         self._mappings: dict[int, SchemaMapping] = {}
 
@@ -59,15 +51,14 @@ class ReadContext:
         """Return the way from an older schema of the table to this one."""
         mapping = self._mappings.get(schema_id)
         if mapping is None:
-            source = (
-                self.schema if schema_id == self.schema.schema_id else self._schema_of(schema_id)
-            )
+            is_own = schema_id == self.schema.schema_id
+            source = self.schema if is_own else self.definitions.schema(schema_id)
             mapping = SchemaMapping(source, self.schema)
             self._mappings[schema_id] = mapping
         return mapping
 
     def encode_value(self, value: object) -> bytes:
-        """Return the bytes of a key of one column: what the encoder gives for a tuple of it."""
+        """Return the bytes of a key of one column: as the encoder returns for a tuple of it."""
         encoded = self._encode_value(value)
         return encoded if len(encoded) <= KEY_BYTES_MAX else self.encoder.encode((value,))
 
@@ -77,10 +68,13 @@ class ReadContext:
             return self.encoder.encode(key)
         try:
             if self.is_single_key:
-                return self.encode_value(key)
-            return self.encoder.encode(key)  # type: ignore[arg-type]  # it says what is wrong
+                encoded = self._encode_value(key)
+                if len(encoded) <= KEY_BYTES_MAX:
+                    return encoded
+                return self.encoder.encode((key,))  # it says that the key is too long
+            return self.encoder.encode(key)  # type: ignore[arg-type]  # it reports what is wrong
         except (SchemaMismatch, InvalidArgument):
-            # No value of a key column is one, so only what is wrong already is looked at again.
+            # No value of a key column is a dict, so this look costs nothing to a correct key.
             if not isinstance(key, Mapping):
                 raise
         return self.encoder.encode(self._values_of(key))
@@ -91,10 +85,10 @@ class ReadContext:
         wrong += [str(name) for name in key if name not in names]
         if wrong:
             raise SchemaMismatch(
-                f"a dict of {listed([*map(str, key)]) or 'nothing'} is no key of the table",
+                f"a dict of {listed([*map(str, key)]) or 'nothing'} is not a key of the table",
                 column=wrong[0],
-                hint=f"Give the value of {shown(names[0])}, or a dict of it alone"
+                hint=f"Pass the value of {shown(names[0])}, or a dict of it alone"
                 if self.is_single_key
-                else f"Give a tuple of {shown(tuple(names))}, or a dict of these alone",
+                else f"Pass a tuple of {shown(tuple(names))}, or a dict of these alone",
             )
         return tuple(key[name] for name in names)

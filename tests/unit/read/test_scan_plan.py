@@ -9,9 +9,10 @@ from neve.errors import InvalidArgument, SchemaMismatch
 from neve.model.key_range import KeyRange
 from neve.model.predicate import Predicate, col
 from neve.read.filter_text import parse_filter
-from neve.read.key_conditions import asked_range, implied_range
-from neve.read.read_context import ReadContext
-from tests.unit.read.table_bench import schema_of
+from neve.read.scan_plan import asked_range, implied_range
+from neve.storage.memory_store import MemoryStore
+from neve.table.table_context import TableContext
+from tests.unit.read.table_bench import parts_of, schema_of
 
 SCHEMA = schema_of(
     [
@@ -22,7 +23,7 @@ SCHEMA = schema_of(
     ],
     ["shop", "day", "id"],
 )
-CONTEXT = ReadContext(SCHEMA, schema_of=lambda _: SCHEMA)
+CONTEXT = TableContext(SCHEMA, parts_of(MemoryStore(), SCHEMA).definitions)
 
 
 def keys_of(shop: str, day: int | None = None, number: int | None = None) -> KeyRange:

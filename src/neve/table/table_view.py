@@ -1,17 +1,18 @@
-"""TableView: what a table is at one moment: its newest rows in memory and the files of a Version.
+"""TableView: a table at one moment: its newest rows in memory and the files of a Version.
 
 Both are taken together, as one object, so that no row is missed between them: a flush replaces the
 view as a whole. A reader takes the view first and the sequence number after it.
 
-A key is looked up in the memtables, newest first, and then in the files. The first word about it
-counts, also when it says that the row was deleted. Only of a row that was written in part, and
-merged before others committed, the search goes on for the columns that were not given.
+A key is looked up in the memtables, newest first, and then in the files. The first entry
+counts, also when it says that the row was deleted. Only for a row that was written in part, and
+merged before others committed, the search goes on for the other columns.
 """
 
 from collections.abc import Sequence
 from typing import Any, TypeAlias, TypeGuard, cast
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from neve.memtable.found_row import DELETED, BatchRow, Found
@@ -19,22 +20,21 @@ from neve.memtable.given_columns import GivenColumns
 from neve.memtable.memtable import Memtable
 from neve.model.key_column import KeyArray
 from neve.model.write_batch import SEQUENCE_MAX
-from neve.read.file_set import FileSet
-from neve.read.partial_merge import Places, merged_on, merged_row
-from neve.read.read_context import ReadContext
-from neve.read.row_keys import Flags
 from neve.sstable.key_arrays import key_at
 from neve.sstable.row_cells import RowCells
+from neve.table.file_set import FileSet
+from neve.table.partial_merge import Places, merged_on, merged_row
+from neve.table.table_context import TableContext
 
 Row: TypeAlias = dict[str, Any]
-"""A row by column names; which types its values have, the table's schema says."""
+"""A row by column names; the table's schema defines the types of its values."""
 
 _Group = tuple[int, GivenColumns | None]
-"""Rows of one batch: of its id, and of what was given of them when they are merged again."""
+"""Rows of one batch: its id, and the columns they were written with when they are merged again."""
 
 
 class TableView:
-    """Memtables and files, taken together; immutable, but for what is written to the first one."""
+    """Memtables and files, taken together; immutable, except for new rows in the first one."""
 
     __slots__ = (
         "_decode",
@@ -50,14 +50,14 @@ class TableView:
         self,
         memtables: tuple[Memtable, ...],
         files: FileSet,
-        context: ReadContext,
+        context: TableContext,
         *,
         others_version: int | None = None,
     ) -> None:
         self.memtables = memtables
         """Newest first."""
         self.others_version = files.version.number if others_version is None else others_version
-        """The last Version that may show rows which somebody else wrote."""
+        """The last Version that may have rows of another writer."""
         self.files = files
         self.context = context
         self._decode = context.codec.decode
@@ -68,6 +68,20 @@ class TableView:
     def version(self) -> int:
         """Number of the Version whose files these are."""
         return self.files.version.number
+
+    def pin_memory(self, sequence: int) -> bool:
+        """Keep the rows in memory as of a sequence; False, and nothing kept, when some are gone."""
+        for place, memtable in enumerate(self.memtables):
+            if not memtable.pin(sequence):
+                for each in self.memtables[:place]:
+                    each.unpin(sequence)
+                return False
+        return True
+
+    def unpin_memory(self, sequence: int) -> None:
+        """End what `pin_memory` began."""
+        for memtable in self.memtables:
+            memtable.unpin(sequence)
 
     def get(self, key: bytes) -> Row | None:
         """Return the newest row of a key; None when there is none."""
@@ -85,7 +99,13 @@ class TableView:
                     base = self.below(memtable).get_at(key, sequence)
                     return merged_row(row, base, found.given, self.context.schema)
                 return row
-        return self._row_in_files(key)
+        hit = self._find_row(key, self._word(key))
+        if hit is None:
+            return None
+        probe, row = hit
+        if probe.file.schema_id == self.context.schema.schema_id:
+            return row
+        return self.context.mapping_from(probe.file.schema_id).row(row)
 
     def is_stale(self, given: GivenColumns | None) -> TypeGuard[GivenColumns]:
         """Return whether others may have committed since a row of a partial write was merged."""
@@ -161,7 +181,7 @@ class TableView:
             keys = keys.take(order)
         open_places = np.ones(len(places), np.bool_)
         for probe, wanted in self.files.searches(keys, bounds=bounds):
-            # A key has one live row: what was found is not looked for again.
+            # A key has one live row: found keys are not looked for again.
             asked = _still_open(wanted, open_places)
             if asked is None:
                 hits, positions = probe.reader.find_many(keys, words)
@@ -191,22 +211,13 @@ class TableView:
         batch = found.batch
         read_row = memtable.row_readers.get(id(batch))
         if read_row is None:
-            # Kept by the memtable, as long as the batch is: whoever makes it twice makes the same.
+            # Kept by the memtable as long as the batch; made twice, it is the same.
             read_row = RowCells(memtable.schema).bind(batch)
             memtable.row_readers[id(batch)] = read_row
         row = read_row(found.row)
         if memtable.schema.schema_id == self.context.schema.schema_id:
             return row
         return self.context.mapping_from(memtable.schema.schema_id).row(row)
-
-    def _row_in_files(self, key: bytes) -> Row | None:
-        hit = self._find_row(key, self._word(key))
-        if hit is None:
-            return None
-        probe, row = hit
-        if probe.file.schema_id == self.context.schema.schema_id:
-            return row
-        return self.context.mapping_from(probe.file.schema_id).row(row)
 
 
 class _Search:
@@ -234,7 +245,7 @@ class _Search:
         return pa.concat_tables(self._tables), np.concatenate(self._found)
 
 
-def _still_open(wanted: Places | None, open_places: Flags) -> Places | None:
+def _still_open(wanted: Places | None, open_places: npt.NDArray[np.bool_]) -> Places | None:
     """Return those of the wanted places where nothing was found yet; None for all there are."""
     if wanted is not None:
         return wanted[open_places[wanted]]

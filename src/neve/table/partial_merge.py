@@ -1,4 +1,4 @@
-"""Rows of which some columns were written, merged with the rows they change.
+"""Partial writes: rows with some of their columns, merged with the rows they change.
 
     given     key  b          widened    key  b  c        c: write default, or NULL
               k1   2                     k1   2  NULL
@@ -8,8 +8,8 @@
               k1   1  x                  k1   2  x        c is the base's
                                          k2   3  NULL     no row yet
 
-The base is what lies below the memtable: older memtables and the files of a Version. When others
-have committed since a row was merged, it is merged again with what is there now:
+The base is everything below the memtable: older memtables and the files of a Version. When others
+have committed since a row was merged, it is merged again with the newest base:
 
 1. Given columns stay; the rest is the base's.
 2. A key whose row is gone from the base has none: the rest becomes its default or NULL.
@@ -31,7 +31,7 @@ from neve.model.schema_view import ArrowArray
 ArrowColumn: TypeAlias = "pa.ChunkedArray[Any]"
 Places: TypeAlias = npt.NDArray[np.int64]
 GivenRows: TypeAlias = Mapping[GivenColumns, Places]
-"""Positions of the rows of partial writes, by what was given of them."""
+"""Positions of the rows of partial writes, by the columns they were written with."""
 
 
 MERGED_ROWS_MAX: Final = 16_384
@@ -39,9 +39,9 @@ MERGED_ROWS_MAX: Final = 16_384
 
 
 def widened(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
-    """Return whole rows: what the batch lacks is its write default, or NULL.
+    """Return whole rows: missing columns become their write default, or NULL.
 
-    A column that can be neither is NULL all the same, see `required_columns`.
+    A column that allows neither is NULL all the same, see `required_columns`.
     """
     present = set(batch.schema.names)
     arrays = [
@@ -54,7 +54,7 @@ def widened(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
 
 
 def required_columns(schema: TableSchema, given: Iterable[int]) -> list[Column]:
-    """Return the columns, neither given nor of the key, that a row cannot go without."""
+    """Return the columns, neither written nor of the key, that a row must have."""
     known = {*schema.primary_key, *given}
     return [
         column
@@ -71,7 +71,7 @@ def merged(
     given: Iterable[int],
     schema: TableSchema,
 ) -> pa.RecordBatch:
-    """Return whole rows, with the base's values in the columns that were not given.
+    """Return whole rows, with the base's values in the columns that were not written.
 
     Both have the schema; `places` says for each row of the base which row it belongs to.
     """
@@ -92,9 +92,9 @@ def merged(
 def without_base(
     rows: pa.RecordBatch, *, given: Iterable[int], schema: TableSchema
 ) -> pa.RecordBatch:
-    """Return merged rows as they are when their base is gone: only what was given stays.
+    """Return merged rows as they are when their base is gone: only written columns stay.
 
-    So does what cannot be NULL and has no default.
+    So do columns that cannot be NULL and have no default.
     """
     kept = {*schema.primary_key, *given}
     kept.update(column.field_id for column in required_columns(schema, kept))
@@ -103,7 +103,7 @@ def without_base(
 
 
 class Base(Protocol):
-    """What lies below the rows that are merged: a TableView, as far as it matters here."""
+    """The part of a TableView that a merge uses."""
 
     def get_many(self, keys: KeyArray, sequence: int) -> tuple[pa.Table, Places]:
         """Return the rows of unique keys in any order, and for each the place of its key."""

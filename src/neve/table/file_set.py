@@ -7,8 +7,8 @@ whole set holds a row of a key that no vector marks: the first hit ends the sear
     level 0      [a ......... q]      [c ..... z]      every file whose bounds hold the key
     level 1      [a .. d][e ... k][m ...... z]         one file per partition
 
-Files lie on shelves. Where the key tells the partition, each partition has a shelf of its own, and
-a search goes to one of them; all other files share one.
+Files are kept on shelves. Where the key determines the partition, each partition has its own shelf
+and a search looks at one of them. All other files share a shelf.
 """
 
 from bisect import bisect_left
@@ -25,21 +25,20 @@ from pyroaring import BitMap64
 
 from neve.model.data_file import DataFile, PartitionValue, disjoint_runs
 from neve.model.key_column import KeyArray
-from neve.model.key_range import KeyRange
 from neve.model.partition_groups import Positions
 from neve.model.version import Version
-from neve.read.key_partitions import KeyPartitions, PartitionedKeys, Place
 from neve.sstable.data_file_reader import DataFileReader
+from neve.table.partitions import KeyPartitions, PartitionedKeys, Place
 
 PartitionNumbers: TypeAlias = dict[tuple[int, tuple[PartitionValue, ...]], int]
 _partition_numbers: Final = count()
 
 
 class FileAccess(Protocol):
-    """Opens data files and reads their vectors; what is open stays open while it is used."""
+    """Opens data files and reads their vectors; a file stays open while it is used."""
 
     def reader(self, file: DataFile) -> DataFileReader:
-        """Open a data file, or give the one that is open."""
+        """Open a data file, or return the one that is open."""
         ...
 
     def marked(self, file: DataFile) -> BitMap64 | None:
@@ -79,6 +78,11 @@ class FileProbe:
         self._row: Callable[[int], dict[str, object]] | None = None
 
     @property
+    def is_open(self) -> bool:
+        """Whether the file was opened through this."""
+        return self._reader is not None
+
+    @property
     def reader(self) -> DataFileReader:
         """The open file."""
         reader = self._reader
@@ -103,7 +107,7 @@ class FileProbe:
         reader = self._access.reader(self.file)
         self._marked = self._access.marked(self.file)
         self._row = reader.row
-        # Last: whoever sees it sees the others.
+        # Last: a thread that sees it sees the others.
         self._reader = reader
         return reader
 
@@ -135,7 +139,7 @@ class _Shelf:
     def __init__(self, by_level: Iterable[tuple[int, Sequence[FileProbe]]]) -> None:
         """Take files of one level and partition after the other."""
         runs = sorted(by_level, key=lambda run: run[0])
-        # Newest first: what was written last is asked for most.
+        # Newest first: the latest writes are read most.
         self._young = [probe for level, each in runs if level == 0 for probe in each][::-1]
         self._runs = [_Run(each) for level, each in runs if level > 0]
 
@@ -164,8 +168,8 @@ class FileSet:
         self,
         version: Version,
         access: FileAccess,
+        partitions: KeyPartitions,
         *,
-        partitions: KeyPartitions | None = None,
         before: "FileSet | None" = None,
     ) -> None:
         """Arrange the files; probes of files that are unchanged since `before` are taken over."""
@@ -189,7 +193,11 @@ class FileSet:
         self.find_row: Callable[[bytes, int], Hit | None] = (
             self._find_on_shelf if self._shelves else self._shared.find_row
         )
-        """Gives the live row of a key with the file it is in; None without one."""
+        """Returns the live row of a key with the file it is in; None without one."""
+
+    def moved_to(self, version: Version) -> "FileSet":
+        """Return the files of another Version; files that both have stay open."""
+        return FileSet(version, self.access, self._partitions, before=self)
 
     @property
     def level0_count(self) -> int:
@@ -203,7 +211,6 @@ class FileSet:
 
     def _find_on_shelf(self, key: bytes, word: int) -> Hit | None:
         for spec_id, shelves in self._shelves.items():
-            assert self._partitions is not None
             place = self._partitions.place_of_key(spec_id, key)
             shelf = None if place is None else shelves.get(place)
             hit = None if shelf is None else shelf.find_row(key, word)
@@ -225,31 +232,21 @@ class FileSet:
         """
         if not len(keys):
             return
-        partitions = self._partitions if self._shelves else None
-        by_partition = None if partitions is None else PartitionedKeys(keys, partitions)
+        by_partition = PartitionedKeys(keys, self._partitions) if self._shelves else None
         if bounds is None:
             found = cast("dict[str, bytes]", pc.min_max(keys.cast(pa.large_binary())).as_py())
             bounds = found["min"], found["max"]
-        for probe in self.overlapping(*bounds):
+        key_min, key_max = bounds
+        for probe in self.by_path.values():
+            if probe.key_min > key_max or key_min > probe.key_max:
+                continue
             wanted = None if by_partition is None else by_partition.positions_for(probe.file)
             if wanted is None or len(wanted):
                 yield probe, wanted
 
-    def probes(self, key_range: KeyRange | None = None) -> Iterator[FileProbe]:
-        """Yield every file whose keys may lie in a range, in the order in which they were added."""
-        for probe in self.by_path.values():
-            if key_range is None or _overlaps(probe.file, key_range):
-                yield probe
-
-    def overlapping(self, key_min: bytes, key_max: bytes) -> Iterator[FileProbe]:
-        """Yield every file whose bounds overlap those of some keys."""
-        for probe in self.by_path.values():
-            if probe.key_min <= key_max and key_min <= probe.key_max:
-                yield probe
-
 
 def _shelves(
-    by_run: Mapping[tuple[int, int], Sequence[FileProbe]], partitions: KeyPartitions | None
+    by_run: Mapping[tuple[int, int], Sequence[FileProbe]], partitions: KeyPartitions
 ) -> tuple[_Shelf, dict[int, dict[Place, _Shelf]]]:
     """Return the shelf of the files that may hold any key, and the others by spec and partition.
 
@@ -262,7 +259,7 @@ def _shelves(
     for (level, number), probes in by_run.items():
         file = probes[0].file
         if number not in places:
-            places[number] = None if partitions is None else partitions.place_of_file(file)
+            places[number] = partitions.place_of_file(file)
         place = places[number]
         if place is None:
             shared.append((level, probes))
@@ -277,14 +274,8 @@ def _shelves(
 def _young_count(probes: Sequence[FileProbe]) -> int:
     """Count files of level 0: each flush, and how many files of jobs overlap where most do.
 
-    A job writes as many files as it has tasks, each with keys of its own: to whoever looks for a
-    key, they are one.
+    A job writes one file per task, each with its own keys: a search for a key sees them as one
+    file.
     """
     jobs = [probe.file for probe in probes if not probe.file.sequence_max]
     return len(probes) - len(jobs) + len(disjoint_runs(jobs))
-
-
-def _overlaps(file: DataFile, wanted: KeyRange) -> bool:
-    if wanted.end is not None and file.key_min >= wanted.end:
-        return False
-    return wanted.start is None or file.key_max >= wanted.start

@@ -13,7 +13,7 @@ from pyiceberg.types import LongType, NestedField
 
 from neve.errors import InvalidArgument, LimitExceeded, NotFound, SchemaMismatch
 from neve.model.predicate import col
-from neve.read.filter_input import row_filter
+from neve.read.filters import row_filter
 from tests.unit.read.table_bench import schema_of
 
 SCHEMA = schema_of(

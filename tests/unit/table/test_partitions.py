@@ -7,9 +7,9 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from neve.engine.partition_split import partition_of, split_by_partition
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
+from neve.table.partitions import partition_of, split_by_partition
 
 MOMENT = dt.datetime(2024, 1, 1, 23, 5, tzinfo=dt.UTC)
 CASES: list[tuple[pa.DataType, str, object, str]] = [

@@ -1,33 +1,162 @@
-"""KeyPartitions: the partition of a row, told by its key alone.
+"""Partitions of a table: rows split by partition, and the partition that a key determines.
 
-When every partition field is made of a key column, a row of a key can only be in the files of one
-partition. So whoever looks for a key opens files of that partition only:
+    rows ──► rows 0, 3, 9   data/ts_day=2024-03-31/id_bucket=7/<id>.parquet
+             rows 1, 2      data/ts_day=2024-04-01/id_bucket=2/<id>.parquet
+
+The directory is for people, spelled as in Iceberg, escaped and cut: the values in the manifest
+count. Rows of a partition keep their order.
+
+When every partition field is made of a key column, all rows of a key are in files of one partition,
+and a search for the key opens those files only (`KeyPartitions`):
 
     partition by bucket(4, id), key id          partition by day(ts), key id
     id = 7  ──►  bucket 2  ──►  its files       id = 7  ──►  all files
 
-Each spec of a table is judged by itself; files of specs that the key does not determine may hold
-any key. Floats do not determine a partition: keys take -0.0 for 0.0, partitions do not.
+Each spec of a table is judged on its own; files of specs that the key does not determine may hold
+any key. Floats do not determine a partition: -0.0 and 0.0 are one key and two partitions.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias, cast
+from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
 
-from neve.errors import Corruption, SchemaMismatch
+from neve.errors import Corruption, NotFound, SchemaMismatch
 from neve.model.data_file import DataFile, PartitionValue
 from neve.model.key_column import KeyArray
 from neve.model.key_encoding import KeyEncoder
 from neve.model.partition_groups import Positions, partition_groups
-from neve.model.partition_identity import newest_form
-from neve.model.partition_spec import PartitionSpec
+from neve.model.partition_identity import PartitionIdentity, newest_form
+from neve.model.partition_spec import PartitionField, PartitionSpec
+from neve.model.partition_text import partition_text
 from neve.model.plain_values import PlainValue, is_float, to_plain
 from neve.model.schema import Column, TableSchema
-from neve.model.single_value import encode_single_value
+from neve.model.single_value import decode_single_value, encode_single_value
 from neve.model.transforms import Transform
+
+_SEGMENT_MAX: Final = 80
+_SAFE: Final = "-_.:"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partition:
+    """One partition, and which of the rows are in it."""
+
+    values: tuple[PartitionValue, ...]
+    path: str
+    positions: Positions | None
+    """None: all rows."""
+
+
+def split_by_partition(
+    rows: pa.Table, spec: PartitionSpec, schema: TableSchema
+) -> Iterator[Partition]:
+    """Yield every partition that has rows, in the order in which they first occur."""
+    if spec.is_unpartitioned:
+        yield Partition(values=(), path="", positions=None)
+        return
+    batch = rows.combine_chunks().to_batches()[0]
+    arrays = spec.values(batch, schema)
+    for group in partition_groups(spec, arrays):
+        segments = [
+            _segment(field, array.type, value)
+            for field, array, value in zip(spec.fields, arrays, group.plain, strict=True)
+        ]
+        yield Partition(values=group.values, path="/".join(segments), positions=group.positions)
+
+
+def split_by_spec(
+    rows: pa.Table, specs: Sequence[PartitionSpec], schema: TableSchema
+) -> Iterator[tuple[PartitionSpec, pa.Table, Positions | None]]:
+    """Yield the rows under the first spec that takes them, with their positions; None for all.
+
+    A few of the outermost values have no partition under some specs. A row that has such a one was
+    written while another spec was current, and keeps to that. Raises SchemaMismatch when it cannot.
+    """
+    if len(specs) == 1:
+        # Rows were tried with it before they were logged.
+        yield specs[0], rows, None
+        return
+    left: Positions | None = None
+    failure: SchemaMismatch | None = None
+    for spec in specs:
+        given = rows if left is None else rows.take(left)
+        try:
+            batch = given.combine_chunks().to_batches()[0]
+            refused = refused_rows(batch, spec, schema)
+        except NotFound:
+            continue  # a column that the spec needs was dropped since
+        if not len(refused):
+            yield spec, given, left
+            return
+        failure = failure or _failure(batch.take(refused[:1]), spec, schema)
+        places = np.arange(rows.num_rows, dtype=np.int64) if left is None else left
+        taken = np.setdiff1d(np.arange(given.num_rows), refused)
+        if len(taken):
+            yield spec, given.take(taken), places[taken]
+        left = places[refused]
+    if failure is not None:
+        raise failure
+
+
+def refused_rows(
+    batch: pa.RecordBatch, spec: PartitionSpec, schema: TableSchema, first: int = 0
+) -> Positions:
+    """Find the rows without a partition: halves are tried until only those are left.
+
+    Positions are counted from `first` on.
+    """
+    if _failure(batch, spec, schema) is None:
+        return np.empty(0, np.int64)
+    if batch.num_rows == 1:
+        return np.array([first], np.int64)
+    half = batch.num_rows // 2
+    return np.concatenate(
+        (
+            refused_rows(batch.slice(0, half), spec, schema, first),
+            refused_rows(batch.slice(half), spec, schema, first + half),
+        )
+    )
+
+
+def _failure(
+    batch: pa.RecordBatch, spec: PartitionSpec, schema: TableSchema
+) -> SchemaMismatch | None:
+    try:
+        spec.values(batch, schema)
+    except SchemaMismatch as failure:
+        return failure
+    return None
+
+
+def partition_of(
+    values: tuple[PartitionValue, ...],
+    spec: PartitionSpec,
+    column_type: Callable[[int], pa.DataType],
+) -> Partition:
+    """Return the partition of rows that are all in one, from its values in the manifest.
+
+    Its values are those of the newest types, whatever they were stored as.
+    `column_type` returns types by field id, also of columns that were dropped since.
+    """
+    stored = {each.field_id: each.value for each in values}
+    segments = []
+    for field in spec.fields:
+        value = stored.get(field.field_id)
+        type_ = field.transform.result_type(column_type(field.source_id))
+        plain = None if value is None else decode_single_value(type_, value)
+        segments.append(_segment(field, type_, plain))
+    _, newest = PartitionIdentity(lambda _: spec, column_type).of_values(spec.spec_id, values)
+    return Partition(values=newest, path="/".join(segments), positions=None)
+
+
+def _segment(field: PartitionField, type_: pa.DataType, value: PlainValue | None) -> str:
+    word = "null" if value is None else partition_text(field.transform, type_, value)
+    return f"{quote(field.name, safe=_SAFE)}={quote(word, safe=_SAFE)}"[:_SEGMENT_MAX].rstrip("%.")
+
 
 Place: TypeAlias = tuple[bytes | None, ...]
 """Stored values of a partition, in the order of the spec's fields."""
@@ -89,7 +218,7 @@ class KeyPartitioning:
         }
 
     def place_of_file(self, file: DataFile) -> Place | None:
-        """Return the partition of a file; None when its values tell none: it may hold any key."""
+        """Return the partition of a file; None when it may hold any key."""
         known = self._places.get(file.partition, ())
         if known != ():
             return known
@@ -112,7 +241,7 @@ class KeyPartitioning:
 
 
 class KeyPartitions:
-    """What the key tells of the partitions of a table, under each of its specs."""
+    """The partitions that a key determines, under each spec of a table."""
 
     def __init__(
         self, schema: TableSchema, encoder: KeyEncoder, spec_of: Callable[[int], PartitionSpec]
@@ -120,7 +249,7 @@ class KeyPartitions:
         self._schema = schema
         self._encoder = encoder
         self._spec_of = spec_of
-        # Safe on its own: what is made twice is the same.
+        # Safe on its own: an entry made twice is the same.
         self._by_spec: dict[int, KeyPartitioning | None] = {}
 
     def of_spec(self, spec_id: int) -> KeyPartitioning | None:

@@ -1,8 +1,8 @@
-"""FileMaking: writes the files of one table: data files with their indexes, and vectors.
+"""FileWriters: write the files of one table: data files with their indexes, and vectors.
 
-A file that was written belongs to nobody until the commit that names it. When the commit fails for
-certain its files are deleted at once; when the outcome is not known they stay, and the next writer
-sweeps what turns out to be unreachable.
+A file is not part of the table before the commit that names it. When a commit certainly failed, its
+files are deleted at once; when the outcome is not known they stay, and the next writer sweeps those
+that turn out to be unreachable.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,8 +11,6 @@ from typing import Final
 
 from pyroaring import BitMap64
 
-from neve.engine.partition_split import Partition
-from neve.engine.table_parts import TableParts
 from neve.errors import NeveError
 from neve.model.data_file import DataFile, FileFormat, VectorRef, WalSegmentRef
 from neve.model.key_encoding import KeyEncoder
@@ -20,17 +18,23 @@ from neve.model.schema import TableSchema
 from neve.sstable.data_file_writer import DataFileWriter, WriteTarget, WrittenFile
 from neve.sstable.parquet_layout import ParquetLayout
 from neve.sstable.puffin import write_puffin
+from neve.storage.clock import IdSource
 from neve.storage.plain_location import plain_location
 from neve.storage.table_paths import join_path
+from neve.table.partitions import Partition
+from neve.table.table_parts import TableParts
 
 WRITER_NAME: Final = "neve"
 
 
-class FileMaking:
-    """Makes files; safe for many threads."""
+class FileWriters:
+    """Write files; safe for many threads."""
 
-    def __init__(self, parts: TableParts, *, encoder: KeyEncoder, file_bytes: int) -> None:
+    def __init__(
+        self, parts: TableParts, *, encoder: KeyEncoder, file_bytes: int, ids: IdSource
+    ) -> None:
         self._parts = parts
+        self._ids = ids
         self._encoder = encoder
         self._file_bytes = file_bytes
 
@@ -49,8 +53,8 @@ class FileMaking:
     ) -> DataFileWriter:
         """Begin the data files of one partition and level.
 
-        `sequences` are the lowest and the highest that the live writer gave to these rows,
-        `segments` where it logged them, `file_bytes` a size of files other than the table's. With
+        `sequences` are the lowest and the highest number that the live writer assigned to these
+        rows, `segments` where it logged them, `file_bytes` a file size other than the table's. With
         `keeps_lineage`, rows come with the columns of `neve.model.row_lineage`.
         """
         parts = self._parts
@@ -71,20 +75,20 @@ class FileMaking:
         )
         return DataFileWriter(
             target,
-            ids=parts.ids,
+            ids=self._ids,
             encoder=self._encoder,
             file_bytes_max=file_bytes or self._file_bytes,
             recorder=parts.recorder,
         )
 
     def vectors(self, whole: Mapping[str, BitMap64]) -> Mapping[str, VectorRef]:
-        """Write whole vectors into one Puffin file; gives where each lies."""
+        """Write whole vectors into one Puffin file; returns the place of each."""
         parts = self._parts
         locations = {path: self._location(path) for path in whole}
         payload, places = write_puffin(
             {locations[path]: vector for path, vector in whole.items()}, created_by=WRITER_NAME
         )
-        stored = parts.paths.delete_file(parts.ids.uuid().hex)
+        stored = parts.paths.delete_file(self._ids.uuid().hex)
         parts.objects.put(stored, payload)
         path = stored.removeprefix(f"{parts.paths.root}/")
         return {
@@ -95,11 +99,11 @@ class FileMaking:
         }
 
     def discard(self, written: Iterable[WrittenFile]) -> None:
-        """Delete files whose commit certainly failed; what cannot be deleted now is swept later."""
+        """Delete files whose commit certainly failed; leftovers are swept later."""
         self.discard_files(each.file for each in written)
 
     def discard_files(self, files: Iterable[DataFile]) -> None:
-        """Delete files that are only known by their facts, as `discard` does."""
+        """Delete files as `discard` does, by their descriptions."""
         for file in files:
             with suppress(NeveError):
                 delete_data_file(self._parts, file.path)

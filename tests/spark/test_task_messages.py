@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
-from neve.jobs.run import BulkWork
 
 from neve.errors import (
     Conflict,

@@ -24,10 +24,6 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from neve.engine.file_making import FileMaking
-from neve.engine.open_files import OpenFiles
-from neve.engine.partition_split import split_by_partition, split_by_spec
-from neve.engine.table_parts import Definitions
 from neve.errors import NeveError, OutcomeUnknown
 from neve.manifest.commit import CommitPlan, TableCommitter
 from neve.manifest.rebase import Proposal, complete
@@ -40,18 +36,17 @@ from neve.model.data_file import FileFormat, VectorRef, WalSegmentRef
 from neve.model.key_column import KeyArray
 from neve.model.partition_spec import PartitionSpec
 from neve.model.version import Version
-from neve.read.file_set import FileSet
-from neve.read.key_partitions import KeyPartitions, PartitionedKeys
-from neve.read.partial_merge import GivenRows, merged_on
-from neve.read.read_context import ReadContext
-from neve.read.schema_mapping import SchemaMapping
-from neve.read.table_view import TableView
 from neve.sstable.data_file_writer import WrittenFile
 from neve.sstable.superseded_rows import superseded_rows
+from neve.table.file_set import FileSet
+from neve.table.file_writers import FileWriters
 from neve.table.partial_merge import GivenRows, merged_on
 from neve.table.partitions import PartitionedKeys, split_by_partition, split_by_spec
 from neve.table.schema_mapping import SchemaMapping
+from neve.table.table_context import TableContext
 from neve.table.table_files import TableFiles
+from neve.table.table_parts import Definitions
+from neve.table.table_view import TableView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +68,8 @@ class Flush:
 
     def __init__(
         self,
-        making: FileMaking,
-        files: OpenFiles,
+        making: FileWriters,
+        files: TableFiles,
         *,
         definitions: Definitions,
         committer: TableCommitter,
@@ -162,7 +157,7 @@ class Flush:
 
     def _base_view(self, version: Version) -> TableView:
         schema = self._definitions.schema(version.facts.schema_id)
-        context = ReadContext(
+        context = TableContext(
             schema, schema_of=self._definitions.schema, spec_of=self._definitions.spec
         )
         files = FileSet(version, self._files, partitions=context.partitions)

@@ -91,7 +91,7 @@ class LiveWriter:
         self._epoch = claim.epoch
         self._lock = claim.lock
         self.publishing = publishing
-        making = FileMaking(parts, encoder=context.encoder, file_bytes=options.file_bytes)
+        making = FileWriters(parts, encoder=context.encoder, file_bytes=options.file_bytes)
         self.committer = TableCommitter(
             parts.versions, parts.work, clock=parts.clock, ids=parts.ids
         )

@@ -20,16 +20,7 @@ from neve.compaction.key_ranges import TASK_ROWS, cut_plan
 from neve.compaction.local_executor import FileSink, check_count, execute
 from neve.compaction.plan import CompactionPlan
 from neve.compaction.rewrite_job import PlanExecutor, RewriteJob, RewriteTask, TableDefinition
-from neve.engine.file_making import FileMaking
-from neve.engine.open_files import OpenFiles
-from neve.engine.partition_split import (
-    Partition,
-    partition_of,
-    split_by_partition,
-    split_by_spec,
-)
 from neve.engine.run_name import RunName
-from neve.engine.table_parts import Definitions, TableParts
 from neve.errors import Conflict, NeveError, OutcomeUnknown
 from neve.manifest.commit import TableCommitter
 from neve.manifest.rebase import Proposal

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID
 
-from neve.engine.partition_split import Partition
 from neve.storage.clock import IdSource
 from neve.storage.table_paths import join_path
+from neve.table.partitions import Partition
 
 _RUN_DIGITS: Final = 16
 

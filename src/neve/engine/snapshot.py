@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 
 from neve.engine.background import end_forgotten
-from neve.engine.table_parts import TableParts
 from neve.engine.write_path import key_batch
 from neve.errors import Closed, Corruption, NotFound
 from neve.manifest.leases import HeldLease

@@ -29,9 +29,7 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Final, TypeAlias, TypedDict
 
-from neve.engine.file_making import delete_data_file
 from neve.engine.publishing import CommitPublishing
-from neve.engine.table_parts import TableParts
 from neve.errors import Conflict, InvalidArgument, NeveError, NotFound
 from neve.manifest.documents import Lease
 from neve.manifest.table_garbage import GcPlan, TableGarbage, paths_of

@@ -32,11 +32,8 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from neve.compaction.levels import LevelOptions
-from neve.engine.file_making import delete_data_file
-from neve.engine.partition_split import refused_rows
 from neve.engine.publishing import CommitPublishing
 from neve.engine.run_name import RunName
-from neve.engine.table_parts import TableParts
 from neve.errors import Conflict, NeveError, NotFound, OutcomeUnknown
 from neve.jobs.run import BulkOutcome, BulkWork, JobBase, JobIdentity
 from neve.manifest.commit import CommitPlan, TableCommitter, base_in
@@ -51,6 +48,9 @@ from neve.model.partition_groups import Positions, partition_groups
 from neve.model.partition_identity import PartitionId, PartitionIdentity
 from neve.model.version import Operation, Version, VersionEdit
 from neve.sstable.deletion_vector import bitmap_of
+from neve.table.file_writers import delete_data_file
+from neve.table.partitions import refused_rows
+from neve.table.table_parts import TableParts
 
 logger = logging.getLogger(__name__)
 

@@ -33,7 +33,6 @@ from neve.engine.rewrite import Execution, Rewrite, note_compacted
 from neve.engine.run_name import RunName
 from neve.engine.table_engine import TableEngine
 from neve.engine.table_options import TableOptions
-from neve.engine.table_parts import TableParts, append_files_of
 from neve.engine.upkeep import (
     DeletePaths,
     ExpireReport,
@@ -61,6 +60,7 @@ from neve.model.data_file import DataFile
 from neve.model.partition_identity import PartitionIdentity
 from neve.model.version import Operation, Version, VersionEdit, VersionFacts
 from neve.sstable.index_rebuild import IndexFiles
+from neve.table.table_parts import TableParts, append_files_of
 
 _ANNOUNCED_MS: Final = 24 * 60 * 60 * 1000
 _VOID_SECONDS_MAX: Final = 600.0

@@ -19,7 +19,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from neve.engine.partition_split import split_by_partition
 from neve.errors import InvalidArgument
 from neve.jobs.run import BulkWork, JobBase
 from neve.model.data_file import DataFile, PartitionValue

@@ -8,17 +8,13 @@
 Every try at a job is a run of its own, with a name that is in the paths of its files.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from pyroaring import BitMap64
 
-from neve.engine.file_making import FileMaking
-from neve.engine.open_files import OpenFiles
-from neve.engine.partition_split import Partition
 from neve.engine.run_name import RunIds, RunName
-from neve.engine.table_parts import Definitions, TableParts
 from neve.manifest.table_head import HeadChange
 from neve.model.data_file import DataFile, FileFormat
 from neve.model.key_column import KeyArray
@@ -27,6 +23,9 @@ from neve.model.schema import TableSchema
 from neve.model.version import Version
 from neve.sstable.data_file_writer import DataFileWriter
 from neve.sstable.superseded_rows import superseded_rows
+from neve.table.partitions import Partition
+from neve.table.table_files import TableFiles
+from neve.table.table_parts import TableParts
 
 FILE_BYTES: Final = 64 << 20
 _CACHE_BYTES: Final = 64 << 20

@@ -13,7 +13,6 @@ from pyspark.sql import DataFrame
 
 import neve
 from neve.catalog.catalog_table import CatalogTable
-from neve.engine.table_parts import TableParts
 from neve.errors import Conflict, InvalidArgument
 from neve.jobs.commit import DEADLINE_SECONDS, BulkCommitter, BulkRun
 from neve.jobs.run import BulkOutcome, BulkWork, JobBase, JobIdentity

@@ -6,7 +6,6 @@ from functools import lru_cache
 
 from neve.catalog.stored_table import StoredTable
 from neve.engine.run_name import RunName
-from neve.engine.table_parts import TableParts
 from neve.errors import NeveError, NotFound, Unavailable
 from neve.jobs.run import FILE_BYTES, JobBase
 from neve.observability.events import unheard

@@ -24,7 +24,6 @@ from neve.catalog.catalog_table import CatalogTable
 from neve.catalog.moment import Moment, past_moment_ms
 from neve.catalog.open_catalog import open as open_catalog
 from neve.compaction.rewrite_job import TableDefinition
-from neve.engine.file_making import delete_data_file
 from neve.engine.rewrite import table_definition
 from neve.engine.table_options import TableOptions
 from neve.engine.upkeep import ExpireReport, GarbageReport

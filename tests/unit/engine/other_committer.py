@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from neve.manifest.commit import TableCommitter
 
 import neve
 from neve.compaction.policy import full_plan

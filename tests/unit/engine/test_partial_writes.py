@@ -6,13 +6,13 @@ from datetime import datetime
 
 import pyarrow as pa
 import pytest
-from neve.manifest.writer_state import WriterState
 
 import neve
 from neve.engine.live_writer import LiveWriter
 from neve.engine.write_path import PreparedWrite
 from neve.errors import InvalidArgument, NotFound, SchemaMismatch
 from neve.manifest.table_versions import TableVersions
+from neve.manifest.writer_state import WriterState
 from neve.storage.memory_store import MemoryStore
 from tests.unit.engine.other_committer import OtherCommitter
 from tests.unit.engine.tables import a_catalog, a_table

@@ -6,10 +6,10 @@ from uuid import UUID
 
 import pyarrow as pa
 import pytest
-from neve.jobs.run import JobBase, RunName
 
 import neve
 from neve.errors import Corruption
+from neve.jobs.run import JobBase, RunName
 from neve.model.data_file import FileFormat
 from neve.table.partitions import Partition
 from neve.table.table_files import TableFiles

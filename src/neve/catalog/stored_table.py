@@ -153,7 +153,7 @@ class StoredTable:
         """Return the state that a session sees; raises as `load`."""
         head = self.versions.head_in(session)
         self.versions.refuse_dropped(head)
-        schemas, specs = self._definitions.learn(session)
+        schemas, specs = self.definitions.learn(session)
         if head.schema_id not in schemas or head.spec_id not in specs:
             raise Corruption(
                 f"schema {head.schema_id} or partition spec {head.spec_id} is missing",

@@ -14,6 +14,7 @@ ENGINE-10  Work that can never succeed again is not tried again: of a writer tha
 import logging
 import weakref
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from threading import Event, Thread, current_thread, main_thread
 from types import MethodType
 from typing import Final, cast
@@ -157,3 +158,19 @@ def end_forgotten(end: Callable[[], None]) -> None:
         Thread(target=end, name="neve-forgotten", daemon=False).start()
     else:
         end()
+
+
+def run_side_by_side(tasks: Sequence[Callable[[], None]], *, threads: int) -> None:
+    """Run tasks, at most so many at once; raises the first one's error when all have ended.
+
+    Tasks that release the interpreter's lock get more than one core. One thread runs them here, one
+    after the other, and ends with the first that raises.
+    """
+    if threads <= 1 or len(tasks) <= 1:
+        for task in tasks:
+            task()
+        return
+    with ThreadPoolExecutor(min(threads, len(tasks)), "neve-side") as pool:
+        running = [pool.submit(task) for task in tasks]
+    for each in running:
+        each.result()

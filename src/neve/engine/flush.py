@@ -38,15 +38,10 @@ from neve.model.partition_spec import PartitionSpec
 from neve.model.version import Version
 from neve.sstable.data_file_writer import WrittenFile
 from neve.sstable.superseded_rows import superseded_rows
-from neve.table.file_set import FileSet
-from neve.table.file_writers import FileWriters
 from neve.table.partial_merge import GivenRows, merged_on
 from neve.table.partitions import PartitionedKeys, split_by_partition, split_by_spec
 from neve.table.schema_mapping import SchemaMapping
-from neve.table.table_context import TableContext
 from neve.table.table_files import TableFiles
-from neve.table.table_parts import Definitions
-from neve.table.table_view import TableView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,17 +61,8 @@ class FlushTarget:
 class Flush:
     """Turns memtables into Versions."""
 
-    def __init__(
-        self,
-        making: FileWriters,
-        files: TableFiles,
-        *,
-        definitions: Definitions,
-        committer: TableCommitter,
-    ) -> None:
-        self._making = making
+    def __init__(self, files: TableFiles, committer: TableCommitter) -> None:
         self._files = files
-        self._definitions = definitions
         self._committer = committer
         # Owned by the one flush that runs: what it wrote, by the path of the data file and the
         # place of the vector. Each try to commit may have written another one.
@@ -116,7 +102,7 @@ class Flush:
         with self._discarded_in_vain() as written:
 
             def plan(_session: Session, snapshot: TableSnapshot) -> CommitPlan:
-                self._making.discard(written)  # others were first
+                self._files.writers.discard(written)  # others were first
                 written.clear()
                 merging, rows = self._merged(view, partial, target, snapshot.version)
                 written.extend(self._write(view, rows, merging))
@@ -144,24 +130,16 @@ class Flush:
         self, view: MemtableView, partial: GivenRows, target: FlushTarget, version: Version
     ) -> tuple[FlushTarget, pa.Table]:
         """Return a target on a Version, and the rows of a memtable merged with its rows."""
-        base = self._base_view(version)
+        base = self._files.view(version)
         merging = replace(
             target,
             base=version,
             # Rows of the base may have columns that the schema shown so far lacks.
             mapping=base.context.mapping_from(target.mapping.source.schema_id),
-            spec=self._definitions.spec(version.facts.spec_id),
+            spec=self._files.definitions.spec(version.facts.spec_id),
         )
         schema, rows = merging.mapping.target, merging.mapping.table(view.live())
         return merging, merged_on(base, 0, rows, view.live_keys(), partial, schema=schema)
-
-    def _base_view(self, version: Version) -> TableView:
-        schema = self._definitions.schema(version.facts.schema_id)
-        context = TableContext(
-            schema, schema_of=self._definitions.schema, spec_of=self._definitions.spec
-        )
-        files = FileSet(version, self._files, partitions=context.partitions)
-        return TableView((), files, context)
 
     def _write_vectors(self, whole: Mapping[str, BitMap64]) -> Mapping[str, VectorRef]:
         refs = self._files.writers.vectors(whole)

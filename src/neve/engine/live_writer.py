@@ -25,7 +25,7 @@ from neve.compaction.plan import CompactionPlan, jobs_of
 from neve.compaction.policy import pick_all
 from neve.compaction.rewrite_job import PlanExecutor
 from neve.engine.background import BackgroundWork, run_side_by_side
-from neve.engine.backlog import Backlog
+from neve.engine.backlog import CALM, Backlog
 from neve.engine.current_view import CurrentView
 from neve.engine.flush import Flush, FlushTarget
 from neve.engine.lease_book import LeaseBook
@@ -91,17 +91,11 @@ class LiveWriter:
         self._epoch = claim.epoch
         self._lock = claim.lock
         self.publishing = publishing
-        making = FileWriters(parts, encoder=context.encoder, file_bytes=options.file_bytes)
         self.committer = TableCommitter(
             parts.versions, parts.work, clock=parts.clock, ids=parts.ids
         )
-        self._flush = Flush(
-            making, files, definitions=definitions, committer=self.committer, context=context
-        )
-        task_rows = options.compaction_task_rows
-        self._rewrite = Rewrite(
-            parts, making, files, definitions, self.committer, task_rows=task_rows
-        )
+        self._flush = Flush(files, self.committer)
+        self._rewrite = Rewrite(files, self.committer, task_rows=options.compaction_task_rows)
         self.backlog = Backlog(options, current, clock=parts.clock, recorder=parts.recorder)
         # Without threads of its own, a table works in the thread that asks, in one order.
         self._threads = options.compaction_threads if options.background else 1

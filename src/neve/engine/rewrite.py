@@ -135,7 +135,7 @@ class TaskFiles:
 
     def discard(self, files: Iterable[DataFile]) -> None:
         """Delete files that will not be committed."""
-        self._making.discard_files(files)
+        self._files.writers.discard_files(files)
 
 
 class _MovedRows:
@@ -339,7 +339,7 @@ class Rewrite:
             moved={file.path: files for plan, files in outputs for file in plan.inputs},
         )
         return self._committer.commit_proposal(
-            proposal, change, lookup=self._files, write_vectors=self._making.vectors
+            proposal, change, lookup=self._files, write_vectors=self._files.writers.vectors
         )
 
     def _without_void(self, outputs: Sequence[PlanOutput], conflict: Conflict) -> list[PlanOutput]:

@@ -52,6 +52,7 @@ from neve.model.row_lineage import has_lineage
 from neve.model.schema_json import JsonObject
 from neve.storage.object_store import ObjectStore
 from neve.storage.table_paths import TablePaths
+from neve.table.definitions import Definitions
 
 logger = logging.getLogger(__name__)
 
@@ -89,6 +90,7 @@ class IcebergPublisher:
         paths: TablePaths,
         *,
         versions: TableVersions,
+        definitions: Definitions,
         work: WriterState,
         properties_of: Callable[[], Mapping[str, str]],
     ) -> None:

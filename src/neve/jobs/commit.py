@@ -190,7 +190,7 @@ class BulkCommitter:
     def _commit_blind(self, base: JobBase, proposal: Proposal, change: HeadChange) -> Committed:
         """Commit rows that supersede whatever is there."""
         return self._committer.commit_proposal(
-            proposal, change, lookup=base.files, write_vectors=base.making.vectors
+            proposal, change, lookup=base.files, write_vectors=base.files.writers.vectors
         )
 
     def _commit_checked(
@@ -213,7 +213,9 @@ class BulkCommitter:
             asked = self._asked(base, rebased, current, checks)
             if not (asked.added or asked.marked or asked.removed):
                 return CommitPlan()
-            return CommitPlan(edits=[complete(asked, current, base.files, base.making.vectors)])
+            return CommitPlan(
+                edits=[complete(asked, current, base.files, base.files.writers.vectors)]
+            )
 
         return self._committer.commit(plan, change)
 

@@ -59,7 +59,6 @@ from neve.manifest.writer_state import Intent
 from neve.model.data_file import DataFile
 from neve.model.partition_identity import PartitionIdentity
 from neve.model.version import Operation, Version, VersionEdit, VersionFacts
-from neve.sstable.index_rebuild import IndexFiles
 from neve.table.table_parts import TableParts, append_files_of
 
 _ANNOUNCED_MS: Final = 24 * 60 * 60 * 1000
@@ -293,12 +292,7 @@ class LiveMaintenance(Maintenance):
         """Read everything; raises Corruption, with the report attached, when something is wrong."""
         engine = self._engine
         with engine.pinned_view() as (view, _):
-            table = VerifiedTable(
-                parts=engine.parts,
-                files=engine.files,
-                definitions=engine.definitions,
-                version=view.files.version,
-            )
+            table = VerifiedTable(files=engine.files, version=view.files.version)
             return _verify(table, progress, further)
 
     def _begin(self) -> None:
@@ -313,7 +307,7 @@ class LiveMaintenance(Maintenance):
     def _run_plans(
         self, make_plans: MakePlans, executor: PlanExecutor | None, count: Callable[[int], None]
     ) -> bool | None:
-        version, identity = self._newest(), self._engine.definitions.partition_identity()
+        version, identity = self._newest(), self._engine.files.definitions.partition_identity()
         plans = make_plans(version, identity)
         if not plans:
             return None
@@ -372,12 +366,7 @@ class CommittedMaintenance(Maintenance):
         `run_checks` runs the checks of files elsewhere.
         """
         with self._base() as base:
-            table = VerifiedTable(
-                parts=base.parts,
-                files=base.files,
-                definitions=base.definitions,
-                version=base.version,
-            )
+            table = VerifiedTable(files=base.files, version=base.version)
             checks = None if run_checks is None else run_checks(base)
             return _verify(table, progress, further, run_checks=checks)
 
@@ -420,10 +409,7 @@ class CommittedMaintenance(Maintenance):
             if not plans:
                 return None
             rewrite = Rewrite(
-                base.parts,
-                base.making,
                 base.files,
-                base.definitions,
                 self._committer,
                 run=base.run,
                 task_rows=self._options.compaction_task_rows,
@@ -539,10 +525,9 @@ def rebuild_here(
     base: JobBase, files: Sequence[DataFile], report: Callable[[int], None]
 ) -> list[str]:
     """Make the useless index files of some data files again; return the paths of those files."""
-    index_files = IndexFiles(base.parts.objects, base.parts.paths, base.context.encoder)
     rebuilt = []
     for file in files:
-        rebuilt += index_files.rebuild_useless([file], base.definitions.schema)
+        rebuilt += base.files.rebuild_indexes([file])
         report(1)
     return rebuilt
 

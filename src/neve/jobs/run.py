@@ -10,7 +10,6 @@ Every try at a job is a run of its own, with a name that is in the paths of its 
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 from pyroaring import BitMap64
 
@@ -23,12 +22,10 @@ from neve.model.schema import TableSchema
 from neve.model.version import Version
 from neve.sstable.data_file_writer import DataFileWriter
 from neve.sstable.superseded_rows import superseded_rows
-from neve.table.partitions import Partition
-from neve.table.table_files import TableFiles
+from neve.table.partitions import Partition, PartitionedKeys
+from neve.table.table_files import FILE_BYTES, TableFiles
 from neve.table.table_parts import TableParts
-
-FILE_BYTES: Final = 64 << 20
-_CACHE_BYTES: Final = 64 << 20
+from neve.table.table_view import TableView
 
 
 class JobBase:

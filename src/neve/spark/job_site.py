@@ -7,7 +7,7 @@ from functools import lru_cache
 from neve.catalog.stored_table import StoredTable
 from neve.engine.run_name import RunName
 from neve.errors import NeveError, NotFound, Unavailable
-from neve.jobs.run import FILE_BYTES, JobBase
+from neve.jobs.run import JobBase
 from neve.observability.events import unheard
 from neve.observability.metrics import NoRecorder
 from neve.storage.clock import SystemClock, SystemIds

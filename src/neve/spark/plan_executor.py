@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 from neve.compaction.rewrite_job import RewriteJob, RewriteTask, TableDefinition
 from neve.engine.rewrite import TaskFiles
+from neve.engine.run_name import RunName
 from neve.errors import NeveError
-from neve.jobs.run import RunName
 from neve.manifest.version_codec import decode_edit, encode_edit
 from neve.model.data_file import DataFile
 from neve.model.version import Operation, VersionEdit, VersionFacts

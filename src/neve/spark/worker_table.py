@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from neve.compaction.rewrite_job import TableDefinition
+from neve.engine.run_name import RunIds, RunName
 from neve.errors import InvalidArgument
-from neve.jobs.run import RunIds, RunName
 from neve.spark.job_site import TableSite, pairs_of
 from neve.table.table_files import TableFiles
 

@@ -11,7 +11,8 @@ import neve
 from neve.engine.live_writer import LiveWriter
 from neve.engine.write_path import PreparedWrite
 from neve.errors import InvalidArgument, NotFound, SchemaMismatch
-from neve.manifest.table_versions import TableVersions
+from neve.manifest.table_head import HeadChange
+from neve.manifest.table_versions import MakeEdits, TableVersions
 from neve.manifest.writer_state import WriterState
 from neve.storage.memory_store import MemoryStore
 from tests.unit.engine.other_committer import OtherCommitter
@@ -328,7 +329,7 @@ def test_a_writer_that_keeps_losing_against_others_gets_its_turn(
     other = OtherCommitter(table)
     numbers = iter(range(6))
     reserved: list[str] = []
-    commit, reserve = TableVersions.apply_version_edits, WriterState.reserve
+    commit, reserve = TableVersions.apply_made_edits, WriterState.reserve
 
     def beaten(
         versions: TableVersions, make_edits: MakeEdits, asked: HeadChange, **named: object
@@ -342,7 +343,7 @@ def test_a_writer_that_keeps_losing_against_others_gets_its_turn(
         reserved.append(job_id)
         return reserve(work, job_id, milliseconds=milliseconds)
 
-    monkeypatch.setattr(TableVersions, "apply_version_edits", beaten)
+    monkeypatch.setattr(TableVersions, "apply_made_edits", beaten)
     monkeypatch.setattr(WriterState, "reserve", noted)
 
     table.flush()

@@ -8,8 +8,9 @@ import pyarrow as pa
 import pytest
 
 import neve
+from neve.engine.run_name import RunName
 from neve.errors import Corruption
-from neve.jobs.run import JobBase, RunName
+from neve.jobs.run import JobBase
 from neve.model.data_file import FileFormat
 from neve.table.partitions import Partition
 from neve.table.table_files import TableFiles

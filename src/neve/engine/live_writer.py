@@ -14,11 +14,11 @@ T3  What could not be flushed stays in memory and in the log, and is tried again
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from threading import Lock
-from typing import Final
+from typing import Final, overload
 
 from neve.compaction.plan import CompactionPlan, jobs_of
 from neve.compaction.policy import full_plan, move_plan, pick_all
@@ -29,7 +29,6 @@ from neve.engine.current_view import CurrentView
 from neve.engine.file_making import FileMaking
 from neve.engine.flush import Flush, FlushTarget
 from neve.engine.lease_book import LeaseBook
-from neve.engine.live_log import LiveLog
 from neve.engine.open_files import OpenFiles
 from neve.engine.pressure import CALM
 from neve.engine.publishing import CommitPublishing
@@ -37,7 +36,8 @@ from neve.engine.rewrite import Execution, Progress, Rewrite, note_compacted
 from neve.engine.side_by_side import run_side_by_side
 from neve.engine.table_options import TableOptions
 from neve.engine.table_parts import Definitions, TableParts
-from neve.engine.write_path import PreparedWrite, WritePath
+from neve.engine.write_buffer import WriteBuffer
+from neve.engine.write_path import Decide, PreparedWrite, WritePath
 from neve.errors import Closed, Conflict, Fenced, NeveError, NotFound
 from neve.manifest.table_commit import TableCommitter
 from neve.manifest.table_head import HeadChange
@@ -71,7 +71,7 @@ class LiveWriter:
         files: OpenFiles,
         leases: LeaseBook,
         current: CurrentView,
-        log: LiveLog,
+        buffer: WriteBuffer,
         epoch: int,
         lock: LockHandle,
         context: ReadContext,
@@ -85,7 +85,7 @@ class LiveWriter:
         self._files = files
         self._leases = leases
         self._current = current
-        self._log = log
+        self._buffer = buffer
         self._epoch = epoch
         self._lock = lock
         self.publishing = publishing
@@ -104,57 +104,44 @@ class LiveWriter:
         self._showing = Lock()
         self._ending = Lock()
         # Safe on their own: each is replaced whole.
-        self._path = WritePath(context, definitions.spec(spec_id))
+        self.path = WritePath(context, definitions.spec(spec_id))
         self._is_roll_due = False  # a full memtable could not be rolled: writes wait for that
         self._ended: NeveError | None = None
 
     # Writing
 
-    @property
-    def path(self) -> WritePath:
-        """What checks and encodes writes."""
-        return self._path
+    @overload
+    def write(self, write: PreparedWrite) -> int: ...
 
-    def put(self, row: Mapping[str, object]) -> int:
-        """Write one row; gives its sequence number."""
+    @overload
+    def write(self, write: Decide) -> int | None: ...
+
+    def write(self, write: PreparedWrite | Decide) -> int | None:
+        """Write one or many changes that `path` prepared; returns the last sequence number.
+
+        A function decides on the write while no other write comes between; None is no write.
+        """
         if self.backlog.pressure is not CALM or self._ended is not None or self._is_roll_due:
             self._admit()
-        changes, key, value = self._path.put(row)
-        sequence = self._log.put(changes, key, value)
-        if self._log.is_full:
-            self._roll_full()
-        return sequence
-
-    def write(self, prepared: PreparedWrite) -> int:
-        """Write a batch; gives its last sequence number."""
-        self._admit()
-        sequence = self._log.write(prepared)
-        if self._log.is_full:
-            self._roll_full()
-        return sequence
-
-    def write_decided(self, decide: Callable[[], PreparedWrite | None]) -> int | None:
-        """Write a batch that is decided on while no other write can come between."""
-        self._admit()
-        sequence = self._log.write_decided(decide)
-        if self._log.is_full:
+        sequence = self._buffer.write(write)
+        if self._buffer.is_full:
             self._roll_full()
         return sequence
 
     def drop_spare_logs(self) -> int:
         """Delete logs that are only kept to be written over; gives how many."""
-        return self._log.log.drop_spares()
+        return self._buffer.log.drop_spares()
 
     def give_back_space(self) -> None:
         """Free the space that logs have reserved, for work that makes more of it."""
-        self._log.log.give_back_space()
+        self._buffer.log.give_back_space()
 
     # Flushing
 
     def flush(self) -> int:
         """Bring everything written so far into the table; gives the current Version's number."""
         self._check_open()
-        self._log.roll()
+        self._buffer.roll()
         # Not what is written meanwhile: beside a busy writer this would have no end.
         for memtable in self._current.view.memtables[1:2]:
             while self._is_waiting(memtable) and self.flush_once():
@@ -188,7 +175,7 @@ class LiveWriter:
 
     def _flush_memtable(self, memtable: Memtable) -> None:
         began = self._parts.clock.monotonic()
-        log = self._log.log
+        log = self._buffer.log
         if memtable.is_empty:
             self._current.install(self._current.view.files.version, flushed=memtable)
             return
@@ -203,7 +190,7 @@ class LiveWriter:
                 mapping=view.context.mapping_from(memtable.schema.schema_id),
                 spec=self._definitions.spec(base.facts.spec_id),
                 format=self._options.level_options.format_of(0),
-                segments=self._log.segments(memtable, root=self._parts.paths.root),
+                segments=self._buffer.segments(memtable, root=self._parts.paths.root),
                 head_change=HeadChange(
                     writer_epoch=self._epoch,
                     flushed_sequence=flushed,
@@ -395,7 +382,7 @@ class LiveWriter:
             self._ended = self._ended or Closed("the table was closed", path=self._parts.paths.root)
             self.backlog.let_go()
             try:
-                self._log.log.close()
+                self._buffer.log.close()
             finally:
                 self._lock.release()
 
@@ -412,16 +399,16 @@ class LiveWriter:
             schema_id = self._current.view.context.schema.schema_id
             if not is_newer or head.schema_id == schema_id:
                 self._current.install(snapshot.version, flushed=flushed, is_own=is_own)
-                if is_newer and head.spec_id != self._path.spec.spec_id:
+                if is_newer and head.spec_id != self.path.spec.spec_id:
                     context = self._current.view.context
-                    self._path = WritePath(context, self._definitions.spec(head.spec_id))
+                    self.path = WritePath(context, self._definitions.spec(head.spec_id))
             else:
                 schema = self._definitions.schema(head.schema_id)
                 context = ReadContext(
                     schema, schema_of=self._definitions.schema, spec_of=self._definitions.spec
                 )
                 # What was written under the old schema stays in a memtable of its own.
-                self._log.begin_schema(
+                self._buffer.begin_schema(
                     context, lambda: self._show_schema(snapshot, context, flushed)
                 )
         # Whoever looks for news every second must not wake itself when there are none.
@@ -433,7 +420,7 @@ class LiveWriter:
         self, snapshot: TableSnapshot, context: ReadContext, flushed: Memtable | None
     ) -> None:
         self._current.install(snapshot.version, flushed=flushed, context=context)
-        self._path = WritePath(context, self._definitions.spec(snapshot.head.spec_id))
+        self.path = WritePath(context, self._definitions.spec(snapshot.head.spec_id))
 
     def _check_head(self, snapshot: TableSnapshot) -> None:
         head = snapshot.head
@@ -497,7 +484,7 @@ class LiveWriter:
             logger.warning("could not begin the next log cause=%s", error)
 
     def _roll_due(self) -> None:
-        if self._log.roll_if_full():
+        if self._buffer.roll_if_full():
             self.backlog.judge()
             self.backlog.wake()
         self._is_roll_due = False

@@ -23,7 +23,6 @@ import pyarrow as pa
 from neve.engine.current_view import CurrentView
 from neve.engine.lease_book import LeaseBook
 from neve.engine.leftovers import remove_old_epochs, sweep_leftovers
-from neve.engine.live_log import LiveLog
 from neve.engine.live_writer import LiveWriter
 from neve.engine.lost_files import LostFiles
 from neve.engine.memory_pins import pin_memtables, unpin_memtables
@@ -35,6 +34,7 @@ from neve.engine.snapshot import Snapshot, SnapshotOrigin
 from neve.engine.table_options import TableOptions
 from neve.engine.table_parts import Definitions, TableParts, append_files_of
 from neve.engine.upkeep import Upkeep
+from neve.engine.write_buffer import WriteBuffer
 from neve.engine.write_path import PreparedWrite
 from neve.errors import Closed, InvalidArgument, NeveError, NotFound, StorageFull
 from neve.manifest.leases import HeldLease
@@ -277,7 +277,7 @@ class TableEngine:
             ).to_arrow()
             return writer.path.delete_many(keys)
 
-        sequence = self.once_more(lambda: writer.write_decided(decide))
+        sequence = self.once_more(lambda: writer.write(decide))
         return self.current.sequence if sequence is None else sequence
 
     def view_of(self, version: Version) -> TableView:
@@ -296,7 +296,8 @@ class TableEngine:
     @property
     def writer(self) -> LiveWriter:
         """The live writer; raises InvalidArgument for a handle that only reads."""
-        self.check_open()
+        if self._closed is not None:
+            raise self._closed_error()
         if self._writer is None:
             raise InvalidArgument(
                 "the table was opened for reading only",
@@ -419,9 +420,9 @@ class TableEngine:
                 log.truncate_below(log.active_log_number)
             view = TableView((recovered.memtable,), files, context)
             self.current = CurrentView(view, recovered.next_sequence - 1)
-            live_log = LiveLog(log, self.current, memtable_bytes=options.memtable_bytes)
-            if live_log.is_long:
-                live_log.roll()
+            buffer = WriteBuffer(log, self.current, memtable_bytes=options.memtable_bytes)
+            if buffer.is_long:
+                buffer.roll()
             return LiveWriter(
                 parts,
                 options,
@@ -429,7 +430,7 @@ class TableEngine:
                 files=self.files,
                 leases=self.leases,
                 current=self.current,
-                log=live_log,
+                buffer=buffer,
                 epoch=epoch,
                 lock=lock,
                 context=context,

@@ -70,10 +70,12 @@ FRAME_BYTES: Final = 12  # on disk: never change
 assert _FRAME.size == FRAME_BYTES
 
 _VARINT_ONE_BYTE: Final = 0x80
+_new: Final = tuple.__new__  # a named tuple's own call costs twice as much
 # Rows of a table have few different lengths, and looking one up is faster than making it.
 _length_of: Final = lru_cache(maxsize=1_024)(encode_varint)
 _STAMPS: Final = 2
-_FRAME_BYTES_MAX: Final = 64
+BATCH_BYTES_MAX: Final = RECORD_BYTES_MAX - 64
+"""Most bytes of a batch's entries: the frame and the stamps take the rest of a record."""
 _NO_ROW_BEFORE: Final = b"\x00"
 _NO_TABLE: Final = bytes(16)
 # A schema version below 128, which is one byte, followed by the durable sequence.
@@ -129,13 +131,12 @@ class LoggedBatch(NamedTuple):
     log_end: bool
 
 
-def encode_put(key: bytes, value: bytes, *, schema_version: int) -> EncodedChanges:
+def encode_put(key: bytes, value: bytes, schema_version: int) -> EncodedChanges:
     """Encode one row; the short way for the most frequent batch."""
     if not 0 <= schema_version <= SCHEMA_VERSION_MAX:
         raise InvalidArgument(f"schema version {schema_version} is out of range")
     entry = b"".join((b"\x01", _length_of(len(key)), key, _length_of(len(value)), value))
-    # A named tuple's own call costs twice as much.
-    return tuple.__new__(EncodedChanges, ((entry,), 1, 1, schema_version, len(entry)))
+    return _new(EncodedChanges, ((entry,), 1, 1, schema_version, len(entry)))
 
 
 def encode_changes(batch: WriteBatch, *, dialect: Dialect = Dialect.CRC32C) -> EncodedChanges:
@@ -156,23 +157,18 @@ def encode_changes(batch: WriteBatch, *, dialect: Dialect = Dialect.CRC32C) -> E
     )
 
 
-def check_size(changes: EncodedChanges) -> None:
-    """Refuse a batch that no record can hold, before anything of it is logged."""
-    if changes.byte_count > RECORD_BYTES_MAX - _FRAME_BYTES_MAX:
-        raise LimitExceeded(
-            f"a batch of {changes.byte_count:,} bytes is larger than one log record may be",
-            limit=RECORD_BYTES_MAX,
-            actual=changes.byte_count,
-            hint="write it as several batches",
-        )
+def too_large(changes: EncodedChanges) -> LimitExceeded:
+    """Return the error of a batch that no record can hold, see BATCH_BYTES_MAX."""
+    return LimitExceeded(
+        f"a batch of {changes.byte_count:,} bytes is larger than one log record may be",
+        limit=RECORD_BYTES_MAX,
+        actual=changes.byte_count,
+        hint="write it as several batches",
+    )
 
 
 def frame_batch(
-    changes: EncodedChanges,
-    *,
-    sequence: int,
-    durable_through: int,
-    nonce: int | None,
+    changes: EncodedChanges, sequence: int, durable_through: int, nonce: int | None
 ) -> tuple[bytes | memoryview, ...]:
     """Put the frame before encoded entries: the payload of one log record, in pieces.
 

@@ -1,4 +1,4 @@
-"""PendingAppend: one batch on its way through the log, and what becomes of it."""
+"""PendingAppend: one batch on its way through the log, and its outcome."""
 
 from collections.abc import Callable
 
@@ -8,9 +8,12 @@ from neve.wal.batch_codec import EncodedChanges
 Apply = Callable[[int], None]
 """Called with a batch's first sequence number, in sequence order, once the batch may be seen."""
 
+Decide = Callable[[], EncodedChanges | None]
+"""Makes the batch to log once every batch before it is applied; None logs nothing."""
+
 
 class PendingAppend:
-    """A batch that waits for its turn; whoever commits it leaves the outcome here."""
+    """A batch that waits for its turn; the thread that commits it leaves the outcome here."""
 
     __slots__ = ("apply", "byte_count", "changes", "failure", "first_sequence")
 
@@ -31,9 +34,9 @@ class PendingAppend:
 
 
 def outcome_unknown(
-    error: BaseException, *, path: str, first_sequence: int, row_count: int
+    error: BaseException, first_sequence: int, row_count: int, *, path: str
 ) -> OutcomeUnknown:
-    """Say that a batch may or may not survive, because of an error behind its first byte."""
+    """Return the error of rows that may or may not survive: `error` came after the first byte."""
     last_sequence = first_sequence + max(row_count, 1) - 1
     unknown = OutcomeUnknown(
         f"rows {first_sequence} to {last_sequence} may or may not be durable ({cause_of(error)})",
@@ -48,7 +51,7 @@ def outcome_unknown(
 
 
 def interrupted_before_writing() -> Unavailable:
-    """Say that whoever committed for others was interrupted before their first byte."""
+    """Return the error of a batch whose leader was interrupted before the first byte."""
     return Unavailable(
         "the thread that wrote for this one was interrupted; nothing was written",
         hint="write it again",
@@ -56,5 +59,5 @@ def interrupted_before_writing() -> Unavailable:
 
 
 def cause_of(error: BaseException) -> str:
-    """Say what an error says; of one that says nothing, what it is."""
+    """Return an error's message, or its representation when it has none."""
     return str(error) or repr(error)

@@ -1,6 +1,6 @@
 """The live log: gives sequence numbers, makes batches durable, rotates, recycles, truncates.
 
-Steps of an append, in one function (`_commit_group`; `_commit_one` when a batch is alone):
+Steps of an append, in one function (`_commit`), for a batch that is alone as for a group:
 
 1. give each batch its sequence numbers and frame it
 2. append the group to the active log
@@ -26,9 +26,10 @@ W6  A file is made shorter than was reserved for it only after its LogEnd was sy
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from threading import Lock
-from typing import Final
+from typing import Final, NoReturn, overload
 
 from neve.errors import (
     Closed,
@@ -41,11 +42,15 @@ from neve.errors import (
 )
 from neve.model.write_batch import SEQUENCE_MAX
 from neve.observability.metrics import (
+    WAL_BATCHES,
+    WAL_BYTES,
     WAL_DELETED,
     WAL_RECYCLED,
     WAL_ROTATIONS,
+    WAL_ROWS,
     WAL_SYNC_SECONDS,
     WAL_SYNCS,
+    WAL_WRITES,
     NoRecorder,
     Recorder,
 )
@@ -53,20 +58,20 @@ from neve.storage.append_file import AppendFile, AppendFiles
 from neve.storage.clock import Clock, IdSource, SystemClock, SystemIds
 from neve.storage.commit_queue import CommitQueue, Latch
 from neve.storage.object_store import ObjectStore
-from neve.wal.append_metrics import record_append
 from neve.wal.batch_codec import (
+    BATCH_BYTES_MAX,
     EncodedChanges,
     LogStart,
-    check_size,
     encode_log_end,
     encode_log_start,
     frame_batch,
+    too_large,
 )
-from neve.wal.closed_log import ClosedLog, LogStretch, stretches_of
 from neve.wal.log_mark import LogMark, LogOwner
 from neve.wal.log_options import LogOptions, SyncPolicy
 from neve.wal.pending_append import (
     Apply,
+    Decide,
     PendingAppend,
     cause_of,
     interrupted_before_writing,
@@ -80,8 +85,44 @@ logger = logging.getLogger(__name__)
 
 _U64_MAX: Final = (1 << 64) - 1
 
-Decide = Callable[[], tuple[EncodedChanges, Apply | None] | None]
-"""Makes the batch to log, and what applies it; None when nothing is to be logged."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClosedLog:
+    """A log that is kept until its rows are in data files; they are those below `end_sequence`."""
+
+    number: int
+    path: str
+    end_sequence: int
+    first_sequence: int | None
+    """Where its rows begin; None for one that holds none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogStretch:
+    """Rows of one log that stand next to each other."""
+
+    number: int
+    path: str
+    first: int
+    last: int
+
+
+def stretches_of(
+    logs: Iterable[tuple[int, str, int | None]], *, first: int, last: int
+) -> tuple[LogStretch, ...]:
+    """Find the rows from `first` to `last` in logs of (number, path, first sequence), in order.
+
+    A log ends where the next one begins; what lies after that was dropped by a recovery.
+    """
+    found: list[LogStretch] = []
+    end = last
+    for number, path, begins in reversed([*logs]):
+        if begins is None or begins > end:
+            continue
+        if end >= first:
+            found.append(LogStretch(number=number, path=path, first=max(begins, first), last=end))
+        end = begins - 1
+    return tuple(reversed(found))
 
 
 class WriteAheadLog:
@@ -127,6 +168,7 @@ class WriteAheadLog:
             self.options.sync_interval_seconds if self.options.sync is SyncPolicy.INTERVAL else None
         )
         self._records = not isinstance(self._recorder, NoRecorder)
+        self._is_timed = self._records or self._interval_seconds is not None
         always = self.options.sync is SyncPolicy.ALWAYS
         self._queue: CommitQueue[PendingAppend] = CommitQueue(
             self._commit_group,
@@ -176,17 +218,28 @@ class WriteAheadLog:
         """Logs that are kept because rows in them may not be in data files yet."""
         return tuple(self._closed_logs)
 
-    def append(self, changes: EncodedChanges, *, apply: Apply | None = None) -> int:
-        """Log a batch and give its first sequence number; returns as the sync policy says.
+    @overload
+    def append(self, changes: EncodedChanges, apply: Apply | None = None) -> int: ...
 
+    @overload
+    def append(self, changes: Decide, apply: Apply | None = None) -> int | None: ...
+
+    def append(self, changes: EncodedChanges | Decide, apply: Apply | None = None) -> int | None:
+        """Log a batch and return its first sequence number, as soon as the sync policy allows.
+
+        A function in place of the batch decides on it when every batch before it is applied, while
+        the others wait; None logs nothing, and an error that it raises is raised.
         Raises LimitExceeded for a batch that is too large, OutcomeUnknown when it may or may not
         survive, and Closed when the log is.
         """
-        check_size(changes)
+        if not isinstance(changes, EncodedChanges):
+            return self._append_decided(changes, apply)
+        if changes.byte_count > BATCH_BYTES_MAX:
+            raise too_large(changes)
         turn = self._queue.lead()
         if turn:
             try:
-                return self._commit_one(changes, apply)
+                return self._commit(((changes, apply),))
             finally:
                 try:
                     self._queue.pass_on(turn)
@@ -197,21 +250,17 @@ class WriteAheadLog:
         self._queue.submit(work)
         return work.outcome()
 
-    def append_decided(self, decide: Decide) -> int | None:
-        """Log a batch that is decided on while no other can come before it; None when none is.
-
-        `decide` sees every batch before it applied; others wait meanwhile. What it raises is
-        raised, and nothing is logged.
-        """
+    def _append_decided(self, decide: Decide, apply: Apply | None) -> int | None:
         sequence: int | None = None
 
         def run() -> None:
             nonlocal sequence
-            decided = decide()
-            if decided is not None:
-                changes, apply = decided
-                check_size(changes)
-                sequence = self._commit_one(changes, apply)
+            changes = decide()
+            if changes is None:
+                return
+            if changes.byte_count > BATCH_BYTES_MAX:
+                raise too_large(changes)
+            sequence = self._commit(((changes, apply),))
 
         self._queue.run_alone(run)
         return sequence
@@ -352,113 +401,104 @@ class WriteAheadLog:
 
         self._queue.run_alone(close)
 
-    def _commit_one(self, changes: EncodedChanges, apply: Apply | None) -> int:
-        """Do what `_commit_group` does, for the usual case of one batch that nobody joined."""
-        active = self._active
-        sequence = self._next_sequence
-        following = sequence + changes.row_count
-        position = active.file.position
-        if (
-            self._unusable is not None
-            or position >= self._segment_bytes
-            or following > SEQUENCE_MAX
-        ):
-            work = PendingAppend(changes, apply)
-            self._commit_group((work,))
-            return work.outcome()
-        payload = frame_batch(
-            changes, sequence=sequence, durable_through=self._durable_through, nonce=self._nonce
-        )
-        try:
-            self._next_sequence = following
-            active.append_one(payload)
-            if self._waits or (self._interval_seconds is not None and self._sync_is_due()):
-                self._sync_active()
-            if apply is not None:
-                apply(sequence)
-        except BaseException as error:
-            path = active.file.path
-            if self._took_back(error, position, sequence):
-                raise
-            self._poison(error, path)
-            if isinstance(error, NeveError):
-                rows = changes.row_count
-                raise outcome_unknown(
-                    error, path=path, first_sequence=sequence, row_count=rows
-                ) from error
-            raise
-        if self._records:
-            record_append(self._recorder, (changes,))
-        return sequence
+    def _commit(self, batches: Sequence[tuple[EncodedChanges, Apply | None]]) -> int:
+        """Frame, append, sync, apply; returns the first sequence number of the batches.
 
-    def _commit_group(self, group: Sequence[PendingAppend]) -> None:
-        """Frame, append, sync, apply; every batch of the group shares the outcome."""
-        first_sequence = self._next_sequence
+        When it raises, they have taken sequence numbers if a byte of them may have been written.
+        """
+        if self._unusable is not None:
+            self._check_usable()
+        first_sequence = sequence = self._next_sequence
         position: int | None = None
         try:
-            self._check_usable()
-            if self._active.position >= self._segment_bytes:
+            active = self._active
+            if active.file.position >= self._segment_bytes:
                 self._rotate()
-            payloads = self._frame_group(group)
-            position = self._active.file.position
-            self._active.append(payloads)
-            if self._waits or self._sync_is_due():
+                active = self._active
+            payloads = []
+            for changes, _ in batches:
+                payloads.append(frame_batch(changes, sequence, self._durable_through, self._nonce))
+                sequence += changes.row_count
+            if sequence > SEQUENCE_MAX:
+                _refuse_more_rows()
+            position = active.file.position
+            self._next_sequence = sequence
+            active.append(payloads)
+            interval = self._interval_seconds
+            if self._waits or (interval is not None and self._sync_is_due(interval)):
                 self._sync_active()
-            for work in group:
-                if work.apply is not None:
-                    work.apply(work.first_sequence)
+            sequence = first_sequence
+            for changes, apply in batches:
+                if apply is not None:
+                    apply(sequence)
+                sequence += changes.row_count
         except BaseException as error:
-            if position is not None and not self._took_back(error, position, first_sequence):
-                path = self._active.file.path
-                self._poison(error, path)
-                for work in group:
-                    rows, first = work.changes.row_count, work.first_sequence
-                    work.failure = outcome_unknown(
-                        error, path=path, first_sequence=first, row_count=rows
-                    )
-            else:
-                # Nothing of this group was written, also when closing the full log failed.
+            if position is None or self._took_back(error, position):
                 self._next_sequence = first_sequence
-                known = error if isinstance(error, NeveError) else interrupted_before_writing()
-                for work in group:
-                    work.failure = self._unusable or known
+                if self._unusable is not None and isinstance(error, NeveError):
+                    raise self._unusable from error  # closing the full log failed
+                raise
+            path = self._active.file.path
+            self._poison(error, path)
+            if isinstance(error, NeveError):
+                rows = self._next_sequence - first_sequence
+                raise outcome_unknown(error, first_sequence, rows, path=path) from error
+            raise
+        if self._records:
+            self._count(batches)
+        return first_sequence
+
+    def _commit_group(self, group: Sequence[PendingAppend]) -> None:
+        """Commit the batches of threads that waited, and leave its outcome with each."""
+        first = self._next_sequence
+        try:
+            self._commit([(work.changes, work.apply) for work in group])
+        except BaseException as error:
+            is_written = self._next_sequence > first
+            path = self._active.file.path
+            cause = (error.__cause__ or error) if isinstance(error, OutcomeUnknown) else error
+            for work in group:
+                rows = work.changes.row_count
+                if is_written:
+                    work.failure = outcome_unknown(cause, first, rows, path=path)
+                elif isinstance(error, NeveError):
+                    work.failure = error
+                else:
+                    work.failure = self._unusable or interrupted_before_writing()
+                first += rows
             if not isinstance(error, NeveError):
                 raise
         else:
-            if self._records:
-                record_append(self._recorder, [work.changes for work in group])
+            for work in group:
+                work.first_sequence = first
+                first += work.changes.row_count
 
-    def _took_back(self, error: BaseException, position: int, first_sequence: int) -> bool:
+    def _took_back(self, error: BaseException, position: int) -> bool:
         """Undo an append that an interrupt ended before its first byte; False when it wrote."""
         if isinstance(error, NeveError) or self._active.file.position != position:
             return False
         self._active.take_back()
-        self._next_sequence = first_sequence
         return True
 
-    def _frame_group(self, group: Sequence[PendingAppend]) -> list[tuple[bytes | memoryview, ...]]:
-        payloads = []
-        for work in group:
-            sequence = self._next_sequence
-            work.first_sequence = sequence
-            payloads.append(self._framed(work.changes))
-            self._next_sequence = sequence + work.changes.row_count
-        if self._next_sequence > SEQUENCE_MAX:
-            raise LimitExceeded("the table has used up its sequence numbers", limit=SEQUENCE_MAX)
-        return payloads
+    def _count(self, batches: Sequence[tuple[EncodedChanges, Apply | None]]) -> None:
+        """Count the batches that one write took to the log."""
+        self._recorder.add(WAL_WRITES, 1)
+        self._recorder.add(WAL_BATCHES, len(batches))
+        self._recorder.add(WAL_ROWS, sum(changes.row_count for changes, _ in batches))
+        self._recorder.add(WAL_BYTES, sum(changes.byte_count for changes, _ in batches))
 
-    def _sync_is_due(self) -> bool:
-        interval = self._interval_seconds
-        return interval is not None and self._clock.monotonic() - self._synced_at >= interval
+    def _sync_is_due(self, interval: float) -> bool:
+        return self._clock.monotonic() - self._synced_at >= interval
 
     def _sync_active(self) -> None:
         reached = self._next_sequence - 1
-        began_at = self._clock.monotonic()
-        self._active.sync()
-        self._synced_at = self._clock.monotonic()
+        began_at = self._clock.monotonic() if self._is_timed else 0.0
+        self._active.file.sync()
         self._durable_through = reached
-        self._recorder.add(WAL_SYNCS, 1)
-        self._recorder.add(WAL_SYNC_SECONDS, self._synced_at - began_at)
+        if self._is_timed:
+            self._synced_at = self._clock.monotonic()
+            self._recorder.add(WAL_SYNCS, 1)
+            self._recorder.add(WAL_SYNC_SECONDS, self._synced_at - began_at)
         if self._is_mark_due:
             self._try_to_mark()
 
@@ -505,7 +545,7 @@ class WriteAheadLog:
             # Nobody will write over it: the space that it reserved is given back (W6).
             reserved_bytes = self._segment_bytes if self._is_reserved else 0
             if self._stamped and self._active.position < reserved_bytes:
-                self._active.sync()
+                self._active.file.sync()
             self._active.file.truncate_to_position()
         self._active.file.close()
 
@@ -515,7 +555,7 @@ class WriteAheadLog:
         Until then the mark names a log of the writer before, which must not go first.
         """
         try:
-            self._active.sync()
+            self._active.file.sync()
             self._write_mark()
         except BaseException:
             self._active.file.close()
@@ -606,12 +646,7 @@ class WriteAheadLog:
         return LogStart(number, self._owner.table, self._owner.epoch, reserved_bytes)
 
     def _framed(self, changes: EncodedChanges) -> tuple[bytes | memoryview, ...]:
-        return frame_batch(
-            changes,
-            sequence=self._next_sequence,
-            durable_through=self._durable_through,
-            nonce=self._nonce,
-        )
+        return frame_batch(changes, self._next_sequence, self._durable_through, self._nonce)
 
     def _guard(self, step: Callable[[], None], path: str) -> None:
         """Run a step whose failure leaves the log in a state that only reopening can tell."""
@@ -632,3 +667,7 @@ class WriteAheadLog:
     def _check_usable(self) -> None:
         if self._unusable is not None:
             raise Closed(self._unusable.message, path=self._unusable.path, hint=self._unusable.hint)
+
+
+def _refuse_more_rows() -> NoReturn:
+    raise LimitExceeded("the table has used up its sequence numbers", limit=SEQUENCE_MAX)

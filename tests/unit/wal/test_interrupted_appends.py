@@ -80,7 +80,7 @@ def test_an_interrupt_before_the_first_byte_leaves_the_log_usable(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(log._active, "append_one", interrupt)
+        patched.setattr(log._active, "append", interrupt)
         with pytest.raises(KeyboardInterrupt):
             log.append(put("b"))
 

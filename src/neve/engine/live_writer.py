@@ -6,11 +6,11 @@
 One thread flushes, another compacts; both run the `*_once` steps below, which a test can run by
 hand. Writers wait for neither, except as `neve.engine.pressure` says.
 
-T1  One flush and one compaction at a time; a sweep of unknown files runs beside neither.
-T2  The writer's epoch is asserted by every commit. One that was taken over is Fenced, and takes no
-    more writes.
-T3  What could not be flushed stays in memory and in the log, and is tried again. A file of the
-    table that is gone ends no writer: only a table that was dropped does.
+WRITER-1  One flush and one compaction at a time; a sweep of unknown files runs beside neither.
+WRITER-2  The writer's epoch is asserted by every commit. One that was taken over is Fenced, and
+          takes no more writes.
+WRITER-3  What could not be flushed stays in memory and in the log, and is tried again. A file of
+          the table that is gone ends no writer: only a table that was dropped does.
 """
 
 import logging
@@ -445,7 +445,7 @@ class LiveWriter:
             raise self._ended
 
     def _end(self, error: NeveError) -> None:
-        """Take no more writes, for good (T2); says so once."""
+        """Take no more writes, for good (WRITER-2); says so once."""
         with self._ending:
             if self._ended is None:
                 table_id = self._parts.paths.table_id

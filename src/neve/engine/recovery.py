@@ -47,9 +47,8 @@ from neve.read.table_view import TableView
 from neve.storage.disk import FileKind
 from neve.storage.table_paths import log_epoch, log_number, split_path
 from neve.wal.batch_codec import LoggedBatch
-from neve.wal.log_mark import LogMark, MarkedLog
-from neve.wal.recovery_mode import Problem, RecoveryMode, ReplayReport
-from neve.wal.replay import LogFile, Replay
+from neve.wal.durability import LogMark, MarkedLog
+from neve.wal.replay import LogFile, Problem, RecoveryMode, Replay, ReplayReport
 
 Answer = TypeVar("Answer")
 

@@ -49,8 +49,8 @@ from neve.read.read_context import ReadContext
 from neve.read.scan import Scan
 from neve.read.table_view import Row, TableView
 from neve.storage.own_process import forked, keep_to_process, note_forked_at_work
-from neve.wal.log_mark import LogOwner
-from neve.wal.recovery_mode import RecoveryMode, ReplayReport
+from neve.wal.durability import LogOwner
+from neve.wal.replay import RecoveryMode, ReplayReport
 from neve.wal.write_ahead_log import WriteAheadLog
 
 logger = logging.getLogger(__name__)

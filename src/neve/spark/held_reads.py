@@ -1,9 +1,9 @@
 """Leases of Spark reads: how long the files of a DataFrame stay.
 
-H1  While the DataFrame that a read gave is alive in Python, a thread renews its lease.
-H2  After that the lease ends by itself, `LEASE_SECONDS` later at most: frames made of it may still
-    run, and no Python object tells of them.
-H3  Whatever leases say, files of a Version stay as long as it is retained.
+SPARK-3  While the DataFrame that a read gave is alive in Python, a thread renews its lease.
+SPARK-4  After that the lease ends by itself, `LEASE_SECONDS` later at most: frames made of it may
+         still run, and no Python object tells of them.
+SPARK-5  Whatever leases say, files of a Version stay as long as it is retained.
 """
 
 import threading

@@ -11,9 +11,9 @@
 Which file a row is from is told by the size of the file, a number that costs less to compare than
 a name; files of one size are told apart by name.
 
-L1  A row of a file that is not told here, or behind the last row that its file has, fails the job:
-    the file is not the one that the table knows. Neither another file's words nor the bits that
-    fill up the last word are asked.
+SPARK-6  A row of a file that is not told here, or behind the last row that its file has, fails the
+         job: the file is not the one that the table knows. Neither another file's words nor the
+         bits that fill up the last word are asked.
 """
 
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The live log: gives sequence numbers, makes batches durable, rotates, recycles, truncates.
+"""The live log: assigns sequence numbers, makes batches durable, rotates, recycles, truncates.
 
 Steps of an append, in one function (`_commit`), for a batch that is alone as for a group:
 
@@ -9,20 +9,20 @@ Steps of an append, in one function (`_commit`), for a batch that is alone as fo
 5. acknowledge
 
 Steps of a rotation: make the next file; sync the full log and write its LogEnd; write LogStart.
-The mark (`neve.wal.log_mark`) follows with the first sync of the new log: a rotation costs no sync
-more, and no row of the log is acknowledged as durable before the mark names the log.
+The mark (`neve.wal.durability`) follows with the first sync of the new log: a rotation costs no
+extra sync, and no row of the log is acknowledged as durable before the mark names the log.
 
-W1  Sequence and log numbers only grow.
-W2  Every log but the last was synced to its end before the next one got its first record.
-    Logs found at open are synced before the new log begins.
-W3  A failed append or sync fails its whole group with OutcomeUnknown and poisons the log: nothing
-    is acknowledged any more, and what is durable is found out by reopening. An interrupt does so
-    from the first byte on; before it, nothing has happened.
-W4  Under `group` and `always` a batch is applied only after it is durable.
-W5  The mark says nothing that is not durable. One that cannot be written is tried again with the
-    next sync: it guards against damage, and rows are durable without it.
-W6  A file is made shorter than was reserved for it only after its LogEnd was synced: a log that was
-    synced, has no LogEnd and is shorter was cut by something else.
+WAL-1  Sequence and log numbers only grow.
+WAL-2  Every log but the last was synced to its end before the next one got its first record. Logs
+       found at open are synced before the new log begins.
+WAL-3  A failed append or sync fails its whole group with OutcomeUnknown and poisons the log:
+       nothing is acknowledged any more, and only reopening shows what is durable. An interrupt does
+       so from the first byte on; before it, nothing has happened.
+WAL-4  Under `group` and `always` a batch is applied only after it is durable.
+WAL-5  The mark says nothing that is not durable. One that cannot be written is tried again with the
+       next sync: it guards against damage, and rows are durable without it.
+WAL-6  A file is made shorter than was reserved for it only after its LogEnd was synced: a log that
+       was synced, has no LogEnd and is shorter was cut by something else.
 """
 
 import logging
@@ -39,6 +39,7 @@ from neve.errors import (
     NotFound,
     OutcomeUnknown,
     StorageFull,
+    Unavailable,
 )
 from neve.model.write_batch import SEQUENCE_MAX
 from neve.observability.metrics import (
@@ -67,19 +68,69 @@ from neve.wal.batch_codec import (
     frame_batch,
     too_large,
 )
-from neve.wal.log_mark import LogMark, LogOwner
+from neve.wal.durability import LogMark, LogOwner
 from neve.wal.log_options import LogOptions, SyncPolicy
-from neve.wal.pending_append import (
-    Apply,
-    Decide,
-    PendingAppend,
-    cause_of,
-    interrupted_before_writing,
-    outcome_unknown,
-)
 from neve.wal.record_format import Dialect
 from neve.wal.replay import LogFile
 from neve.wal.segment_writer import SegmentWriter
+
+Apply = Callable[[int], None]
+"""Called with a batch's first sequence number, in sequence order, once the batch may be seen."""
+
+Decide = Callable[[], EncodedChanges | None]
+"""Makes the batch to log once every batch before it is applied; None logs nothing."""
+
+
+class PendingAppend:
+    """A batch that waits for its turn; the thread that commits it leaves the outcome here."""
+
+    __slots__ = ("apply", "byte_count", "changes", "failure", "first_sequence")
+
+    def __init__(self, changes: EncodedChanges, apply: Apply | None) -> None:
+        self.changes = changes
+        self.byte_count = changes.byte_count
+        self.apply = apply
+        self.first_sequence = -1
+        self.failure: NeveError | None = None
+
+    def outcome(self) -> int:
+        """Return the first sequence number; raises what kept the batch from being logged."""
+        if self.failure is not None:
+            raise self.failure
+        if self.first_sequence < 0:
+            raise interrupted_before_writing()
+        return self.first_sequence
+
+
+def outcome_unknown(
+    error: BaseException, first_sequence: int, row_count: int, *, path: str
+) -> OutcomeUnknown:
+    """Return the error of rows that may or may not survive: `error` came after the first byte."""
+    last_sequence = first_sequence + max(row_count, 1) - 1
+    unknown = OutcomeUnknown(
+        f"rows {first_sequence} to {last_sequence} may or may not be durable ({cause_of(error)})",
+        first_sequence=first_sequence,
+        last_sequence=last_sequence,
+        path=path,
+        hint="close every handle of the table, reopen it, and read the rows back before writing "
+        "them again",
+    )
+    unknown.__cause__ = error
+    return unknown
+
+
+def interrupted_before_writing() -> Unavailable:
+    """Return the error of a batch whose leader was interrupted before the first byte."""
+    return Unavailable(
+        "the thread that wrote for this one was interrupted; nothing was written",
+        hint="write it again",
+    )
+
+
+def cause_of(error: BaseException) -> str:
+    """Return an error's message, or its representation when it has none."""
+    return str(error) or repr(error)
+
 
 logger = logging.getLogger(__name__)
 
@@ -175,7 +226,7 @@ class WriteAheadLog:
             group_bytes_max=1 if always else self.options.group_bytes_max,
             make_latch=make_latch,
         )
-        # owned by whoever the queue lets commit
+        # owned by the thread that the queue lets commit
         self._next_sequence = next_sequence
         self._durable_through = next_sequence - 1
         self._closed_logs = [
@@ -284,7 +335,7 @@ class WriteAheadLog:
         return worked
 
     def rotate(self, *, then: Callable[[], None] | None = None) -> int:
-        """Close the active log and begin the next one; gives the closed one's number.
+        """Close the active log and begin the next one; returns the closed one's number.
 
         `then` is called before any batch is appended to the new log.
         """
@@ -328,7 +379,7 @@ class WriteAheadLog:
         return found
 
     def truncate_below(self, floor: int) -> int:
-        """Let go of closed logs with a lower number; gives how many. They may be recycled."""
+        """Let go of closed logs with a lower number; returns how many. They may be recycled."""
         dropped = 0
 
         def truncate() -> None:
@@ -347,7 +398,7 @@ class WriteAheadLog:
         return dropped
 
     def drop_spares(self) -> int:
-        """Delete the logs that are kept to be written over; gives how many."""
+        """Delete the logs that are kept to be written over; returns how many."""
         dropped = 0
 
         def drop() -> None:
@@ -360,7 +411,7 @@ class WriteAheadLog:
     def give_back_space(self) -> None:
         """Free what is reserved for later: spare logs, and the rest of the active one.
 
-        That one is closed (W6), and the next one begun without reserving any space.
+        That one is closed (WAL-6), and the next one begun without reserving any space.
         """
 
         def give_back() -> None:
@@ -381,7 +432,7 @@ class WriteAheadLog:
         return dropped
 
     def close(self) -> None:
-        """Sync, write LogEnd and the mark, and release the log; closing twice is no error.
+        """Sync, write LogEnd and the mark, and release the log; closing twice is not an error.
 
         Logs kept to be written over are deleted: the next writer begins in a directory of its own.
         """
@@ -394,7 +445,7 @@ class WriteAheadLog:
                     self._drop_spares()
                 except NeveError as error:
                     # They hold nothing that is needed; the next open finds them below the floor.
-                    logger.warning("left spare logs behind cause=%s", error)
+                    logger.warning("could not delete spare logs cause=%s", error)
                 if self._owner is not None:
                     self._try_to_mark(is_closed=True)
             self._active.file.close()
@@ -542,7 +593,7 @@ class WriteAheadLog:
         if self._stamped:
             self._active.append([self._framed(encode_log_end())])
         if gives_back or self.options.recycle_count == 0:
-            # Nobody will write over it: the space that it reserved is given back (W6).
+            # It will not be written over: the space that it reserved is given back (WAL-6).
             reserved_bytes = self._segment_bytes if self._is_reserved else 0
             if self._stamped and self._active.position < reserved_bytes:
                 self._active.file.sync()
@@ -562,7 +613,7 @@ class WriteAheadLog:
             raise
 
     def _try_to_mark(self, *, is_closed: bool = False) -> None:
-        """Write the mark, or leave it to the next sync (W5)."""
+        """Write the mark, or leave it to the next sync (WAL-5)."""
         try:
             self._write_mark(is_closed=is_closed)
         except NeveError as error:
@@ -589,7 +640,7 @@ class WriteAheadLog:
     def _adopt(self, older_logs: Sequence[LogFile]) -> None:
         """Make durable what was replayed.
 
-        A killed writer's last rows may have been read from memory only; the new log begins behind
+        A killed writer's last rows may have been read from memory only; the new log begins after
         them, so they must not be lost any more.
         """
         for log in older_logs:

@@ -33,8 +33,8 @@ from neve.observability.events import unheard
 from neve.observability.metrics import NoRecorder
 from neve.read.changes import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from neve.read.schema_mapping import SchemaMapping
-from neve.spark.arrow_form import spark_batch
 from neve.spark.read_plan import LEASE_SECONDS
+from neve.spark.row_form import spark_batch
 from neve.spark.source_reader import PinnedTable
 
 _TASKS_MAX: Final = 8

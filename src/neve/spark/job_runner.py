@@ -21,10 +21,9 @@ from neve.errors import Conflict, InvalidArgument
 from neve.observability.events import unheard
 from neve.observability.metrics import NoRecorder
 from neve.spark.call_check import check_place, check_progress
-from neve.spark.job_progress import watched
 from neve.spark.job_site import JobSite, TableSite, pairs_of
-from neve.spark.progress import Progress
-from neve.spark.task_messages import work_of
+from neve.spark.progress import Progress, watched
+from neve.spark.task_answers import answer_of
 from neve.spark.write_plan import collect
 
 _DECISIONS: Final = 5
@@ -133,7 +132,7 @@ class TableJobs:
                 site = JobSite(table=self.site, run=run.run.digits, base=run.base)
                 messages = plan(site, base)
                 with watched(messages.sparkSession, self.table.name, self._progress):
-                    return work_of(collect(messages))
+                    return answer_of(collect(messages)).work
             finally:
                 base.close()
         except BaseException:

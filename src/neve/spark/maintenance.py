@@ -10,7 +10,6 @@ Each call tells `progress` how much of how much is done, or shows a bar when it 
 error is a terminal. `storage_options` are those of `neve.open`; workers get them too.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -23,7 +22,8 @@ from pyspark.sql import SparkSession
 from neve.catalog.catalog_table import CatalogTable
 from neve.catalog.moment import Moment, past_moment_ms
 from neve.catalog.open_catalog import open as open_catalog
-from neve.compaction.rewrite_job import TableDefinition
+from neve.compaction.rewrite_job import RewriteJob, RewriteTask, TableDefinition
+from neve.engine.bulk_work import BulkWork
 from neve.engine.committed_table import CommittedTable
 from neve.engine.file_making import delete_data_file
 from neve.engine.job_base import JobBase
@@ -38,13 +38,60 @@ from neve.observability.events import unheard
 from neve.observability.metrics import NoRecorder
 from neve.spark.call_check import check_place, check_session
 from neve.spark.job_site import TableSite, pairs_of
-from neve.spark.plan_executor import SparkExecutor
 from neve.spark.progress import Progress, shown
-from neve.spark.task_messages import read_error, write_error
+from neve.spark.task_answers import TaskAnswer
 from neve.spark.task_run import Watch, answers_of, run_tasks
 from neve.spark.worker_table import WorkerTable, site_of
 from neve.sstable.index_rebuild import IndexFiles
 from neve.storage.clock import SystemClock
+
+
+class SparkExecutor:
+    """Executes jobs of any table that the workers reach; give it to `table.compact(executor=…)`."""
+
+    def __init__(
+        self, session: SparkSession, storage_options: Mapping[str, str] | None = None
+    ) -> None:
+        self._session = session
+        self._storage_options = storage_options
+
+    def execute(
+        self,
+        job: RewriteJob,
+        *,
+        progress: Callable[[int], None],
+        check_cancelled: Callable[[], None],
+    ) -> list[tuple[DataFile, ...]]:
+        """Write the files of every task; gives them by task."""
+        site = site_of(job.table, self._storage_options)
+        outcomes = run_tasks(
+            self._session,
+            job.tasks,
+            partial(_rewrite, site, job.table, job.run),
+            what="compacting",
+            weigh=lambda task: task.row_share,
+            watch=Watch(tell=progress, check=check_cancelled),
+        )
+        try:
+            return [answer.work.files for answer in answers_of(outcomes)]
+        except NeveError:
+            making = WorkerTable(site, job.table).making
+            for outcome in outcomes:
+                if isinstance(outcome, TaskAnswer):
+                    making.discard_files(outcome.work.files)
+            raise
+
+
+def _rewrite(
+    site: TableSite, table: TableDefinition, run: str | None, task: RewriteTask
+) -> TaskAnswer:
+    """Execute one task, in a worker."""
+    worker = WorkerTable(site, table, run=run)
+    files = worker.task_files.run(
+        task, worker.context, progress=lambda _rows: None, check_cancelled=lambda: None
+    )
+    return TaskAnswer(work=BulkWork(files=tuple(files)))
+
 
 Location: TypeAlias = str | PathLike[str]
 Item = TypeVar("Item")
@@ -183,7 +230,7 @@ def verify(
                     session, tasks, work, what="verifying", weigh=len, watch=Watch(tell=count)
                 )
             )
-            return [read_error(text.encode()) for answer in answers for text in json.loads(answer)]
+            return [problem for answer in answers for problem in answer.problems]
 
         return run
 
@@ -225,7 +272,7 @@ def rebuild_indexes(
                 watch=Watch(tell=tell),
             )
         )
-        return [path for answer in answers for path in json.loads(answer)]
+        return [path for answer in answers for path in answer.paths]
 
     with (
         _opened(location, name, storage_options) as (_, committed),
@@ -237,25 +284,26 @@ def rebuild_indexes(
 # In workers
 
 
-def _check(site: TableSite, table: TableDefinition, checks: Sequence[FileCheck]) -> bytes:
+def _check(site: TableSite, table: TableDefinition, checks: Sequence[FileCheck]) -> TaskAnswer:
     worker = WorkerTable(site, table)
-    problems = [
-        problem for check in checks for problem in run_check(worker.parts, worker.files, check)
-    ]
-    return json.dumps([write_error(problem).decode() for problem in problems]).encode()
+    return TaskAnswer(
+        problems=tuple(
+            problem for check in checks for problem in run_check(worker.parts, worker.files, check)
+        )
+    )
 
 
-def _rebuild(site: TableSite, table: TableDefinition, files: Sequence[DataFile]) -> bytes:
+def _rebuild(site: TableSite, table: TableDefinition, files: Sequence[DataFile]) -> TaskAnswer:
     worker = WorkerTable(site, table)
     index_files = IndexFiles(worker.parts.objects, worker.parts.paths, worker.context.encoder)
-    return json.dumps(index_files.rebuild_useless(files, worker.definitions.schema)).encode()
+    return TaskAnswer(paths=tuple(index_files.rebuild_useless(files, worker.definitions.schema)))
 
 
-def _delete(site: TableSite, paths: Sequence[str]) -> bytes:
+def _delete(site: TableSite, paths: Sequence[str]) -> TaskAnswer:
     parts = site.parts()
     for path in paths:
         delete_data_file(parts, path)
-    return b""
+    return TaskAnswer()
 
 
 # In the driver

@@ -9,10 +9,13 @@ Every scan is Spark's own, with its column pruning, its filters and its vectoris
 are asked for under the names that the files have, and shown under those of today.
 
 A DataFrame always shows the Version it was made from. How long its files stay: see
-`neve.spark.held_reads`.
+`neve.spark.reading`.
 """
 
+import threading
+import weakref
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import reduce
 from os import PathLike
 from typing import Final
@@ -24,15 +27,16 @@ from pyspark.sql.types import StructType
 
 from neve.catalog.moment import Moment
 from neve.catalog.system_tables import is_system_name, readable_schema
-from neve.errors import InvalidArgument, Unavailable
+from neve.errors import InvalidArgument, NeveError, Unavailable
+from neve.manifest.leases import HeldLease
 from neve.model.plain_values import to_plain
 from neve.model.schema import Column
 from neve.read.filter_input import Filter
-from neve.spark.arrow_form import spark_table
 from neve.spark.call_check import check_place, check_session
-from neve.spark.held_reads import HELD_READS
+from neve.spark.filters import spark_condition, spark_literal
 from neve.spark.live_rows import live_rows, scanned_together
 from neve.spark.read_plan import (
+    LEASE_SECONDS,
     FileGroup,
     MarkedFile,
     ReadPlan,
@@ -43,7 +47,7 @@ from neve.spark.read_plan import (
     refuse_beside_system_table,
     system_rows,
 )
-from neve.spark.spark_filter import spark_condition, spark_literal
+from neve.spark.row_form import spark_table
 from neve.spark.spark_session import prepare
 from neve.spark.spark_types import (
     given_column,
@@ -54,6 +58,67 @@ from neve.spark.spark_types import (
     spark_schema,
     stored_field,
 )
+
+_RENEW_SECONDS: Final = LEASE_SECONDS / 10
+
+
+class HeldReads:
+    """Renews the leases of what is alive; safe for many threads."""
+
+    def __init__(self, *, renew_seconds: float = _RENEW_SECONDS) -> None:
+        # Fixed at construction.
+        self._renew_seconds = renew_seconds
+        # Guarded by _lock. Re-entrant: an owner that the collector ends may end inside of it.
+        self._lock = threading.RLock()
+        self._leases: set[HeldLease] = set()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def count(self) -> int:
+        """Leases that are renewed."""
+        with self._lock:
+            return len(self._leases)
+
+    def hold(self, owner: object, lease: HeldLease | None) -> None:
+        """Renew a lease as long as its owner lives."""
+        if lease is None:
+            return
+        forgotten = weakref.finalize(owner, self._forget, lease)
+        forgotten.atexit = False
+        with self._lock:
+            self._leases.add(lease)
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._renew, name="neve-spark-leases", daemon=True
+                )
+                self._thread.start()
+
+    def renew_once(self) -> None:
+        """Renew what is past half of its time."""
+        with self._lock:
+            held = list(self._leases)
+        for lease in held:
+            # One that lapsed has lost its files, and the next job says so.
+            with suppress(NeveError):
+                lease.check()
+
+    def _forget(self, lease: HeldLease) -> None:
+        with self._lock:
+            self._leases.discard(lease)
+
+    def _renew(self) -> None:
+        waiting = threading.Event()
+        while True:
+            waiting.wait(self._renew_seconds)
+            with self._lock:
+                if not self._leases:
+                    self._thread = None
+                    return
+            self.renew_once()
+
+
+HELD_READS: Final = HeldReads()
+
 
 _BUCKET: Final = "s3a:"
 

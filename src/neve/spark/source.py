@@ -20,9 +20,10 @@ a read is chosen once, when the schema is asked for at `load`: the object, and w
 goes to every later step.
 """
 
+import difflib
 import importlib
-from collections.abc import MutableMapping
-from typing import Any
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from typing import Any, Final
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -32,6 +33,8 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
 )
 from pyspark.sql.types import StructType
+
+from neve.errors import InvalidArgument
 
 
 class NeveSource(DataSource):
@@ -81,3 +84,53 @@ class NeveSource(DataSource):
 
     def _steps(self) -> Any:  # noqa: ANN401 - a SourceSteps, whose module is loaded when needed
         return importlib.import_module("neve.spark.source_steps").SourceSteps(self.options)
+
+
+_STORAGE_PREFIX: Final = "storage."
+_OF_CREATE_TABLE: Final = "provider"
+_INSTEAD_OF_CREATE_TABLE: Final = (
+    "CREATE TEMPORARY VIEW orders USING neve OPTIONS (path 'the lake', table 'namespace.name'), "
+    "or neve.spark.view"
+)
+
+
+def refuse_slips(given: Iterable[str], known: Sequence[str]) -> None:
+    """Raise InvalidArgument for a name that is almost one of those known."""
+    names = [name.lower() for name in known]
+    for name in given:
+        folded = name.lower()
+        if folded in names or folded.startswith(_STORAGE_PREFIX):
+            continue
+        similar = difflib.get_close_matches(folded, names, n=1)
+        if similar:
+            meant = known[names.index(similar[0])]
+            raise InvalidArgument(
+                f"the format neve has no option {name!a}", hint=f"Did you mean {meant!a}?"
+            )
+
+
+def refuse_create_table(options: Mapping[str, str]) -> None:
+    """Raise InvalidArgument for a table of Spark's own catalog: at CREATE, or at its first use."""
+    names = {name.lower() for name in options}
+    if _OF_CREATE_TABLE in names:
+        raise InvalidArgument(
+            "Spark's catalog cannot hold a table of neve: CREATE TABLE … USING neve keeps its "
+            "options from every read",
+            hint=f"Write {_INSTEAD_OF_CREATE_TABLE}; make the table itself with neve",
+        )
+    if not names & {"path", "table"}:
+        raise InvalidArgument(
+            "the source neve was asked for no table: neither path nor table is set",
+            hint='Write .option("table", "namespace.name") and the lake in load or save. A table '
+            "that CREATE TABLE … USING neve made cannot be used: drop it and write "
+            + _INSTEAD_OF_CREATE_TABLE,
+        )
+
+
+def storage_options(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of the warehouse's storage, without what they begin with."""
+    return {
+        name[len(_STORAGE_PREFIX) :]: value
+        for name, value in options.items()
+        if name.lower().startswith(_STORAGE_PREFIX)
+    }

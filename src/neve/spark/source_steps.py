@@ -24,7 +24,7 @@ from neve.spark.read_plan import (
     files_view,
     refuse_beside_system_table,
 )
-from neve.spark.source_options import refuse_create_table, refuse_slips, storage_options
+from neve.spark.source import refuse_create_table, refuse_slips, storage_options
 from neve.spark.source_reader import PinnedTable, SourceReader, SystemReader
 from neve.spark.spark_types import spark_schema
 

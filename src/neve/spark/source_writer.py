@@ -44,8 +44,8 @@ from neve.model.data_file import DataFile
 from neve.spark.job_runner import TableJobs
 from neve.spark.job_site import JobSite, TableSite
 from neve.spark.row_form import check_columns, check_names, fitted
-from neve.spark.source_options import refuse_create_table, refuse_slips, storage_options
-from neve.spark.task_messages import Message, work_messages, work_of
+from neve.spark.source import refuse_create_table, refuse_slips, storage_options
+from neve.spark.task_answers import Message, TaskAnswer, answer_of
 from neve.sstable.key_arrays import concat_keys
 
 _OPTIONS: Final = ("path", "table", "order_by", "job_id", "app_id", "checkpointLocation")
@@ -214,7 +214,8 @@ class _Begun:
             refuses_more = self.asked.order_by is None
             for piece, keys in last_of_each([rows], encoder, refuses_more=refuses_more):
                 task.upsert(piece, keys)
-            return TaskWork(tuple(work_messages(task.finish())), self.run)
+            answer = TaskAnswer(work=task.finish())
+            return TaskWork(tuple(answer.messages()), self.run)
         except BaseException:
             task.abort()
             raise
@@ -229,7 +230,7 @@ class _Begun:
         if len(runs) > 1:
             self.give_up(messages)
             raise Unavailable("tasks of one write worked on several Versions", hint="try again")
-        work = work_of(message for each in told for message in each.messages)
+        work = answer_of(message for each in told for message in each.messages).work
         with self._jobs() as jobs:
             try:
                 _commit(jobs, replace(runs[0], identity=identity), work)

@@ -27,7 +27,7 @@ from neve.spark.call_check import check_frame
 from neve.spark.job_site import JobSite
 from neve.spark.row_form import check_names
 from neve.spark.spark_types import quoted
-from neve.spark.task_messages import MESSAGE_DDL, Message, error_in
+from neve.spark.task_answers import ANSWER_DDL, Message, error_in, messages_in
 from neve.spark.write_tasks import COUNT, ERROR, PARTITION, DeleteRows, MarkPartitions, WriteRows
 
 ArrowTask = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -54,7 +54,7 @@ def write_plan(
         by_partition=not base.spec.is_unpartitioned,
         refuses_more=order_by is None,
     )
-    return mapped(ordered, task, MESSAGE_DDL)
+    return mapped(ordered, task, ANSWER_DDL)
 
 
 def delete_plan(rows: DataFrame, site: JobSite, base: JobBase, *, tasks: int | None) -> DataFrame:
@@ -64,7 +64,7 @@ def delete_plan(rows: DataFrame, site: JobSite, base: JobBase, *, tasks: int | N
     return mapped(
         in_ranges(keys, key_order(keys, base.schema), None, tasks),
         DeleteRows(site=site),
-        MESSAGE_DDL,
+        ANSWER_DDL,
     )
 
 
@@ -98,7 +98,7 @@ def collect(messages: DataFrame) -> list[Message]:
         if known is not None:
             raise known from error
         raise
-    return [Message(row["kind"], row["path"], bytes(row["payload"])) for row in rows]
+    return messages_in(rows)
 
 
 def order_apart(

@@ -12,7 +12,8 @@ many tasks are done; without it a bar shows that, where standard error is a term
 `neve.spark.merging`.
 """
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 
 from pyspark.sql import DataFrame
@@ -21,10 +22,13 @@ from pyspark.sql.types import StructType
 from neve.engine.bulk_work import BulkOutcome, JobIdentity
 from neve.engine.job_base import JobBase
 from neve.errors import InvalidArgument
+from neve.manifest.table_head import transaction_key
+from neve.spark.call_check import check_place
 from neve.spark.job_runner import TableJobs
 from neve.spark.job_site import JobSite
 from neve.spark.merging import update_columns
 from neve.spark.progress import Progress
+from neve.spark.read_plan import TableAddress
 from neve.spark.row_form import check_columns, check_key_columns
 from neve.spark.write_plan import (
     ORDER,
@@ -170,3 +174,49 @@ def _write(
         return write_plan(rows, site, base, order_by=order, tasks=tasks)
 
     return jobs.run(plan, identity, replaces=replaces, is_first=is_first)
+
+
+logger = logging.getLogger(__name__)
+
+
+def upsert_batch(
+    location: str | PathLike[str],
+    name: str,
+    *,
+    app_id: str,
+    order_by: str | None = None,
+    tasks: int | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> Callable[[DataFrame, int], None]:
+    """Return a function for `foreachBatch` that upserts each batch once per (app_id, batch id).
+
+    `app_id` names the stream for good: give every stream into a table its own, and a new one to a
+    stream that starts over with another checkpoint. A number below the last one of `app_id` raises
+    InvalidArgument, which ends the stream. Of several rows with one key in a batch the last by
+    `order_by` counts; without it they are an error too.
+    """
+    check_place(location, name, after="")
+    transaction_key(app_id)  # a name that cannot be kept is told now
+    # Spark Connect runs the function elsewhere: a relative path is that of this process.
+    address = TableAddress.of(location, name, storage_options)
+
+    def upsert(batch: DataFrame, batch_id: int) -> None:
+        outcome = upsert_once(
+            batch,
+            address.location,
+            name,
+            JobIdentity(application=(app_id, batch_id)),
+            order_by=order_by,
+            tasks=tasks,
+            storage_options=dict(address.storage_options),
+        )
+        if outcome.was_already_done:
+            logger.info(
+                "skipped batch table=%s app_id=%s batch=%d version=%d",
+                name,
+                app_id,
+                batch_id,
+                outcome.version,
+            )
+
+    return upsert

@@ -64,13 +64,13 @@ class ConditionalWrites:
         self._writer: LiveWriter = engine.writer
 
     def put_if_absent(self, row: Mapping[str, object]) -> int | None:
-        """Write a row whose key has none; gives its sequence number, None when there is one."""
+        """Write a row whose key has none; returns its sequence number, None when there is one."""
         return self._put_decided(row, lambda found, _path: found is None)
 
     def compare_and_put(
         self, row: Mapping[str, object], expected: Mapping[str, object] | None
     ) -> int | None:
-        """Write a row if that of its key is as expected; gives its sequence number, or None."""
+        """Write a row if that of its key is as expected; returns its sequence number, or None."""
 
         def is_expected(found: Row | None, path: WritePath) -> bool:
             if expected is None or found is None:
@@ -101,7 +101,7 @@ class ConditionalWrites:
     # Partial writes
 
     def upsert(self, rows: object, columns: object) -> int:
-        """Write some columns of many rows; gives the last sequence number."""
+        """Write some columns of many rows; returns the last sequence number."""
         sequence = self._engine.current.sequence
         way = _Narrowing(self._writer.path, columns)
         for batch in _bounded(rows, way):
@@ -172,7 +172,7 @@ class _Decision(Protocol):
 
 
 class _Narrowing:
-    """How rows are checked of which only some columns are written, under one schema."""
+    """How rows of a partial write are checked under one schema."""
 
     def __init__(self, path: WritePath, columns: object) -> None:
         schema = path.context.schema
@@ -194,7 +194,7 @@ class _Narrowing:
 
 
 def _bounded(rows: object, way: _Narrowing) -> Iterator[pa.RecordBatch]:
-    """Yield rows as batches of a bounded size, each of which is one write."""
+    """Yield rows as batches of a bounded size; each is one write."""
     batches: Iterable[pa.RecordBatch] = (each for each in way.batches(rows) if each.num_rows)
     if not isinstance(rows, pa.RecordBatchReader):
         # All are checked before the first is written, and those that fit are written as one.

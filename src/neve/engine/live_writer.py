@@ -129,7 +129,7 @@ class LiveWriter:
         return sequence
 
     def drop_spare_logs(self) -> int:
-        """Delete logs that are only kept to be written over; gives how many."""
+        """Delete logs that are only kept to be written over; returns how many."""
         return self._buffer.log.drop_spares()
 
     def give_back_space(self) -> None:
@@ -139,7 +139,7 @@ class LiveWriter:
     # Flushing
 
     def flush(self) -> int:
-        """Bring everything written so far into the table; gives the current Version's number."""
+        """Bring everything written so far into the table; returns the current Version's number."""
         self._check_open()
         self._buffer.roll()
         # Not what is written meanwhile: beside a busy writer this would have no end.
@@ -411,7 +411,7 @@ class LiveWriter:
                 self._buffer.begin_schema(
                     context, lambda: self._show_schema(snapshot, context, flushed)
                 )
-        # Whoever looks for news every second must not wake itself when there are none.
+        # A thread that looks for news every second must not wake itself when there are none.
         if is_newer or flushed is not None:
             self.backlog.judge()
             self.backlog.wake()
@@ -461,14 +461,14 @@ class LiveWriter:
 
     @contextmanager
     def _fenced_ends(self) -> Iterator[None]:
-        """Take no more writes once a commit says that somebody else is the writer."""
+        """Take no more writes once a commit says that another process is the writer."""
         try:
             yield
         except Fenced as error:
             self._end(error)
             raise
         except NotFound:
-            # Of the table, which ends it, or of a file of it: the newest head tells.
+            # Of the table, which ends it, or of a file of it: the newest head shows which.
             try:
                 self.refresh()
             finally:
@@ -476,7 +476,7 @@ class LiveWriter:
             raise
 
     def _roll_full(self) -> None:
-        """Begin the next memtable behind a write; that write is acknowledged whatever happens."""
+        """Begin the next memtable after a write; that write is acknowledged whatever happens."""
         try:
             self._roll_due()
         except NeveError as error:
@@ -506,4 +506,4 @@ class LiveWriter:
 
 
 def _unheard(_rows: int) -> None:
-    """Take progress that nobody asked for."""
+    """Ignore progress."""

@@ -1,7 +1,8 @@
-"""Filters that Spark hands to the data source, as predicates that files are chosen by.
+"""Filters in Spark's words and in neve's, translated both ways.
 
-A predicate made here is true of every row for which Spark's filter is; it may be true of more, for
-Spark asks its filters of the rows again. Where Spark and neve differ:
+From neve to Spark both choose the same rows. From Spark to neve, for the data source, files are
+chosen: a predicate made here is true of every row for which Spark's filter is; it may be true of
+more, for Spark asks its filters of the rows again. Where Spark and neve differ:
 
 NaN      is greater than every number in Spark, and in neve neither greater nor smaller
 uuid     is text in Spark, which may be compared with any text: only equality means the same

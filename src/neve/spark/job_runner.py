@@ -45,8 +45,8 @@ class TableJobs:
     ) -> None:
         """Open the table's definition; raises NotFound. Its rows and its log are not opened.
 
-        `progress` is told how many of how many tasks are done, a bar shown when it is None and
-        standard error is a terminal.
+        `progress` is called with how many of how many tasks are done; a bar is shown when it is
+        None and standard error is a terminal.
         """
         check_place(location, name)
         check_progress(progress)
@@ -91,7 +91,7 @@ class TableJobs:
         self.close()
 
     def close(self) -> None:
-        """Let go of the warehouse; twice is no error."""
+        """Let go of the warehouse; closing twice is not an error."""
         self._lake.close()
 
     def run(

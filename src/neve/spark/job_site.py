@@ -1,4 +1,4 @@
-"""JobSite: where a job works, in a form that goes to the workers, each of which opens it again."""
+"""JobSite: where a job works, in a form that goes to the workers, where each opens it again."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Names of `neve.spark`, each loaded when somebody asks for it.
+"""Names of `neve.spark`, each loaded at its first use.
 
 PySpark is an extra and takes a while to load: `neve.spark` itself needs neither. The types of the
 names are in `neve/spark/__init__.pyi`.

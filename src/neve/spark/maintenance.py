@@ -6,7 +6,10 @@ What is to be done is decided by the engine, in the driver, and committed there;
 read and write files. All of it works beside a live writer of the table, in this process or another:
 a job takes no lock from it, and leaves what is not yet flushed alone.
 
-Each call tells `progress` how much of how much is done, or shows a bar when it is None and standard
+Compaction is a task for each key range of a plan: it reads row groups of its own keys and writes
+files with neve's own reader and writer, exactly as the live table would.
+
+`progress` is called with how much of how much is done; when it is None, a bar is shown if standard
 error is a terminal. `storage_options` are those of `neve.open`; workers get them too.
 """
 
@@ -62,7 +65,7 @@ class SparkExecutor:
         progress: Callable[[int], None],
         check_cancelled: Callable[[], None],
     ) -> list[tuple[DataFile, ...]]:
-        """Write the files of every task; gives them by task."""
+        """Write the files of every task; returns them by task."""
         site = site_of(job.table, self._storage_options)
         outcomes = run_tasks(
             self._session,
@@ -119,7 +122,7 @@ def compact(
     storage_options: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> int:
-    """Rewrite the committed files of a table until no level asks for more; gives the Version.
+    """Rewrite the committed files of a table until no level asks for more; returns the Version.
 
     `full` rewrites everything. `options` are those of the table's writer, where it has others than
     the defaults: sizes of files and levels. Rows that a live writer has not flushed stay its own.
@@ -165,7 +168,7 @@ def collect_garbage(
 ) -> GarbageReport:
     """Delete files that no retained Version reaches; a dry run, the default, only says which.
 
-    Files that nobody announced are left alone while the table has a live writer. A thousand files
+    Files that no job announced are left alone while the table has a live writer. A thousand files
     and more are deleted by the workers.
     """
     check_session(session)
@@ -250,7 +253,7 @@ def rebuild_indexes(
     storage_options: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> tuple[str, ...]:
-    """Make key indexes again that are missing or damaged; gives the paths of their data files.
+    """Make key indexes again that are missing or damaged; returns the paths of their data files.
 
     Without them a table answers the same, but reads keys out of data files first. Raises Corruption
     when a data file itself is damaged.

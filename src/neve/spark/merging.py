@@ -98,7 +98,8 @@ def merge(
     """Update, delete or insert rows by what their keys have, as one Version.
 
     A clause is an action or a `Clause`; a list of them is tried in its order; None leaves the rows
-    of the case alone. Several rows of one key are an error, unless `order_by` tells the last one.
+    of the case alone. Several rows of one key are an error, unless `order_by` decides which
+    is the last.
     Raises Conflict when other commits kept changing the same keys.
     """
     with TableJobs(location, name, storage_options=storage_options, progress=progress) as jobs:
@@ -221,7 +222,7 @@ class _Asked:
                 )
             if name not in schema:
                 raise InvalidArgument(
-                    f"a clause sets {name!a}, which is no column of the table",
+                    f"a clause sets {name!a}, which is not a column of the table",
                     hint=known_names_hint(name, schema.arrow_schema.names),
                 )
         columns = tuple(values)

@@ -1,11 +1,18 @@
-"""`neve.spark.migrate`: a table of others becomes a table of neve, as a copy.
+"""`neve.spark.migrate`: copies a Parquet directory, a Delta or an Iceberg table into a new table.
 
-1. Read the schema of the source; refuse what cannot be read, and a key that it has not.
+1. Read the schema of the source; refuse what cannot be read, and a key column that it lacks.
 2. Make the table, of the source's columns.
 3. Load all rows as one Version. Keys that are NULL or there twice are an error with examples,
    unless `order_by` says which of the rows counts.
 
 When anything fails the new table is dropped again: there is all of it or none.
+
+    parquet    read by Spark itself, with the partitions that directories are named for
+    delta      deltalake lists the live files, with partition values and deletion vectors
+    iceberg    PyIceberg plans the scan and reads each file: columns by field id, deletes applied
+
+Delta and Iceberg tables are read by the workers, a task for some files of about the same size, with
+the libraries of those formats; what these cannot read is refused before anything is written.
 """
 
 import importlib
@@ -91,7 +98,7 @@ class DeltaFile:
     byte_count: int
     partition: Mapping[str, object]
     kept: Sequence[bool] | None = None
-    """For each row whether it is live; None, and behind the end: all are."""
+    """For each row whether it is live; None, and after the end: all are."""
 
 
 class DeltaSource:

@@ -1,4 +1,9 @@
-"""A line on the driver's terminal for jobs that take long; nothing where there is no terminal."""
+"""Progress of Spark jobs: how many of their tasks are done, for the caller or on a terminal.
+
+A session in this process is asked about its stages; one on a server reports them itself. Spark
+plans stage by stage, so the number of tasks may grow while a job runs. Without a caller that asks
+for it, a line on the driver's terminal shows it; nothing where there is no terminal.
+"""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -9,14 +14,14 @@ from typing import Final, Protocol, TypeAlias
 from pyspark.sql import SparkSession
 
 Progress: TypeAlias = Callable[[int, int], None]
-"""Told how much of how much is done; of what, the call says."""
+"""Called with how much of how much is done."""
 
 _WIDTH: Final = 30
 
 
 @contextmanager
 def shown(title: str, progress: Progress | None) -> Iterator[Progress]:
-    """Return who is told of progress: the one given, or a bar that goes away with the work."""
+    """Return the function that takes progress: the given one, or that of a bar."""
     if progress is not None:
         yield progress
         return

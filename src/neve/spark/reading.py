@@ -8,8 +8,12 @@
 Every scan is Spark's own, with its column pruning, its filters and its vectorised reader. Columns
 are asked for under the names that the files have, and shown under those of today.
 
-A DataFrame always shows the Version it was made from. How long its files stay: see
-`neve.spark.reading`.
+A DataFrame always shows the Version it was made from. Leases keep its files:
+
+SPARK-3  While the DataFrame that a read returned is alive in Python, a thread renews its lease.
+SPARK-4  After that the lease ends by itself, at most `LEASE_SECONDS` later: frames derived from it
+         may still run, and no Python object knows of them.
+SPARK-5  Whatever leases say, files of a Version stay as long as it is retained.
 """
 
 import threading
@@ -185,7 +189,7 @@ def view(
     fresh: bool = False,
     storage_options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """Make a table known to Spark SQL as a temporary view; gives the same as `read`.
+    """Make a table known to Spark SQL as a temporary view; returns the same as `read`.
 
     The view is named as the table, with `_` for each dot. It shows the Version of now: call this
     again to move it on.
@@ -235,7 +239,7 @@ def _frame(session: SparkSession, plan: ReadPlan) -> DataFrame:
 
 
 def _scans(session: SparkSession, plan: ReadPlan, group: FileGroup) -> list[DataFrame]:
-    """Scan a group: its clean files, and its marked ones by what tells them apart."""
+    """Scan a group: its clean files, and its marked ones by what distinguishes them."""
     scan = _GroupScan(session, plan, group)
     clean, marked = scanned_together(group)
     found = [scan.clean(clean)] if clean else []
@@ -256,7 +260,7 @@ class _GroupScan:
         self._schema = StructType(fields)
 
     def clean(self, paths: Sequence[str]) -> DataFrame:
-        """Scan files of which every row is live."""
+        """Scan files whose rows are all live."""
         return self._shown(self._files(paths))
 
     def marked(self, files: Sequence[MarkedFile]) -> DataFrame:

@@ -1,8 +1,12 @@
-"""Rows as Spark has them, fitted to a table.
+"""The form of rows in Spark, and the way to it and back.
 
-Spark has no UUID and no time in nanoseconds. A UUID is given as its 16 bytes or as text, in the one
-form whose order is that of the bytes: rows are divided by it before they are fitted. All else is
-fitted as in any write: by name, without loss, a column left out being its default or NULL.
+To a table: Spark has no UUID and no time in nanoseconds. A UUID is given as its 16 bytes or as
+text, in the one form whose order is that of the bytes: rows are divided by it before they are
+fitted. All else is fitted as in any write: by name, without loss, a column left out being its
+default or NULL.
+
+To Spark: it compares Arrow schemas to the letter. Everything may be NULL, there is no metadata,
+times are in nanoseconds, uuid is text, fixed is binary. See `neve.spark.spark_types`.
 """
 
 import re
@@ -190,7 +194,7 @@ def _parsed(array: ArrowArray, name: str) -> ArrowArray:
     for row, text in enumerate(texts):
         if text is not None and not _UUID_TEXT.fullmatch(text):
             raise SchemaMismatch(
-                f"column {name!a} holds text that is no UUID",
+                f"column {name!a} holds text that is not a UUID",
                 column=name,
                 row=row,
                 hint="Write it as 8-4-4-4-12 hexadecimal digits, or give its 16 bytes",

@@ -9,7 +9,7 @@
     version, timestamp,     which Version is read; the current one by default
       tag
     filter                  rows that are read, as `Table.scan` takes it
-    since                   not the table but its change feed, from behind this Version on: a
+    since                   not the table but its change feed, after this Version: a
                             number, 0 for all, or `latest`; a stream always has it
     maxVersionsPerTrigger   most Versions in one batch of a stream
     storage.x               storage option x of the warehouse
@@ -18,6 +18,12 @@ What is done for a read is in `neve.spark.source_steps`, what a write takes is i
 `neve.spark.source_writer`. Spark makes and asks this object in processes of its own. The Version of
 a read is chosen once, when the schema is asked for at `load`: the object, and with it the choice,
 goes to every later step.
+
+An option whose name is nearly right is refused, not ignored. Spark adds options of its own, so an
+unknown name alone is not a mistake. `CREATE TABLE` adds `provider` and others, and asks for columns
+unless the statement has them. It keeps the options in Spark's catalog, but hands none of them to
+the reads and writes that follow. So a table that is made like this could never be read, and is
+refused as early as Spark lets a source speak.
 """
 
 import difflib

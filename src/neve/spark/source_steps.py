@@ -123,7 +123,7 @@ class SourceSteps:
         location, name = self._option("path"), self._option("table")
         if location is None or name is None:
             raise InvalidArgument(
-                "the source neve is not told which table",
+                "the option `table` is missing",
                 hint='Write .option("table", "namespace.name").load("the warehouse")',
             )
         return TableAddress.of(location, name, storage_options(self._options))

@@ -10,7 +10,7 @@
                  of the query, as its checkpoint on this machine says
     storage.x    storage option x of the warehouse
 
-Spark gives a writer no say in how rows are divided. A task sorts its rows in memory; two tasks that
+Spark divides the rows, not the writer. A task sorts its rows in memory; two tasks that
 have rows of one key are an error: repartition by the key first. `neve.spark.upsert` divides rows
 itself, looks rows up where they are written, and suits large jobs better.
 
@@ -92,7 +92,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._begun.commit(messages, self._begun.run.identity if self._begun.run else None)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Leave nothing behind, unless it is committed after all."""
+        """Remove what was written, unless it is committed after all."""
         self._begun.give_up(messages)
 
 
@@ -113,7 +113,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._begun.commit(messages, identity)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's
-        """Leave nothing behind, unless it is committed after all."""
+        """Remove what was written, unless it is committed after all."""
         self._begun.give_up(messages)
 
 
@@ -165,7 +165,7 @@ class _Asked:
             return str(document["id"])
         except (OSError, ValueError, KeyError) as error:
             raise InvalidArgument(
-                "it cannot be told which stream this is",
+                "it is not known which stream this is",
                 hint='Write .option("app_id", "name"), with a name that no other stream has',
             ) from error
 
@@ -188,7 +188,7 @@ class _Begun:
             check_columns(schema, jobs.table.schema)
             if asked.order_by is not None and asked.order_by not in jobs.table.schema:
                 raise InvalidArgument(
-                    f"order_by={asked.order_by!a} is no column of the table",
+                    f"order_by={asked.order_by!a} is not a column of the table",
                     hint="Use neve.spark.upsert to order by a column that is not written",
                 )
             if jobs.committer.find_committed(identity) is not None:

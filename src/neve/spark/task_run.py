@@ -42,7 +42,7 @@ _CAUSE_CHARACTERS: Final = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """Who is told how far the tasks are, and may end them."""
+    """A caller that follows how far the tasks are, and may end them."""
 
     tell: Callable[[int], None]
     """Told the weight of further tasks that are done."""
@@ -139,7 +139,7 @@ class _Watching:
         self._context: SparkContext | None = None
         self.accumulator: Accumulator[int] | None = None
         if watch is not None:
-            # On Spark Connect there is no context: what is done, is told of at the end.
+            # On Spark Connect there is no context: progress is reported at the end.
             with suppress(Exception):
                 self._context = session.sparkContext
         if self._context is not None:

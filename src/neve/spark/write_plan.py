@@ -40,7 +40,7 @@ _TASKS_MAX: Final = 100_000
 def write_plan(
     rows: DataFrame, site: JobSite, base: JobBase, *, order_by: str | None, tasks: int | None
 ) -> DataFrame:
-    """Plan the writing of whole rows; gives a DataFrame of messages."""
+    """Plan the writing of whole rows; returns a DataFrame of answers."""
     keys = key_order(rows, base.schema)
     if base.spec.is_unpartitioned:
         ordered = in_ranges(rows, keys, order_by, tasks)
@@ -58,7 +58,7 @@ def write_plan(
 
 
 def delete_plan(rows: DataFrame, site: JobSite, base: JobBase, *, tasks: int | None) -> DataFrame:
-    """Plan the deleting of the rows of keys; gives a DataFrame of messages."""
+    """Plan the deleting of the rows of keys; returns a DataFrame of answers."""
     names = [column.name for column in base.schema.key_columns]
     keys = rows.select(*(sf.col(quoted(name)) for name in names))
     return mapped(
@@ -89,7 +89,7 @@ def key_order(
 
 
 def collect(messages: DataFrame) -> list[Message]:
-    """Run a plan, and give what its tasks said; raises what kept failing in one of them."""
+    """Run a plan, and return the answers of its tasks; raises what kept failing in one of them."""
     try:
         rows = messages.collect()
     except Exception as error:
@@ -112,7 +112,7 @@ def order_apart(
         return rows, None
     if not isinstance(order_by, str) or order_by not in rows.columns:
         raise InvalidArgument(
-            f"order_by={order_by!a} is no column of the rows",
+            f"order_by={order_by!a} is not a column of the rows",
             hint=similar_name_hint(str(order_by), rows.columns) or "Name a column of the rows",
         )
     try:
@@ -135,10 +135,10 @@ def check_rows(rows: DataFrame) -> None:
 
 
 def check_tasks(tasks: object) -> None:
-    """Raise InvalidArgument for what is no number of tasks."""
+    """Raise InvalidArgument for an invalid number of tasks."""
     if tasks is not None and (type(tasks) is not int or not 0 < tasks <= _TASKS_MAX):
         raise InvalidArgument(
-            f"tasks={tasks!a} is no number of tasks", hint=f"Use 1 to {_TASKS_MAX:,}"
+            f"tasks={tasks!a} is not a number of tasks", hint=f"Use 1 to {_TASKS_MAX:,}"
         )
 
 

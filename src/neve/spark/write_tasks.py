@@ -171,7 +171,7 @@ def first_with_rows(batches: Batches) -> Batches:
 
 
 def chained(first: pa.RecordBatch, rest: Batches) -> Batches:
-    """Yield a batch and those behind it that have rows."""
+    """Yield a batch and the following ones that have rows."""
     yield first
     yield from (batch for batch in rest if batch.num_rows)
 

@@ -1,15 +1,22 @@
-"""Bulk writes of Spark's DataFrames into tables: load, upsert, delete, overwrite_partitions.
+"""Writes of Spark's DataFrames into tables: load, upsert, delete, overwrite_partitions and streams.
 
     ns.upsert(df, "./lake", "shop.orders", order_by="updated_at", job_id="orders-2024-03-31")
 
 1. Columns and types are checked before anything runs.
 2. Workers write sorted data files with their key indexes, and look up what they supersede.
-3. The driver commits all of it as one Version, whoever else commits meanwhile. Rows that a live
+3. The driver commits all of it as one Version, also when others commit meanwhile. Rows that a live
    writer has logged and not flushed come after.
 
-A job with a `job_id` is committed once, however often it is run. `progress` is told how many of how
-many tasks are done; without it a bar shows that, where standard error is a terminal. `merge` is in
-`neve.spark.merging`.
+A job with a `job_id` is committed once, however often it is run. `progress` is called with how
+many of how many tasks are done; without it a bar shows that, where standard error is a terminal.
+`merge` is in `neve.spark.merging`.
+
+    stream.writeStream.foreachBatch(ns.upsert_batch("./lake", "shop.orders", app_id="orders"))
+
+A stream that is started again repeats the batch it was at, under the same number. The application's
+last batch is recorded in the commit that has its rows, so each batch is committed exactly once.
+Spark repeats only the last batch. A lower number is that of a stream that counts again, with other
+rows: it is an error, which ends the stream.
 """
 
 import logging
@@ -54,7 +61,7 @@ def load(
     """Write the first rows of an empty table; raises InvalidArgument when it has rows.
 
     As `upsert` otherwise; the files go to the level where compaction leaves them alone. Raises
-    Conflict when somebody else wrote rows meanwhile.
+    Conflict when another committer wrote rows meanwhile.
     """
     with TableJobs(location, name, storage_options=storage_options, progress=progress) as jobs:
         identity = JobIdentity(job_id=job_id)
@@ -196,7 +203,7 @@ def upsert_batch(
     `order_by` counts; without it they are an error too.
     """
     check_place(location, name, after="")
-    transaction_key(app_id)  # a name that cannot be kept is told now
+    transaction_key(app_id)  # a name that cannot be kept is refused now
     # Spark Connect runs the function elsewhere: a relative path is that of this process.
     address = TableAddress.of(location, name, storage_options)
 

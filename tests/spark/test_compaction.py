@@ -306,12 +306,12 @@ import psutil
 import neve
 from neve import spark as ns
 from neve.spark import write_plan
-from neve.spark import maintenance as plan_executor
+from neve.spark import maintenance
 from neve.spark.job_site import JobSite
 from tests.spark.test_compaction import NAME, OPTIONS, UPSERTED
 
 lake, deaths = Path(sys.argv[1]), Path(sys.argv[2])
-rewrite, write_rows = plan_executor._rewrite, write_plan.WriteRows
+rewrite, write_rows = maintenance._rewrite, write_plan.WriteRows
 
 
 def die(job):
@@ -356,7 +356,7 @@ class MortalRows:
         yield from told
 
 
-plan_executor._rewrite = mortal
+maintenance._rewrite = mortal
 write_plan.WriteRows = MortalRows
 session = ns.session(
     master="local-cluster[2,1,1024]",

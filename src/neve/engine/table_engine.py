@@ -51,7 +51,7 @@ from neve.read.table_view import Row, TableView
 from neve.storage.own_process import forked, keep_to_process, note_forked_at_work
 from neve.wal.durability import LogOwner
 from neve.wal.replay import RecoveryMode, ReplayReport
-from neve.wal.write_ahead_log import WriteAheadLog
+from neve.wal.write_ahead_log import LogPlace, LogTools, WriteAheadLog
 
 logger = logging.getLogger(__name__)
 
@@ -399,22 +399,22 @@ class TableEngine:
             older = drop_logs(parts, recovered.logs, below=snapshot.head.wal_floor)
             remove_old_epochs(parts, below=epoch)
             log = WriteAheadLog(
-                files=append_files,
-                store=parts.objects,
-                log_path=lambda number: parts.paths.wal_file(epoch, number),
+                LogPlace(
+                    files=append_files,
+                    store=parts.objects,
+                    log_path=lambda number: parts.paths.wal_file(epoch, number),
+                    owner=LogOwner(
+                        table=UUID(snapshot.head.table_uuid),
+                        epoch=epoch,
+                        mark_path=parts.paths.log_mark,
+                        owned_from=recovered.owned_from,
+                    ),
+                ),
                 next_log_number=recovered.next_log_number,
                 next_sequence=recovered.next_sequence,
                 older_logs=older,
-                owner=LogOwner(
-                    table=UUID(snapshot.head.table_uuid),
-                    epoch=epoch,
-                    mark_path=parts.paths.log_mark,
-                    owned_from=recovered.owned_from,
-                ),
                 options=options.log_options,
-                clock=parts.clock,
-                ids=parts.ids,
-                recorder=parts.recorder,
+                tools=LogTools(clock=parts.clock, ids=parts.ids, recorder=parts.recorder),
             )
             if recovered.is_nothing_above(snapshot.head):
                 log.truncate_below(log.active_log_number)

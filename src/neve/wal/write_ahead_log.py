@@ -27,7 +27,7 @@ WAL-6  A file is made shorter than was reserved for it only after its LogEnd was
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import Final, NoReturn, overload
 
@@ -176,42 +176,56 @@ def stretches_of(
     return tuple(reversed(found))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogPlace:
+    """Where logs are written, and whose they are."""
+
+    files: AppendFiles
+    store: ObjectStore
+    log_path: Callable[[int], str]
+    """Path of a log by its number."""
+    owner: LogOwner | None = None
+    """None for a log that belongs to no table: no mark says how far it went."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogTools:
+    """What a log works with, for tests and recorders to replace."""
+
+    clock: Clock = field(default_factory=SystemClock)
+    ids: IdSource = field(default_factory=SystemIds)
+    recorder: Recorder = field(default_factory=NoRecorder)
+    make_latch: Callable[[], Latch] = Lock
+
+
 class WriteAheadLog:
     """One table's live log; safe for many threads."""
 
     def __init__(
         self,
+        place: LogPlace,
         *,
-        files: AppendFiles,
-        store: ObjectStore,
-        log_path: Callable[[int], str],
         next_log_number: int,
         next_sequence: int,
         older_logs: Sequence[LogFile] = (),
-        owner: LogOwner | None = None,
         options: LogOptions | None = None,
-        clock: Clock | None = None,
-        ids: IdSource | None = None,
-        recorder: Recorder | None = None,
-        make_latch: Callable[[], Latch] = Lock,
+        tools: LogTools | None = None,
     ) -> None:
-        """Begin a new log; `older_logs` have been replayed and await `truncate_below`.
-
-        Without an owner the log belongs to no table, and no mark says how far it went.
-        """
+        """Begin a new log; `older_logs` have been replayed and await `truncate_below`."""
         if next_sequence < 1 or next_log_number < 1:
             raise InvalidArgument("sequence and log numbers begin at 1")
         # fixed at construction
         self.options = options or LogOptions()
-        self._files = files
-        self._store = store
-        self._log_path = log_path
-        self._owner = owner if self.options.dialect is Dialect.CRC32C else None
-        known = None if owner is None else owner.owned_from
+        tools = tools or LogTools()
+        self._files = place.files
+        self._store = place.store
+        self._log_path = place.log_path
+        self._owner = place.owner if self.options.dialect is Dialect.CRC32C else None
+        known = None if place.owner is None else place.owner.owned_from
         self._owned_from = next_log_number if known is None else known
-        self._clock = clock or SystemClock()
-        self._ids = ids or SystemIds()
-        self._recorder = recorder or NoRecorder()
+        self._clock = tools.clock
+        self._ids = tools.ids
+        self._recorder = tools.recorder
         self._stamped = self.options.dialect is Dialect.CRC32C
         self._segment_bytes = self.options.segment_bytes
         self._waits = self.options.sync.waits
@@ -224,7 +238,7 @@ class WriteAheadLog:
         self._queue: CommitQueue[PendingAppend] = CommitQueue(
             self._commit_group,
             group_bytes_max=1 if always else self.options.group_bytes_max,
-            make_latch=make_latch,
+            make_latch=tools.make_latch,
         )
         # owned by the thread that the queue lets commit
         self._next_sequence = next_sequence

@@ -7,8 +7,7 @@ import pytest
 from neve.errors import Corruption, Unavailable
 from neve.model.write_batch import PutRow
 from neve.storage.memory_store import MemoryStore
-from neve.wal import durability
-from neve.wal import segment_reader
+from neve.wal import durability, segment_reader
 from neve.wal.batch_codec import LoggedBatch
 from neve.wal.log_options import LogOptions, SyncPolicy
 from neve.wal.record_format import RECYCLABLE_HEADER, RecordType

@@ -10,13 +10,13 @@ from subprocess import run as run_process
 
 import pyarrow as pa
 import pytest
+from neve.jobs.maintenance import CommittedMaintenance
+from neve.jobs.run import JobBase
 from pyspark.sql import SparkSession
 
 import neve
 from neve import spark as ns
 from neve.compaction.rewrite_job import PlanExecutor, RewriteJob
-from neve.engine.committed_table import CommittedTable
-from neve.engine.job_base import JobBase
 from neve.errors import InvalidArgument, NotFound, Unavailable
 from neve.model.data_file import DataFile
 from neve.observability.events import unheard
@@ -123,7 +123,7 @@ def compact_beside(lake: Path, executor: PlanExecutor) -> int:
     with neve.open(lake) as other:
         table = other.load_table(NAME)
         parts = table.stored.parts(table.properties, recorder=NoRecorder(), listener=unheard)
-        return CommittedTable(parts, OPTIONS).compact(full=True, executor=executor)
+        return CommittedMaintenance(parts, OPTIONS).compact(full=True, executor=executor)
 
 
 @pytest.mark.parametrize("partition_by", [(), ("bucket(3, id)",)], ids=["whole", "partitioned"])

@@ -19,10 +19,10 @@ from typing import Self
 import pyarrow as pa
 
 from neve.catalog.catalog_table import CatalogTable
-from neve.catalog.definition_change import DefinitionChange
 from neve.catalog.evolution import Evolution
 from neve.catalog.live_tables import LiveTables
 from neve.catalog.moment import Moment, past_moment_ms
+from neve.catalog.plan_change import DefinitionChange
 from neve.catalog.settlement import Settlement
 from neve.catalog.stored_table import TableState
 from neve.catalog.table_meta import TableMeta
@@ -31,21 +31,20 @@ from neve.catalog.warehouse import Warehouse
 from neve.compaction.rewrite_job import PlanExecutor
 from neve.engine.change_feed import ChangeFeed
 from neve.engine.conditional_writes import ConditionalWrites
-from neve.engine.maintenance import Maintenance
-from neve.engine.publish_mode import PublishMode
 from neve.engine.row_input import Rows
 from neve.engine.snapshot import Snapshot, SnapshotOrigin, rows_in_order
 from neve.engine.table_engine import TableEngine
-from neve.engine.table_options import TableOptions
-from neve.engine.table_parts import append_files_of
+from neve.engine.table_options import PublishMode, TableOptions
 from neve.engine.upkeep import ExpireReport, GarbageReport
 from neve.engine.verification import VerifyReport
 from neve.errors import Closed, InvalidArgument, NotFound
 from neve.iceberg.published_check import PublishedCheck
+from neve.jobs.maintenance import Maintenance
 from neve.manifest.table_head import Requirements
-from neve.read.filter_input import Filter
+from neve.read.filters import Filter
 from neve.read.scan import Scan
-from neve.read.table_view import Row
+from neve.table.table_parts import append_files_of
+from neve.table.table_view import Row
 
 
 class Table(CatalogTable):

@@ -34,15 +34,15 @@ from neve.model.key_column import KeyArray
 from neve.model.schema import Column
 from neve.model.shown_value import shown
 from neve.model.write_batch import PartialRows, WriteBatch
-from neve.read.partial_merge import (
+from neve.sstable.key_arrays import key_at
+from neve.table.partial_merge import (
     MERGED_ROWS_MAX,
     Places,
     merged,
     required_columns,
     widened,
 )
-from neve.read.table_view import Row
-from neve.sstable.key_arrays import key_at
+from neve.table.table_view import Row
 from neve.wal.batch_codec import encode_changes
 
 

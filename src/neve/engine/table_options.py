@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from neve.compaction.key_ranges import TASK_ROWS
 from neve.compaction.levels import LevelOptions
-from neve.engine.publish_mode import PublishMode
+from neve.engine.table_options import PublishMode
 from neve.errors import InvalidArgument
 from neve.wal.log_options import LogOptions, SyncPolicy
 from neve.wal.replay import RecoveryMode

@@ -21,7 +21,7 @@ from neve.engine.current_view import CurrentView
 from neve.engine.write_path import Decide, PreparedWrite
 from neve.memtable.memtable import Memtable
 from neve.model.data_file import WalSegmentRef, joined_segments
-from neve.read.read_context import ReadContext
+from neve.table.table_context import TableContext
 from neve.wal.batch_codec import EncodedChanges
 from neve.wal.write_ahead_log import WriteAheadLog
 
@@ -106,7 +106,7 @@ class WriteBuffer:
         """Begin the next memtable; False when there is nothing in the active one."""
         return self._roll(only_if_full=False)
 
-    def begin_schema(self, context: ReadContext, install: Callable[[], None]) -> None:
+    def begin_schema(self, context: TableContext, install: Callable[[], None]) -> None:
         """Take the following writes under another schema."""
         with self._rolling:
 
@@ -138,7 +138,7 @@ class WriteBuffer:
         self.log.run_alone(reclaim)
         return freed >= self._memtable_bytes // 2
 
-    def _begin_memtable(self, context: ReadContext) -> None:
+    def _begin_memtable(self, context: TableContext) -> None:
         self._active.freeze()
         self._first_log = self.log.active_log_number
         self._active = Memtable(

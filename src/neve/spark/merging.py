@@ -26,11 +26,10 @@ from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from neve.engine.bulk_merge import ClauseKind, MergeClause, narrowed_schema
-from neve.engine.bulk_work import BulkOutcome, JobIdentity
-from neve.engine.job_base import JobBase
 from neve.engine.partial_rows import given_columns
 from neve.errors import InvalidArgument, SchemaMismatch
+from neve.jobs.merge import ClauseKind, MergeClause, narrowed_schema
+from neve.jobs.run import BulkOutcome, JobBase, JobIdentity
 from neve.model.schema import TableSchema, known_names_hint, similar_name_hint
 from neve.spark.job_runner import TableJobs
 from neve.spark.job_site import JobSite

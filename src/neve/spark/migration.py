@@ -33,8 +33,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from neve.catalog.open_catalog import open as open_catalog
-from neve.engine.bulk_work import BulkOutcome
 from neve.errors import AlreadyExists, InvalidArgument, NotFound, Unavailable
+from neve.jobs.run import BulkOutcome
 from neve.model.row_lineage import LINEAGE_NAMES
 from neve.model.schema import TableSchema, normalize_batch
 from neve.spark.call_check import check_place, check_session

@@ -35,7 +35,7 @@ from neve.errors import InvalidArgument, NeveError, Unavailable
 from neve.manifest.leases import HeldLease
 from neve.model.plain_values import to_plain
 from neve.model.schema import Column
-from neve.read.filter_input import Filter
+from neve.read.filters import Filter
 from neve.spark.call_check import check_place, check_session
 from neve.spark.filters import spark_condition, spark_literal
 from neve.spark.live_rows import live_rows, scanned_together

@@ -16,7 +16,7 @@ from neve.errors import InvalidArgument
 from neve.model.schema import TableSchema
 from neve.read.changes import feed_schema
 from neve.read.chosen_columns import chosen_columns
-from neve.read.filter_input import row_filter
+from neve.read.filters import row_filter
 from neve.spark.change_stream import ChangesReader, ChangeStreamReader, feed_fields
 from neve.spark.read_plan import (
     TableAddress,

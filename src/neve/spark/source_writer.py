@@ -35,11 +35,10 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from neve.engine.bulk_commit import BulkRun
-from neve.engine.bulk_rows import BulkRows, duplicate_keys, last_of_each, sorted_by_key
-from neve.engine.bulk_work import BulkWork, JobIdentity
-from neve.engine.job_base import JobBase
 from neve.errors import InvalidArgument, NeveError, Unavailable
+from neve.jobs.commit import BulkRun
+from neve.jobs.rows import BulkRows, duplicate_keys, last_of_each, sorted_by_key
+from neve.jobs.run import BulkWork, JobBase, JobIdentity
 from neve.model.data_file import DataFile
 from neve.spark.job_runner import TableJobs
 from neve.spark.job_site import JobSite, TableSite

@@ -27,7 +27,6 @@ from pyroaring import BitMap64
 from pyspark.sql import Row
 
 from neve import errors
-from neve.engine.bulk_work import BulkWork
 from neve.errors import (
     Corruption,
     LimitExceeded,
@@ -36,6 +35,7 @@ from neve.errors import (
     SchemaMismatch,
     Unavailable,
 )
+from neve.jobs.run import BulkWork
 from neve.manifest.version_codec import decode_edit, encode_edit
 from neve.model.key_column import KeyArray
 from neve.model.version import Operation, VersionEdit, VersionFacts

@@ -19,8 +19,8 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import BinaryType, DoubleType, FloatType, StringType, StructField, StructType
 from pyspark.sql.window import Window
 
-from neve.engine.job_base import JobBase
 from neve.errors import InvalidArgument
+from neve.jobs.run import JobBase
 from neve.model.arrow_types import TypeKind, kind_of
 from neve.model.schema import TableSchema, similar_name_hint
 from neve.spark.call_check import check_frame

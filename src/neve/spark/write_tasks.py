@@ -21,10 +21,10 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 
-from neve.engine.bulk_merge import BulkMerge, ClauseKind, MergeClause, MergePiece, choices_of
-from neve.engine.bulk_rows import BulkRows, KeyedRows, duplicate_keys, last_of_each
-from neve.engine.job_base import JobBase
 from neve.errors import NeveError
+from neve.jobs.merge import BulkMerge, ClauseKind, MergeClause, MergePiece, choices_of
+from neve.jobs.rows import BulkRows, KeyedRows, duplicate_keys, last_of_each
+from neve.jobs.run import JobBase
 from neve.model.array_fit import nulls
 from neve.model.key_column import KeyArray
 from neve.model.partition_groups import partition_groups

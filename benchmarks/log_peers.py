@@ -23,7 +23,7 @@ from neve.wal.batch_codec import LoggedBatch, encode_put, frame_batch
 from neve.wal.log_options import LogOptions, SyncPolicy
 from neve.wal.record_format import RECYCLABLE_HEADER_BYTES
 from neve.wal.replay import LogFile, Replay
-from neve.wal.write_ahead_log import WriteAheadLog
+from neve.wal.write_ahead_log import LogPlace, WriteAheadLog
 
 _PATHS: Final = TablePaths("bench")
 _EPOCH: Final = 1
@@ -47,9 +47,7 @@ def open_neve(directory: Path, sync: SyncPolicy, *, disk: PosixDisk | None = Non
     """Begin a log with default options but for the sync policy."""
     store = LocalStore(str(directory), disk=disk)
     return WriteAheadLog(
-        files=store,
-        store=store,
-        log_path=lambda number: _PATHS.wal_file(_EPOCH, number),
+        LogPlace(files=store, store=store, log_path=lambda number: _PATHS.wal_file(_EPOCH, number)),
         next_log_number=1,
         next_sequence=1,
         options=LogOptions(sync=sync),

@@ -126,7 +126,7 @@ def flush(world: World, _rng: Random) -> None:
 
 def roll(world: World, _rng: Random) -> None:
     """Let a memtable wait for its flush."""
-    world.table.engine.writer._log.roll()
+    world.table.engine.writer._buffer.roll()
 
 
 def flush_once(world: World, _rng: Random) -> None:

@@ -25,10 +25,10 @@ from neve.storage.local_store import LocalStore
 from neve.testing.disk_calls import DiskCall, HookedDisk
 from neve.testing.simulated_clock import SeededIds, SimulatedClock
 from neve.wal.batch_codec import encode_changes
-from neve.wal.log_mark import LogMark, LogOwner, MarkedLog
+from neve.wal.durability import LogMark, LogOwner, MarkedLog
 from neve.wal.log_options import LogOptions, SyncPolicy
 from neve.wal.replay import LogFile, Replay
-from neve.wal.write_ahead_log import WriteAheadLog
+from neve.wal.write_ahead_log import LogPlace, LogTools, WriteAheadLog
 
 ROOT = "/disk/lakes/lake"
 TABLE = UUID(int=7)
@@ -200,21 +200,22 @@ def live(disk: Disk, history: History, seed: int, *, steps: int = 12) -> None:
     )
     clock = SimulatedClock()
     log = WriteAheadLog(
-        files=store,
-        store=store,
-        log_path=log_path,
+        LogPlace(
+            files=store,
+            store=store,
+            log_path=log_path,
+            owner=LogOwner(
+                table=TABLE,
+                epoch=seed,
+                mark_path=MARK,
+                owned_from=None if mark is None else mark.owned_from,
+            ),
+        ),
         next_log_number=history.last_log_number,
         next_sequence=next_sequence,
         older_logs=older,
-        owner=LogOwner(
-            table=TABLE,
-            epoch=seed,
-            mark_path=MARK,
-            owned_from=None if mark is None else mark.owned_from,
-        ),
         options=options,
-        clock=clock,
-        ids=SeededIds(seed + 2),
+        tools=LogTools(clock=clock, ids=SeededIds(seed + 2)),
     )
     # An open log has made durable what recovery found; readers may have seen it.
     history.required_through = max(history.required_through, next_sequence - 1)

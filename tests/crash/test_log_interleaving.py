@@ -11,7 +11,7 @@ from neve.testing.simulated_clock import SeededIds, SimulatedClock
 from neve.testing.simulated_disk import PowerCut, SimulatedDisk
 from neve.wal.log_options import LogOptions, SyncPolicy
 from neve.wal.replay import Replay
-from neve.wal.write_ahead_log import WriteAheadLog
+from neve.wal.write_ahead_log import LogPlace, LogTools, WriteAheadLog
 from tests.crash.log_history import ROOT, find_logs, log_path
 from tests.gates import Gate
 from tests.unit.wal.builders import put
@@ -32,15 +32,13 @@ class SharedLog:
         self.applied: list[int] = []
         store = self._store(InterleavedDisk(self.disk, self.interleaving))
         self.log = WriteAheadLog(
-            files=store,
-            store=store,
-            log_path=log_path,
+            LogPlace(files=store, store=store, log_path=log_path),
             next_log_number=1,
             next_sequence=1,
             options=LogOptions(sync=SyncPolicy.GROUP, segment_bytes=32 << 10, preallocate=False),
-            clock=SimulatedClock(),
-            ids=SeededIds(seed),
-            make_latch=self.interleaving.lock,
+            tools=LogTools(
+                clock=SimulatedClock(), ids=SeededIds(seed), make_latch=self.interleaving.lock
+            ),
         )
         if cut_at is not None:
             self.disk.power_cut_at(self.disk.calls + cut_at)

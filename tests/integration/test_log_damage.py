@@ -14,7 +14,7 @@ import pytest
 import neve
 from neve.catalog.table import Table
 from neve.errors import Corruption
-from neve.wal.recovery_mode import RecoveryMode
+from neve.wal.replay import RecoveryMode
 from tests.conftest import Record
 from tests.gates import Gate
 
@@ -255,7 +255,7 @@ class _State:
         with opened:
             count = 30
             for _ in range(rng.choice((0, 1, 3))):
-                table.engine.writer._log.log.rotate()
+                table.engine.writer._buffer.log.rotate()
                 for _ in range(rng.randrange(1, 20)):
                     table.put({"id": count, "table": ORDERS})
                     count += 1

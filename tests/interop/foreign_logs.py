@@ -31,10 +31,9 @@ from neve.wal.batch_codec import encode_changes
 from neve.wal.foreign_replay import ForeignReplay
 from neve.wal.log_options import LogOptions, SyncPolicy
 from neve.wal.record_format import BLOCK_BYTES, Dialect
-from neve.wal.recovery_mode import RecoveryMode
-from neve.wal.replay import LogFile
+from neve.wal.replay import LogFile, RecoveryMode
 from neve.wal.segment_reader import Record, SegmentEnd, SegmentReader
-from neve.wal.write_ahead_log import WriteAheadLog
+from neve.wal.write_ahead_log import LogPlace, WriteAheadLog
 
 ANSWER_SECONDS: Final = 20.0
 FIRST_LOG: Final = 10
@@ -133,9 +132,7 @@ def neve_logs(seed: random.Random, batches: Sequence[Batch]) -> dict[int, bytes]
     """Return the logs that neve writes in RocksDB's dialect, closed or not, zeros behind or not."""
     store = MemoryStore()
     log = WriteAheadLog(
-        files=store,
-        store=store,
-        log_path=lambda number: f"{number:06}.log",
+        LogPlace(files=store, store=store, log_path=lambda number: f"{number:06}.log"),
         next_log_number=FIRST_LOG,
         next_sequence=batches[0].sequence,
         options=LogOptions(

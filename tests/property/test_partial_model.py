@@ -163,7 +163,7 @@ def refresh(machine: Machine) -> None:
 
 
 def roll(machine: Machine) -> None:
-    if machine.table.engine.writer._log.roll():
+    if machine.table.engine.writer._buffer.roll():
         machine.waiting.append([])
 
 

@@ -14,6 +14,7 @@ from typing import Final
 
 import pyarrow as pa
 import pytest
+from neve.jobs.maintenance import rollback_edit
 
 from neve.catalog.kv_catalog import KVCatalog
 from neve.catalog.table import Table
@@ -435,7 +436,7 @@ def leaves_new_columns_empty(patch: pytest.MonkeyPatch) -> None:
 
 
 def believes_what_is_expected(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("neve.engine.decided_writes._is_same", lambda *_args: True)
+    patch.setattr("neve.engine.conditional_writes._is_same", lambda *_args: True)
 
 
 def tells_of_compactions(patch: pytest.MonkeyPatch) -> None:

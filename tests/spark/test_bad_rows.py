@@ -22,7 +22,7 @@ def test_a_uuid_is_written_in_one_way_only_for_rows_are_divided_by_its_text(
         catalog.create_table(NAME, schema, ["id"])
     rows = spark.createDataFrame([(text, 1), (UUID, 2)], "id string, v long")
 
-    with pytest.raises(neve.SchemaMismatch, match="text that is no UUID") as failed:
+    with pytest.raises(neve.SchemaMismatch, match="text that is not a UUID") as failed:
         ns.upsert(rows, tmp_path, NAME, tasks=2)
 
     assert "8-4-4-4-12" in (failed.value.hint or "")

@@ -13,14 +13,14 @@ from typing import cast
 
 import pyarrow as pa
 import pytest
+from neve.jobs.run import BulkOutcome, JobIdentity
 from pyspark.sql import DataFrame, SparkSession
 
 import neve
 from neve import spark as ns
-from neve.jobs.run import BulkOutcome, BulkWork, JobIdentity
 from neve.spark import job_runner
 from neve.spark.job_runner import TableJobs
-from neve.spark.task_messages import Message, work_of
+from neve.spark.task_answers import Message, TaskAnswer, answer_of
 from neve.spark.write_plan import write_plan
 from tests.spark.bulk_tables import (
     DDL,
@@ -112,12 +112,12 @@ def test_of_two_loads_at_once_one_is_refused_and_leaves_nothing(
 ) -> None:
     make_table(tmp_path)
 
-    def overtaken(messages: Iterable[Message]) -> BulkWork:
-        monkeypatch.setattr(job_runner, "work_of", work_of)
+    def overtaken(messages: Iterable[Message]) -> TaskAnswer:
+        monkeypatch.setattr(job_runner, "answer_of", answer_of)
         ns.load(frame(spark, [(1, 1, "first")]), tmp_path, NAME)
-        return work_of(messages)
+        return answer_of(messages)
 
-    monkeypatch.setattr(job_runner, "work_of", overtaken)
+    monkeypatch.setattr(job_runner, "answer_of", overtaken)
     with pytest.raises(neve.Conflict, match="version 2 has rows"):
         ns.load(frame(spark, [(1, 2, "second"), (2, 2, "second")]), tmp_path, NAME)
 

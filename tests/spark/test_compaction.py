@@ -10,6 +10,8 @@ from subprocess import run as run_process
 
 import pyarrow as pa
 import pytest
+from neve.jobs.maintenance import CommittedMaintenance
+from neve.jobs.run import JobBase
 from pyspark.sql import SparkSession
 
 import neve
@@ -21,7 +23,7 @@ from neve.jobs.run import JobBase
 from neve.model.data_file import DataFile
 from neve.observability.events import unheard
 from neve.observability.metrics import NoRecorder
-from neve.spark.plan_executor import SparkExecutor
+from neve.spark.maintenance import SparkExecutor
 from neve.spark.worker_table import site_of
 from neve.testing.clean_reader import CleanReader
 from neve.testing.executor_contract import PlanExecutorContract
@@ -282,7 +284,7 @@ def test_a_worker_that_does_not_see_the_warehouse_is_told_of_and_nothing_changes
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "neve.spark.plan_executor.site_of",
+        "neve.spark.maintenance.site_of",
         lambda table, options: replace(site_of(table, options), location="file:///not/there"),
     )
     with neve.open(tmp_path / "lake") as lake:
@@ -305,12 +307,13 @@ import psutil
 
 import neve
 from neve import spark as ns
-from neve.spark import plan_executor, write_plan
+from neve.spark import write_plan
+from neve.spark import maintenance
 from neve.spark.job_site import JobSite
 from tests.spark.test_compaction import NAME, OPTIONS, UPSERTED
 
 lake, deaths = Path(sys.argv[1]), Path(sys.argv[2])
-rewrite, write_rows = plan_executor._rewrite, write_plan.WriteRows
+rewrite, write_rows = maintenance._rewrite, write_plan.WriteRows
 
 
 def die(job):
@@ -355,7 +358,7 @@ class MortalRows:
         yield from told
 
 
-plan_executor._rewrite = mortal
+maintenance._rewrite = mortal
 write_plan.WriteRows = MortalRows
 session = ns.session(
     master="local-cluster[2,1,1024]",

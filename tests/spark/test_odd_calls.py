@@ -165,7 +165,7 @@ def test_odd_numbers_options_and_functions_are_refused(spark: SparkSession, tmp_
     rows = frame(spark)
     with pytest.raises(neve.InvalidArgument, match="is not a whole number"):
         ns.upsert_batch(tmp_path, NAME, app_id="x")(rows, "7")  # type: ignore[arg-type]
-    with pytest.raises(neve.InvalidArgument, match="is no number of tasks"):
+    with pytest.raises(neve.InvalidArgument, match="is not a number of tasks"):
         ns.upsert(rows, tmp_path, NAME, tasks=5_000_000_000)
     with pytest.raises(neve.InvalidArgument, match="progress is a int"):
         ns.upsert(rows, tmp_path, NAME, progress=5)  # type: ignore[arg-type]

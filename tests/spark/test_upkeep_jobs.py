@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 import neve
 from neve import spark as ns
 from neve.errors import Corruption, InvalidArgument, NotFound, Unavailable
+from neve.spark.task_answers import TaskAnswer
 from neve.spark.task_run import Watch, answers_of, run_tasks
 
 NAME = "a.b"
@@ -208,14 +209,14 @@ def test_the_page_on_maintenance_shows_what_runs(
 
 
 def test_the_error_of_a_task_is_raised_in_the_driver_as_it_is(spark: SparkSession) -> None:
-    def work(number: int) -> bytes:
+    def work(number: int) -> TaskAnswer:
         if number == 1:
             raise Corruption("rows are gone", path="data/x", offset=7, hint="Look for them")
-        return str(number).encode()
+        return TaskAnswer(paths=(str(number),))
 
     first, second = run_tasks(spark, [0, 1], work, what="counting")
 
-    assert first == b"0"
+    assert first == TaskAnswer(paths=("0",))
     with pytest.raises(Corruption, match="rows are gone in data/x") as caught:
         answers_of([first, second])
     assert caught.value.hint == "Look for them"
@@ -223,7 +224,7 @@ def test_the_error_of_a_task_is_raised_in_the_driver_as_it_is(spark: SparkSessio
 
 
 def test_storage_that_does_not_answer_fails_the_job_with_its_words(spark: SparkSession) -> None:
-    def work(_number: int) -> bytes:
+    def work(_number: int) -> TaskAnswer:
         raise Unavailable("the bucket did not answer", path="s3://bucket")
 
     with pytest.raises(Unavailable, match=r"counting: .*the bucket did not answer"):
@@ -233,7 +234,7 @@ def test_storage_that_does_not_answer_fails_the_job_with_its_words(spark: SparkS
 def test_a_job_that_is_to_end_meanwhile_is_ended(spark: SparkSession, tmp_path: Path) -> None:
     began, over = tmp_path / "began", tmp_path / "over"
 
-    def work(_number: int) -> bytes:
+    def work(_number: int) -> TaskAnswer:
         import time
 
         began.touch()
@@ -241,7 +242,7 @@ def test_a_job_that_is_to_end_meanwhile_is_ended(spark: SparkSession, tmp_path: 
             if over.exists():
                 break
             time.sleep(0.1)
-        return b""
+        return TaskAnswer()
 
     def check() -> None:
         if began.exists():
@@ -254,4 +255,4 @@ def test_a_job_that_is_to_end_meanwhile_is_ended(spark: SparkSession, tmp_path: 
 
 
 def test_no_tasks_need_no_job(spark: SparkSession) -> None:
-    assert run_tasks(spark, [], lambda _task: b"", what="nothing") == []
+    assert run_tasks(spark, [], lambda _task: TaskAnswer(), what="nothing") == []

@@ -98,9 +98,8 @@ class Table(CatalogTable):
         is missing, unknown, or of another type; nothing is written then.
         """
         engine = self._engine
-        if engine is None:
-            engine = self.engine
-        return engine.writer.put(row)
+        writer = (self.engine if engine is None else engine).writer
+        return writer.write(writer.path.put(row))
 
     def upsert(self, rows: Rows, columns: Sequence[str] | None = None) -> int:
         """Write many rows, all or none, each replacing the one of its key; gives the last sequence.
@@ -114,7 +113,7 @@ class Table(CatalogTable):
         batch with SchemaMismatch.
         """
         if columns is not None:
-            return DecidedWrites(self.engine).upsert(rows, columns)
+            return ConditionalWrites(self.engine).upsert(rows, columns)
         writer = self.engine.writer
         sequence = self.engine.current.sequence
         for prepared in writer.path.upsert(rows):
@@ -127,7 +126,7 @@ class Table(CatalogTable):
         No other write of this table comes between looking and writing. Other committers, such as
         Spark jobs, are seen as far as this handle shows their Versions.
         """
-        return DecidedWrites(self.engine).put_if_absent(row)
+        return ConditionalWrites(self.engine).put_if_absent(row)
 
     def compare_and_put(
         self, row: Mapping[str, object], expected: Mapping[str, object] | None
@@ -138,7 +137,7 @@ class Table(CatalogTable):
         None expects no row. Values are compared, not how they were written. Atomic as
         `put_if_absent` is.
         """
-        return DecidedWrites(self.engine).compare_and_put(row, expected)
+        return ConditionalWrites(self.engine).compare_and_put(row, expected)
 
     def delete(self, key: object) -> int:
         """Delete the row of a key, whether there is one or not; gives the sequence number."""

@@ -16,7 +16,7 @@ from neve.errors import Corruption
 from neve.storage.local_store import LocalStore
 from neve.wal.log_options import LogOptions, SyncPolicy
 from neve.wal.record_format import Dialect
-from neve.wal.write_ahead_log import WriteAheadLog
+from neve.wal.write_ahead_log import LogPlace, WriteAheadLog
 
 _ROWS: Final = 5_000
 # Behind every number that a new database has given out.
@@ -36,9 +36,7 @@ def rocksdb(stage: Stage) -> tuple[Found, ...]:
     directory = stage.root / f"rocksdb-{stage.run_id}"
     store = LocalStore(str(directory / "neve"))
     log = WriteAheadLog(
-        files=store,
-        store=store,
-        log_path="{:06}.wal".format,
+        LogPlace(files=store, store=store, log_path="{:06}.wal".format),
         next_log_number=1,
         next_sequence=1,
         options=LogOptions(dialect=Dialect.ROCKSDB, sync=SyncPolicy.NONE, recycle_count=0),

@@ -6,20 +6,20 @@
 One thread flushes, another compacts; both run the `*_once` steps below, which a test can run by
 hand. Writers wait for neither, except as `neve.engine.backlog` says.
 
-T1  One flush and one compaction at a time; a sweep of unknown files runs beside neither.
-T2  The writer's epoch is asserted by every commit. One that was taken over is Fenced, and takes no
-    more writes.
-T3  What could not be flushed stays in memory and in the log, and is tried again. A file of the
-    table that is gone ends no writer: only a table that was dropped does.
+WRITER-1  One flush and one compaction at a time; a sweep of unknown files runs beside neither.
+WRITER-2  The writer's epoch is asserted by every commit. One that was taken over is Fenced, and
+          takes no more writes.
+WRITER-3  What could not be flushed stays in memory and in the log, and is tried again. A file of
+          the table that is gone ends no writer: only a table that was dropped does.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from threading import Lock
-from typing import Final
+from typing import Final, overload
 
 from neve.compaction.plan import CompactionPlan, jobs_of
 from neve.compaction.policy import pick_all
@@ -29,11 +29,11 @@ from neve.engine.backlog import CALM, Backlog
 from neve.engine.current_view import CurrentView
 from neve.engine.flush import Flush, FlushTarget
 from neve.engine.lease_book import LeaseBook
-from neve.engine.live_log import LiveLog
 from neve.engine.publishing import CommitPublishing
 from neve.engine.rewrite import Execution, Progress, Rewrite, note_compacted
 from neve.engine.table_options import TableOptions
-from neve.engine.write_path import PreparedWrite, WritePath
+from neve.engine.write_buffer import WriteBuffer
+from neve.engine.write_path import Decide, PreparedWrite, WritePath
 from neve.errors import Closed, Conflict, Fenced, NeveError, NotFound
 from neve.manifest.commit import TableCommitter
 from neve.manifest.table_head import HeadChange
@@ -48,8 +48,10 @@ from neve.observability.metrics import (
     FLUSHES,
 )
 from neve.storage.append_file import LockHandle
+from neve.table.file_writers import FileWriters
 from neve.table.table_context import TableContext
 from neve.table.table_files import TableFiles
+from neve.table.table_parts import Definitions, TableParts
 
 logger = logging.getLogger(__name__)
 
@@ -73,10 +75,15 @@ class LiveWriter:
         files: TableFiles,
         options: TableOptions,
         *,
+        definitions: Definitions,
+        files: TableFiles,
         leases: LeaseBook,
         current: CurrentView,
-        log: LiveLog,
-        claim: WriterClaim,
+        buffer: WriteBuffer,
+        epoch: int,
+        lock: LockHandle,
+        context: TableContext,
+        spec_id: int,
         publishing: CommitPublishing | None,
     ) -> None:
         parts = files.parts
@@ -87,12 +94,14 @@ class LiveWriter:
         self._files = files
         self._leases = leases
         self._current = current
-        self._log = log
-        self._epoch = claim.epoch
-        self._lock = claim.lock
+        self._buffer = buffer
+        self._epoch = epoch
+        self._lock = lock
         self.publishing = publishing
-        self.committer = TableCommitter(
-            parts.versions, parts.work, clock=parts.clock, ids=parts.ids
+        making = FileWriters(parts, encoder=context.encoder, file_bytes=options.file_bytes)
+        committer = TableCommitter(parts.versions, parts.work, clock=parts.clock, ids=parts.ids)
+        self._flush = Flush(
+            parts, making, files, definitions=definitions, committer=committer, context=context
         )
         self._flush = Flush(files, self.committer)
         self._rewrite = Rewrite(files, self.committer, task_rows=options.compaction_task_rows)
@@ -104,57 +113,44 @@ class LiveWriter:
         self._showing = Lock()
         self._ending = Lock()
         # Safe on their own: each is replaced whole.
-        self._path = WritePath(current.view.context, files.definitions.spec(claim.spec_id))
+        self.path = WritePath(context, definitions.spec(spec_id))
         self._is_roll_due = False  # a full memtable could not be rolled: writes wait for that
         self._ended: NeveError | None = None
 
     # Writing
 
-    @property
-    def path(self) -> WritePath:
-        """What checks and encodes writes."""
-        return self._path
+    @overload
+    def write(self, write: PreparedWrite) -> int: ...
 
-    def put(self, row: Mapping[str, object]) -> int:
-        """Write one row; gives its sequence number."""
+    @overload
+    def write(self, write: Decide) -> int | None: ...
+
+    def write(self, write: PreparedWrite | Decide) -> int | None:
+        """Write one or many changes that `path` prepared; returns the last sequence number.
+
+        A function decides on the write while no other write comes between; None is no write.
+        """
         if self.backlog.pressure is not CALM or self._ended is not None or self._is_roll_due:
             self._admit()
-        changes, key, value = self._path.put(row)
-        sequence = self._log.put(changes, key, value)
-        if self._log.is_full:
-            self._roll_full()
-        return sequence
-
-    def write(self, prepared: PreparedWrite) -> int:
-        """Write a batch; gives its last sequence number."""
-        self._admit()
-        sequence = self._log.write(prepared)
-        if self._log.is_full:
-            self._roll_full()
-        return sequence
-
-    def write_decided(self, decide: Callable[[], PreparedWrite | None]) -> int | None:
-        """Write a batch that is decided on while no other write can come between."""
-        self._admit()
-        sequence = self._log.write_decided(decide)
-        if self._log.is_full:
+        sequence = self._buffer.write(write)
+        if self._buffer.is_full:
             self._roll_full()
         return sequence
 
     def drop_spare_logs(self) -> int:
-        """Delete logs that are only kept to be written over; gives how many."""
-        return self._log.log.drop_spares()
+        """Delete logs that are only kept to be written over; returns how many."""
+        return self._buffer.log.drop_spares()
 
     def give_back_space(self) -> None:
         """Free the space that logs have reserved, for work that makes more of it."""
-        self._log.log.give_back_space()
+        self._buffer.log.give_back_space()
 
     # Flushing
 
     def flush(self) -> int:
-        """Bring everything written so far into the table; gives the current Version's number."""
+        """Bring everything written so far into the table; returns the current Version's number."""
         self._check_open()
-        self._log.roll()
+        self._buffer.roll()
         # Not what is written meanwhile: beside a busy writer this would have no end.
         for memtable in self._current.view.memtables[1:2]:
             while self._is_waiting(memtable) and self.flush_once():
@@ -188,7 +184,7 @@ class LiveWriter:
 
     def _flush_memtable(self, memtable: Memtable) -> None:
         began = self._parts.clock.monotonic()
-        log = self._log.log
+        log = self._buffer.log
         if memtable.is_empty:
             self._current.install(self._current.view.files.version, flushed=memtable)
             return
@@ -203,7 +199,7 @@ class LiveWriter:
                 mapping=view.context.mapping_from(memtable.schema.schema_id),
                 spec=self._definitions.spec(base.facts.spec_id),
                 format=self._options.level_options.format_of(0),
-                segments=self._log.segments(memtable, root=self._parts.paths.root),
+                segments=self._buffer.segments(memtable, root=self._parts.paths.root),
                 head_change=HeadChange(
                     writer_epoch=self._epoch,
                     flushed_sequence=flushed,
@@ -379,7 +375,7 @@ class LiveWriter:
             self._ended = self._ended or Closed("the table was closed", path=self._parts.paths.root)
             self.backlog.let_go()
             try:
-                self._log.log.close()
+                self._buffer.log.close()
             finally:
                 self._lock.release()
 
@@ -396,16 +392,19 @@ class LiveWriter:
             schema_id = self._current.view.context.schema.schema_id
             if not is_newer or head.schema_id == schema_id:
                 self._current.install(snapshot.version, flushed=flushed, is_own=is_own)
-                if is_newer and head.spec_id != self._path.spec.spec_id:
+                if is_newer and head.spec_id != self.path.spec.spec_id:
                     context = self._current.view.context
-                    self._path = WritePath(context, self._definitions.spec(head.spec_id))
+                    self.path = WritePath(context, self._definitions.spec(head.spec_id))
             else:
-                context = self._files.context(head.schema_id)
+                schema = self._definitions.schema(head.schema_id)
+                context = TableContext(
+                    schema, schema_of=self._definitions.schema, spec_of=self._definitions.spec
+                )
                 # What was written under the old schema stays in a memtable of its own.
-                self._log.begin_schema(
+                self._buffer.begin_schema(
                     context, lambda: self._show_schema(snapshot, context, flushed)
                 )
-        # Whoever looks for news every second must not wake itself when there are none.
+        # A thread that looks for news every second must not wake itself when there are none.
         if is_newer or flushed is not None:
             self.backlog.judge()
             self.backlog.wake()
@@ -414,7 +413,7 @@ class LiveWriter:
         self, snapshot: TableSnapshot, context: TableContext, flushed: Memtable | None
     ) -> None:
         self._current.install(snapshot.version, flushed=flushed, context=context)
-        self._path = WritePath(context, self._definitions.spec(snapshot.head.spec_id))
+        self.path = WritePath(context, self._definitions.spec(snapshot.head.spec_id))
 
     def _check_head(self, snapshot: TableSnapshot) -> None:
         head = snapshot.head
@@ -439,7 +438,7 @@ class LiveWriter:
             raise self._ended
 
     def _end(self, error: NeveError) -> None:
-        """Take no more writes, for good (T2); says so once."""
+        """Take no more writes, for good (WRITER-2); says so once."""
         with self._ending:
             if self._ended is None:
                 table_id = self._parts.paths.table_id
@@ -455,14 +454,14 @@ class LiveWriter:
 
     @contextmanager
     def _fenced_ends(self) -> Iterator[None]:
-        """Take no more writes once a commit says that somebody else is the writer."""
+        """Take no more writes once a commit says that another process is the writer."""
         try:
             yield
         except Fenced as error:
             self._end(error)
             raise
         except NotFound:
-            # Of the table, which ends it, or of a file of it: the newest head tells.
+            # Of the table, which ends it, or of a file of it: the newest head shows which.
             try:
                 self.refresh()
             finally:
@@ -470,7 +469,7 @@ class LiveWriter:
             raise
 
     def _roll_full(self) -> None:
-        """Begin the next memtable behind a write; that write is acknowledged whatever happens."""
+        """Begin the next memtable after a write; that write is acknowledged whatever happens."""
         try:
             self._roll_due()
         except NeveError as error:
@@ -478,7 +477,7 @@ class LiveWriter:
             logger.warning("could not begin the next log cause=%s", error)
 
     def _roll_due(self) -> None:
-        if self._log.roll_if_full():
+        if self._buffer.roll_if_full():
             self.backlog.judge()
             self.backlog.wake()
         self._is_roll_due = False
@@ -500,4 +499,4 @@ class LiveWriter:
 
 
 def _unheard(_rows: int) -> None:
-    """Take progress that nobody asked for."""
+    """Ignore progress."""

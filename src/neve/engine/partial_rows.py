@@ -1,4 +1,4 @@
-"""Rows of which only some columns are written: taken out of what people have, and checked.
+"""Rows of a partial write, which names some columns only: taken out of the given rows, and checked.
 
 1. The key and the columns that are written are taken out of the rows, as in any write.
 2. Of several rows with one key the last one stays.
@@ -33,7 +33,7 @@ from neve.table.partial_merge import Places
 
 
 def given_columns(columns: object, schema: TableSchema) -> tuple[Column, ...]:
-    """Check the columns that a partial write names; gives those outside of the key."""
+    """Check the columns that a partial write names; returns those outside of the key."""
     if isinstance(columns, str) or not isinstance(columns, Iterable):
         raise InvalidArgument(
             f"columns are given as {type(columns).__name__}", hint="Pass a list of names"

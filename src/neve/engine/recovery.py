@@ -45,9 +45,8 @@ from neve.table.table_context import TableContext
 from neve.table.table_parts import TableParts, append_files_of
 from neve.table.table_view import TableView
 from neve.wal.batch_codec import LoggedBatch
-from neve.wal.log_mark import LogMark, MarkedLog
-from neve.wal.recovery_mode import Problem, RecoveryMode, ReplayReport
-from neve.wal.replay import LogFile, Replay
+from neve.wal.durability import LogMark, MarkedLog
+from neve.wal.replay import LogFile, Problem, RecoveryMode, Replay, ReplayReport
 
 Answer = TypeVar("Answer")
 

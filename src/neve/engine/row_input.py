@@ -34,7 +34,7 @@ _ACCEPTED: Final = (
 
 @runtime_checkable
 class ArrowStream(Protocol):
-    """What gives its rows as an Arrow stream."""
+    """An object that exports its rows as an Arrow stream."""
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Return the stream, in Arrow's C form."""
@@ -136,7 +136,7 @@ def _kinds_in(rows: object, name: str) -> str:
             for value in islice(values, _LOOKED_AT)
             if value is not None and not (isinstance(value, float) and isnan(value))
         }
-    except Exception:  # noqa: BLE001 - a frame of anybody's; the error that is told is another
+    except Exception:  # noqa: BLE001 - a frame of any library; another error is raised
         return ""
     return " and ".join(kinds) if len(kinds) > 1 else ""
 
@@ -181,7 +181,7 @@ def _normalized(batches: Iterable[pa.RecordBatch], schema: TableSchema) -> Itera
 
 
 def _without_index(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
-    """Leave out the index of a pandas frame that has no name: it numbers rows, and is no column."""
+    """Leave out the unnamed index of a pandas frame: it numbers rows, and is not a column."""
     index = [
         name for name in batch.schema.names if _PANDAS_INDEX.fullmatch(name) and name not in schema
     ]

@@ -255,7 +255,7 @@ class TableEngine:
             ).to_arrow()
             return writer.path.delete_many(keys)
 
-        sequence = self.once_more(lambda: writer.write_decided(decide))
+        sequence = self.once_more(lambda: writer.write(decide))
         return self.current.sequence if sequence is None else sequence
 
     # Writing
@@ -263,7 +263,8 @@ class TableEngine:
     @property
     def writer(self) -> LiveWriter:
         """The live writer; raises InvalidArgument for a handle that only reads."""
-        self.check_open()
+        if self._closed is not None:
+            raise self._closed_error()
         if self._writer is None:
             raise InvalidArgument(
                 "the table was opened for reading only",
@@ -361,30 +362,30 @@ class TableEngine:
             older = drop_logs(parts, recovered.logs, below=snapshot.head.wal_floor)
             remove_old_epochs(parts, below=epoch)
             log = WriteAheadLog(
-                files=append_files,
-                store=parts.objects,
-                log_path=lambda number: parts.paths.wal_file(epoch, number),
+                LogPlace(
+                    files=append_files,
+                    store=parts.objects,
+                    log_path=lambda number: parts.paths.wal_file(epoch, number),
+                    owner=LogOwner(
+                        table=UUID(snapshot.head.table_uuid),
+                        epoch=epoch,
+                        mark_path=parts.paths.log_mark,
+                        owned_from=recovered.owned_from,
+                    ),
+                ),
                 next_log_number=recovered.next_log_number,
                 next_sequence=recovered.next_sequence,
                 older_logs=older,
-                owner=LogOwner(
-                    table=UUID(snapshot.head.table_uuid),
-                    epoch=epoch,
-                    mark_path=parts.paths.log_mark,
-                    owned_from=recovered.owned_from,
-                ),
                 options=options.log_options,
-                clock=parts.clock,
-                ids=parts.ids,
-                recorder=parts.recorder,
+                tools=LogTools(clock=parts.clock, ids=parts.ids, recorder=parts.recorder),
             )
             if recovered.is_nothing_above(snapshot.head):
                 log.truncate_below(log.active_log_number)
             view = TableView((recovered.memtable,), files, context)
             self.current = CurrentView(view, recovered.next_sequence - 1)
-            live_log = LiveLog(log, self.current, memtable_bytes=options.memtable_bytes)
-            if live_log.is_long:
-                live_log.roll()
+            buffer = WriteBuffer(log, self.current, memtable_bytes=options.memtable_bytes)
+            if buffer.is_long:
+                buffer.roll()
             return LiveWriter(
                 self.files,
                 options,

@@ -7,8 +7,7 @@ were all tried. Nothing is logged before the whole batch is through.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 import pyarrow as pa
 
@@ -17,7 +16,8 @@ from neve.engine.row_input import ArrowStream, batches_of, imported_table
 from neve.errors import InvalidArgument, SchemaMismatch
 from neve.memtable.memtable import Memtable
 from neve.model.array_fit import fit_column, nulls
-from neve.model.key_column import KeyArray
+from neve.model.key_column import KEY_BYTES_MAX, KeyArray, KeyColumn
+from neve.model.key_values import value_codec
 from neve.model.partition_spec import PartitionSpec
 from neve.model.row_codec import RowCodec
 from neve.model.schema import Column
@@ -31,19 +31,41 @@ ATOMIC_BYTES_MAX: Final = 128 << 20
 
 _NARROWED_MAX: Final = 64
 
+_new: Final = tuple.__new__  # a named tuple's own call costs twice as much
+
 # Python values that an Arrow array takes as they are, without reading anything into them.
 _EXACT_TYPES: Final = {pa.int64(): int, pa.string(): str, pa.binary(): bytes}
 
-ApplyTo = Callable[[Memtable, int], None]
-"""Brings a batch into a memtable, given its first sequence number."""
 
-
-@dataclass(frozen=True, slots=True)
-class PreparedWrite:
-    """A batch that passed every check."""
+class PreparedRow(NamedTuple):
+    """One row that passed every check."""
 
     changes: EncodedChanges
-    apply_to: ApplyTo
+    key: bytes
+    value: bytes
+
+    def apply_to(self, memtable: Memtable, sequence: int) -> int:
+        """Apply it to a memtable; returns its sequence number."""
+        memtable.put(sequence, self.key, self.value)
+        return sequence
+
+
+class PreparedBatch(NamedTuple):
+    """Changes that passed every check, and are applied together."""
+
+    changes: EncodedChanges
+    apply: Callable[[Memtable, int], None]
+
+    def apply_to(self, memtable: Memtable, first_sequence: int) -> int:
+        """Apply them to a memtable; returns their last sequence number."""
+        self.apply(memtable, first_sequence)
+        return first_sequence + self.changes.row_count - 1
+
+
+PreparedWrite = PreparedRow | PreparedBatch
+
+Decide = Callable[[], PreparedWrite | None]
+"""Makes a write of the rows that it finds, while no other comes between; None for no write."""
 
 
 class WritePath:
@@ -57,7 +79,8 @@ class WritePath:
         self._encode_key = context.encoder.encode
         self._key_names = context.encoder.names
         self._key_name = self._key_names[0] if context.is_single_key else None
-        self._encode_key_value = context.encode_value
+        first = context.schema.key_columns[0]
+        self._encode_key_value = value_codec(KeyColumn.of(first.name, first.type)).encode
         self._is_partitioned = not spec.is_unpartitioned
         # Safe on its own: a codec made twice is the same. Callers write few sets of columns.
         self._narrowed: dict[tuple[int, ...], RowCodec] = {}
@@ -72,12 +95,14 @@ class WritePath:
             codec = self._narrowed[field_ids] = narrowed_codec(self.context.schema, given)
         return codec
 
-    def put(self, row: Mapping[str, object]) -> tuple[EncodedChanges, bytes, bytes]:
-        """Prepare one row; gives its changes, key and value, the short way."""
+    def put(self, row: Mapping[str, object]) -> PreparedRow:
+        """Prepare one row."""
         value = self._encode(row)
         try:
             if self._key_name is not None:
                 key = self._encode_key_value(row[self._key_name])
+                if len(key) > KEY_BYTES_MAX:
+                    key = self._encode_key((row[self._key_name],))  # it says what is wrong
             else:
                 key = self._encode_key([row[name] for name in self._key_names])
         except KeyError:
@@ -86,9 +111,10 @@ class WritePath:
             key = self._encode_key([decoded[name] for name in self._key_names])
         if self._is_partitioned:
             self.check_partition(self.context.codec.decode_many([value]))
-        return encode_put(key, value, schema_version=self._schema_id), key, value
+        changes = encode_put(key, value, self._schema_id)
+        return _new(PreparedRow, (changes, key, value))
 
-    def upsert(self, rows: object) -> Iterator[PreparedWrite]:
+    def upsert(self, rows: object) -> Iterator[PreparedBatch]:
         """Prepare rows; all that are in memory are checked before the first batch is given."""
         batches = batches_of(rows, self.context.codec)
         if isinstance(rows, pa.RecordBatchReader):
@@ -99,10 +125,10 @@ class WritePath:
             return
         yield from self._grouped([self._keyed(batch) for batch in batches if batch.num_rows])
 
-    def delete(self, key: object) -> PreparedWrite:
+    def delete(self, key: object) -> PreparedBatch:
         """Prepare the delete of one row."""
         encoded = self.context.encode_key(key)
-        return PreparedWrite(
+        return PreparedBatch(
             self._encoded([DeleteRow(encoded)]),
             lambda memtable, sequence: memtable.delete(sequence, encoded),
         )
@@ -114,10 +140,10 @@ class WritePath:
             return None
         return self.delete_batch(batch)
 
-    def delete_batch(self, batch: pa.RecordBatch) -> PreparedWrite:
+    def delete_batch(self, batch: pa.RecordBatch) -> PreparedBatch:
         """Prepare the delete of the rows of a batch of key columns."""
         encoded = self.encode_keys(batch)
-        return PreparedWrite(
+        return PreparedBatch(
             self._encoded([DeleteRows(batch)]),
             lambda memtable, sequence: memtable.delete_batch(sequence, encoded),
         )
@@ -135,7 +161,7 @@ class WritePath:
         """Raise SchemaMismatch for a row that has no partition."""
         self.spec.values(batch, self.context.schema)
 
-    def _grouped(self, keyed: Sequence[tuple[pa.RecordBatch, KeyArray]]) -> Iterator[PreparedWrite]:
+    def _grouped(self, keyed: Sequence[tuple[pa.RecordBatch, KeyArray]]) -> Iterator[PreparedBatch]:
         """Put batches together to writes of a bounded size; rows keep their order."""
         group: list[tuple[pa.RecordBatch, KeyArray]] = []
         group_bytes = 0
@@ -150,11 +176,11 @@ class WritePath:
         if group:
             yield self._upsert_batch(group)
 
-    def _upsert_batch(self, group: Sequence[tuple[pa.RecordBatch, KeyArray]]) -> PreparedWrite:
+    def _upsert_batch(self, group: Sequence[tuple[pa.RecordBatch, KeyArray]]) -> PreparedBatch:
         schema = self.context.schema
         held = tuple(group)
 
-        def apply_to(memtable: Memtable, sequence: int) -> None:
+        def apply(memtable: Memtable, sequence: int) -> None:
             for rows, keys in held:
                 if memtable.schema is not schema:
                     # The table's schema was changed between preparing and applying.
@@ -164,7 +190,7 @@ class WritePath:
                     memtable.upsert_batch(sequence, keys, rows)
                 sequence += rows.num_rows
 
-        return PreparedWrite(self._encoded([UpsertRows(rows) for rows, _ in held]), apply_to)
+        return PreparedBatch(self._encoded([UpsertRows(rows) for rows, _ in held]), apply)
 
     def _encoded(self, changes: Sequence[Change]) -> EncodedChanges:
         return encode_changes(WriteBatch(tuple(changes), self._schema_id))

@@ -10,8 +10,7 @@ from neve.spark.merging import Clause, merge
 from neve.spark.migration import migrate
 from neve.spark.reading import read, view
 from neve.spark.spark_session import session
-from neve.spark.streaming_sink import upsert_batch
-from neve.spark.writing import delete, load, overwrite_partitions, upsert
+from neve.spark.writing import delete, load, overwrite_partitions, upsert, upsert_batch
 
 __all__ = [
     "Clause",

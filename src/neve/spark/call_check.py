@@ -15,7 +15,7 @@ _ORDER_OF_SESSION: Final = (
 
 
 def check_place(location: object, name: object, *, after: str = "rows") -> None:
-    """Raise InvalidArgument for what is no location, or no name of a table.
+    """Raise InvalidArgument for an invalid location or name of a table.
 
     `after` says what the call takes before them: "rows", "session" or nothing.
     """
@@ -29,7 +29,7 @@ def check_place(location: object, name: object, *, after: str = "rows") -> None:
 
 
 def check_progress(progress: object) -> None:
-    """Raise InvalidArgument for what cannot be told how far a job is."""
+    """Raise InvalidArgument for an invalid `progress`."""
     if progress is not None and not callable(progress):
         raise InvalidArgument(
             f"progress is {_kind(progress)}",
@@ -38,7 +38,7 @@ def check_progress(progress: object) -> None:
 
 
 def check_session(session: object) -> None:
-    """Raise InvalidArgument for what is no session of Spark, Closed for one that was stopped."""
+    """Raise InvalidArgument for what is not a session of Spark, Closed for a stopped one."""
     if not hasattr(session, "createDataFrame") or not hasattr(session, "conf"):
         raise InvalidArgument(f"the session is {_kind(session)}", hint=_ORDER_OF_SESSION)
     if _is_stopped(session):
@@ -49,7 +49,7 @@ def check_session(session: object) -> None:
 
 
 def check_frame(rows: object) -> None:
-    """Raise for what is no DataFrame of Spark, is one of a stream, or has a session no more."""
+    """Raise for an object that is not a DataFrame of Spark, is a stream, or lost its session."""
     session = getattr(rows, "sparkSession", None)
     if session is None or not isinstance(getattr(rows, "columns", None), list):
         hint = _ORDER_OF_ROWS

@@ -3,10 +3,11 @@
 An offset is the number of a Version: a batch holds what happened after one up to another. Versions
 are divided among a few tasks; rows of one Version stay in order within their task.
 
-L1  While a stream runs, history from its last finished batch on is leased: nothing it has still to
-    read expires. A stream that rests for longer than a lease may find that history is gone.
-L2  A stream keeps the columns it began with. When the table's change, it ends with SchemaMismatch;
-    started again from its checkpoint it goes on with the new ones.
+SPARK-1  While a stream runs, history from its last finished batch on is leased: nothing it has
+         still to read expires. A stream that rests for longer than a lease may find that history is
+         gone.
+SPARK-2  A stream keeps the columns it began with. When the table's change, it ends with
+         SchemaMismatch; started again from its checkpoint it goes on with the new ones.
 """
 
 from collections.abc import Iterator
@@ -31,8 +32,8 @@ from neve.manifest.leases import HeldLease, Leases
 from neve.observability.events import unheard
 from neve.observability.metrics import NoRecorder
 from neve.read.changes import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
-from neve.spark.arrow_form import spark_batch
 from neve.spark.read_plan import LEASE_SECONDS
+from neve.spark.row_form import spark_batch
 from neve.spark.source_reader import PinnedTable
 from neve.table.schema_mapping import SchemaMapping
 
@@ -160,7 +161,7 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {_VERSION: self._current()}
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
-        """Divide a batch; raises NotFound for history that is gone, SchemaMismatch (L2)."""
+        """Divide a batch; raises NotFound for history that is gone, SchemaMismatch (SPARK-2)."""
         since, until = start[_VERSION], end[_VERSION]
         if since >= until:
             return []
@@ -208,7 +209,7 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return head.current_version
 
     def _hold(self, since: int) -> None:
-        """Lease history from a Version on, or renew the lease there is (L1)."""
+        """Lease history from a Version on, or renew the lease there is (SPARK-1)."""
         if self._lease is not None and not self._lease.has_lapsed:
             self._lease.check()
         else:

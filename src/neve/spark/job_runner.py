@@ -19,10 +19,9 @@ from neve.jobs.run import BulkOutcome, BulkWork, JobBase, JobIdentity
 from neve.observability.events import unheard
 from neve.observability.metrics import NoRecorder
 from neve.spark.call_check import check_place, check_progress
-from neve.spark.job_progress import watched
 from neve.spark.job_site import JobSite, TableSite, pairs_of
-from neve.spark.progress import Progress
-from neve.spark.task_messages import work_of
+from neve.spark.progress import Progress, watched
+from neve.spark.task_answers import answer_of
 from neve.spark.write_plan import collect
 from neve.table.table_parts import TableParts
 
@@ -45,8 +44,8 @@ class TableJobs:
     ) -> None:
         """Open the table's definition; raises NotFound. Its rows and its log are not opened.
 
-        `progress` is told how many of how many tasks are done, a bar shown when it is None and
-        standard error is a terminal.
+        `progress` is called with how many of how many tasks are done; a bar is shown when it is
+        None and standard error is a terminal.
         """
         check_place(location, name)
         check_progress(progress)
@@ -91,7 +90,7 @@ class TableJobs:
         self.close()
 
     def close(self) -> None:
-        """Let go of the warehouse; twice is no error."""
+        """Let go of the warehouse; closing twice is not an error."""
         self._lake.close()
 
     def run(
@@ -132,7 +131,7 @@ class TableJobs:
                 site = JobSite(table=self.site, run=run.run.digits, base=run.base)
                 messages = plan(site, base)
                 with watched(messages.sparkSession, self.table.name, self._progress):
-                    return work_of(collect(messages))
+                    return answer_of(collect(messages)).work
             finally:
                 base.close()
         except BaseException:

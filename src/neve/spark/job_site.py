@@ -1,18 +1,16 @@
-"""JobSite: where a job works, in a form that goes to the workers, each of which opens it again."""
+"""JobSite: where a job works, in a form that goes to the workers, where each opens it again."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 from neve.catalog.stored_table import StoredTable
-from neve.engine.run_name import RunName
 from neve.errors import NeveError, NotFound, Unavailable
-from neve.jobs.run import JobBase
+from neve.jobs.run import FILE_BYTES, JobBase, RunName
 from neve.observability.events import unheard
 from neve.observability.metrics import NoRecorder
 from neve.storage.clock import SystemClock, SystemIds
 from neve.storage.open_store import open_store
-from neve.table.table_files import FILE_BYTES
 from neve.table.table_parts import TableParts
 
 Pairs = tuple[tuple[str, str], ...]

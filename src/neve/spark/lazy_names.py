@@ -1,4 +1,4 @@
-"""Names of `neve.spark`, each loaded when somebody asks for it.
+"""Names of `neve.spark`, each loaded at its first use.
 
 PySpark is an extra and takes a while to load: `neve.spark` itself needs neither. The types of the
 names are in `neve/spark/__init__.pyi`.
@@ -26,7 +26,7 @@ HOMES: Final = {
     "rebuild_indexes": "neve.spark.maintenance",
     "session": "neve.spark.spark_session",
     "upsert": "neve.spark.writing",
-    "upsert_batch": "neve.spark.streaming_sink",
+    "upsert_batch": "neve.spark.writing",
     "verify": "neve.spark.maintenance",
     "view": "neve.spark.reading",
 }

@@ -8,12 +8,12 @@
                  `CASE WHEN size = 6555935 AND row < 50000 THEN 0 …`
     many         a broadcast join gives each row the words of its file, and how many rows that has
 
-Which file a row is from is told by the size of the file, a number that costs less to compare than
+The size of a file says which file a row is from, a number that costs less to compare than
 a name; files of one size are told apart by name.
 
-L1  A row of a file that is not told here, or behind the last row that its file has, fails the job:
-    the file is not the one that the table knows. Neither another file's words nor the bits that
-    fill up the last word are asked.
+SPARK-6  A row of an unknown file, or after the last row of its file, fails the
+         job: the file is not the one that the table knows. Neither another file's words nor the
+         bits that fill up the last word are asked.
 """
 
 from collections import Counter
@@ -59,7 +59,7 @@ def scanned_together(group: FileGroup) -> tuple[list[str], list[list[MarkedFile]
 
 
 def live_rows(session: SparkSession, rows: DataFrame, files: Sequence[MarkedFile]) -> DataFrame:
-    """Return the rows of files that their bitmaps do not mark, with some columns behind the others.
+    """Return the rows of files that their bitmaps do not mark, with some columns after the others.
 
     The files are of one scan (`scanned_together`).
     """

@@ -6,11 +6,13 @@ What is to be done is decided by the engine, in the driver, and committed there;
 read and write files. All of it works beside a live writer of the table, in this process or another:
 a job takes no lock from it, and leaves what is not yet flushed alone.
 
-Each call tells `progress` how much of how much is done, or shows a bar when it is None and standard
+Compaction is a task for each key range of a plan: it reads row groups of its own keys and writes
+files with neve's own reader and writer, exactly as the live table would.
+
+`progress` is called with how much of how much is done; when it is None, a bar is shown if standard
 error is a terminal. `storage_options` are those of `neve.open`; workers get them too.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -23,7 +25,7 @@ from pyspark.sql import SparkSession
 from neve.catalog.catalog_table import CatalogTable
 from neve.catalog.moment import Moment, past_moment_ms
 from neve.catalog.open_catalog import open as open_catalog
-from neve.compaction.rewrite_job import TableDefinition
+from neve.compaction.rewrite_job import RewriteJob, RewriteTask, TableDefinition
 from neve.engine.rewrite import table_definition
 from neve.engine.table_options import TableOptions
 from neve.engine.upkeep import ExpireReport, GarbageReport
@@ -31,19 +33,66 @@ from neve.engine.verification import FileCheck, RunChecks, VerifyReport, run_che
 from neve.errors import InvalidArgument, NeveError
 from neve.iceberg.published_check import PublishedCheck
 from neve.jobs.maintenance import CommittedMaintenance
-from neve.jobs.run import JobBase
+from neve.jobs.run import BulkWork, JobBase
 from neve.model.data_file import DataFile
 from neve.observability.events import unheard
 from neve.observability.metrics import NoRecorder
 from neve.spark.call_check import check_place, check_session
 from neve.spark.job_site import TableSite, pairs_of
-from neve.spark.plan_executor import SparkExecutor
 from neve.spark.progress import Progress, shown
-from neve.spark.task_messages import read_error, write_error
+from neve.spark.task_answers import TaskAnswer
 from neve.spark.task_run import Watch, answers_of, run_tasks
 from neve.spark.worker_table import site_of, worker_files
 from neve.storage.clock import SystemClock
 from neve.table.file_writers import delete_data_file
+
+
+class SparkExecutor:
+    """Executes jobs of any table that the workers reach; give it to `table.compact(executor=…)`."""
+
+    def __init__(
+        self, session: SparkSession, storage_options: Mapping[str, str] | None = None
+    ) -> None:
+        self._session = session
+        self._storage_options = storage_options
+
+    def execute(
+        self,
+        job: RewriteJob,
+        *,
+        progress: Callable[[int], None],
+        check_cancelled: Callable[[], None],
+    ) -> list[tuple[DataFile, ...]]:
+        """Write the files of every task; returns them by task."""
+        site = site_of(job.table, self._storage_options)
+        outcomes = run_tasks(
+            self._session,
+            job.tasks,
+            partial(_rewrite, site, job.table, job.run),
+            what="compacting",
+            weigh=lambda task: task.row_share,
+            watch=Watch(tell=progress, check=check_cancelled),
+        )
+        try:
+            return [answer.work.files for answer in answers_of(outcomes)]
+        except NeveError:
+            making = WorkerTable(site, job.table).making
+            for outcome in outcomes:
+                if isinstance(outcome, TaskAnswer):
+                    making.discard_files(outcome.work.files)
+            raise
+
+
+def _rewrite(
+    site: TableSite, table: TableDefinition, run: str | None, task: RewriteTask
+) -> TaskAnswer:
+    """Execute one task, in a worker."""
+    worker = WorkerTable(site, table, run=run)
+    files = worker.task_files.run(
+        task, worker.context, progress=lambda _rows: None, check_cancelled=lambda: None
+    )
+    return TaskAnswer(work=BulkWork(files=tuple(files)))
+
 
 Location: TypeAlias = str | PathLike[str]
 Item = TypeVar("Item")
@@ -71,7 +120,7 @@ def compact(
     storage_options: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> int:
-    """Rewrite the committed files of a table until no level asks for more; gives the Version.
+    """Rewrite the committed files of a table until no level asks for more; returns the Version.
 
     `full` rewrites everything. `options` are those of the table's writer, where it has others than
     the defaults: sizes of files and levels. Rows that a live writer has not flushed stay its own.
@@ -117,7 +166,7 @@ def collect_garbage(
 ) -> GarbageReport:
     """Delete files that no retained Version reaches; a dry run, the default, only says which.
 
-    Files that nobody announced are left alone while the table has a live writer. A thousand files
+    Files that no job announced are left alone while the table has a live writer. A thousand files
     and more are deleted by the workers.
     """
     check_session(session)
@@ -182,7 +231,7 @@ def verify(
                     session, tasks, work, what="verifying", weigh=len, watch=Watch(tell=count)
                 )
             )
-            return [read_error(text.encode()) for answer in answers for text in json.loads(answer)]
+            return [problem for answer in answers for problem in answer.problems]
 
         return run
 
@@ -202,7 +251,7 @@ def rebuild_indexes(
     storage_options: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> tuple[str, ...]:
-    """Make key indexes again that are missing or damaged; gives the paths of their data files.
+    """Make key indexes again that are missing or damaged; returns the paths of their data files.
 
     Without them a table answers the same, but reads keys out of data files first. Raises Corruption
     when a data file itself is damaged.
@@ -224,7 +273,7 @@ def rebuild_indexes(
                 watch=Watch(tell=tell),
             )
         )
-        return [path for answer in answers for path in json.loads(answer)]
+        return [path for answer in answers for path in answer.paths]
 
     with (
         _opened(location, name, storage_options) as (_, committed),
@@ -236,21 +285,26 @@ def rebuild_indexes(
 # In workers
 
 
-def _check(site: TableSite, table: TableDefinition, checks: Sequence[FileCheck]) -> bytes:
-    opened = worker_files(site, table)
-    problems = [problem for check in checks for problem in run_check(opened, check)]
-    return json.dumps([write_error(problem).decode() for problem in problems]).encode()
+def _check(site: TableSite, table: TableDefinition, checks: Sequence[FileCheck]) -> TaskAnswer:
+    worker = WorkerTable(site, table)
+    return TaskAnswer(
+        problems=tuple(
+            problem for check in checks for problem in run_check(worker.parts, worker.files, check)
+        )
+    )
 
 
-def _rebuild(site: TableSite, table: TableDefinition, files: Sequence[DataFile]) -> bytes:
-    return json.dumps(worker_files(site, table).rebuild_indexes(files)).encode()
+def _rebuild(site: TableSite, table: TableDefinition, files: Sequence[DataFile]) -> TaskAnswer:
+    worker = WorkerTable(site, table)
+    index_files = IndexFiles(worker.parts.objects, worker.parts.paths, worker.context.encoder)
+    return TaskAnswer(paths=tuple(index_files.rebuild_useless(files, worker.definitions.schema)))
 
 
-def _delete(site: TableSite, paths: Sequence[str]) -> bytes:
+def _delete(site: TableSite, paths: Sequence[str]) -> TaskAnswer:
     parts = site.parts()
     for path in paths:
         delete_data_file(parts, path)
-    return b""
+    return TaskAnswer()
 
 
 # In the driver

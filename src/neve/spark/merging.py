@@ -33,19 +33,10 @@ from neve.jobs.run import BulkOutcome, JobBase, JobIdentity
 from neve.model.schema import TableSchema, known_names_hint, similar_name_hint
 from neve.spark.job_runner import TableJobs
 from neve.spark.job_site import JobSite
-from neve.spark.merge_tasks import (
-    IF_MATCHED,
-    IF_UNMATCHED,
-    TARGET,
-    MergeRows,
-    TargetRows,
-    key_names,
-    values_of,
-)
 from neve.spark.progress import Progress
 from neve.spark.row_form import check_key_columns, empty_batch, fitted
 from neve.spark.spark_types import quoted, spark_schema
-from neve.spark.task_messages import MESSAGE_DDL
+from neve.spark.task_answers import ANSWER_DDL
 from neve.spark.write_plan import (
     ORDER,
     check_rows,
@@ -55,7 +46,16 @@ from neve.spark.write_plan import (
     mapped,
     order_apart,
 )
-from neve.spark.write_tasks import ERROR
+from neve.spark.write_tasks import (
+    ERROR,
+    IF_MATCHED,
+    IF_UNMATCHED,
+    TARGET,
+    MergeRows,
+    TargetRows,
+    key_names,
+    values_of,
+)
 
 Expression: TypeAlias = str | Column
 
@@ -97,7 +97,8 @@ def merge(
     """Update, delete or insert rows by what their keys have, as one Version.
 
     A clause is an action or a `Clause`; a list of them is tried in its order; None leaves the rows
-    of the case alone. Several rows of one key are an error, unless `order_by` tells the last one.
+    of the case alone. Several rows of one key are an error, unless `order_by` decides which
+    is the last.
     Raises Conflict when other commits kept changing the same keys.
     """
     with TableJobs(location, name, storage_options=storage_options, progress=progress) as jobs:
@@ -176,7 +177,7 @@ def update_columns(
         task = MergeRows(
             site=site, clauses=clauses, values=(values, values), refuses_more=order is None
         )
-        return mapped(ordered, task, MESSAGE_DDL)
+        return mapped(ordered, task, ANSWER_DDL)
 
     return jobs.run(plan, identity, decided=True)
 
@@ -220,7 +221,7 @@ class _Asked:
                 )
             if name not in schema:
                 raise InvalidArgument(
-                    f"a clause sets {name!a}, which is no column of the table",
+                    f"a clause sets {name!a}, which is not a column of the table",
                     hint=known_names_hint(name, schema.arrow_schema.names),
                 )
         columns = tuple(values)
@@ -303,7 +304,7 @@ def _merge_plan(
         values=structs,
         refuses_more=not is_ordered,
     )
-    return mapped(chosen, task, MESSAGE_DDL)
+    return mapped(chosen, task, ANSWER_DDL)
 
 
 def _with_target(rows: DataFrame, site: JobSite, base: JobBase) -> DataFrame:

@@ -1,19 +1,27 @@
-"""A line on the driver's terminal for jobs that take long; nothing where there is no terminal."""
+"""Progress of Spark jobs: how many of their tasks are done, for the caller or on a terminal.
+
+A session in this process is asked about its stages; one on a server reports them itself. Spark
+plans stage by stage, so the number of tasks may grow while a job runs. Without a caller that asks
+for it, a line on the driver's terminal shows it; nothing where there is no terminal.
+"""
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Final, TypeAlias
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from threading import Event, Thread
+from typing import Final, Protocol, TypeAlias
+
+from pyspark.sql import SparkSession
 
 Progress: TypeAlias = Callable[[int, int], None]
-"""Told how much of how much is done; of what, the call says."""
+"""Called with how much of how much is done."""
 
 _WIDTH: Final = 30
 
 
 @contextmanager
 def shown(title: str, progress: Progress | None) -> Iterator[Progress]:
-    """Return who is told of progress: the one given, or a bar that goes away with the work."""
+    """Return the function that takes progress: the given one, or that of a bar."""
     if progress is not None:
         yield progress
         return
@@ -37,3 +45,85 @@ def shown(title: str, progress: Progress | None) -> Iterator[Progress]:
 
 def _say_nothing(_done: int, _total: int) -> None:
     return
+
+
+_POLL_SECONDS: Final = 0.2
+
+
+class Stage(Protocol):
+    """What a server of Spark says of a stage."""
+
+    num_tasks: int
+    num_completed_tasks: int
+
+
+@contextmanager
+def watched(session: SparkSession, title: str, progress: Progress | None) -> Iterator[None]:
+    """Tell, while the work inside lasts, how far its tasks are; a bar where there is a terminal."""
+    if progress is None and not sys.stderr.isatty():
+        yield
+        return
+    with shown(title, progress) as tell:
+        listen = _on_server if _is_on_server(session) else _in_process
+        with listen(session, _Ascending(tell)):
+            yield
+
+
+class _Ascending:
+    """Tells what is new."""
+
+    def __init__(self, tell: Progress) -> None:
+        self._tell = tell
+        self._told = (0, 0)
+
+    def __call__(self, done: int, total: int) -> None:
+        if total and (done, total) != self._told:
+            self._told = (done, total)
+            self._tell(done, total)
+
+
+def _is_on_server(session: SparkSession) -> bool:
+    # PySpark's own sessions of either kind are told apart by where their class is.
+    return ".connect." in type(session).__module__
+
+
+@contextmanager
+def _on_server(session: SparkSession, tell: Callable[[int, int], None]) -> Iterator[None]:
+    def handle(
+        stages: Iterable[Stage] | None, inflight_tasks: int, operation_id: str | None, done: bool
+    ) -> None:
+        _ = inflight_tasks, operation_id, done
+        known = list(stages or ())
+        tell(sum(each.num_completed_tasks for each in known), sum(each.num_tasks for each in known))
+
+    session.registerProgressHandler(handle)  # type: ignore[arg-type]  # it takes any function
+    try:
+        yield
+    finally:
+        session.removeProgressHandler(handle)  # type: ignore[arg-type]
+
+
+@contextmanager
+def _in_process(session: SparkSession, tell: Callable[[int, int], None]) -> Iterator[None]:
+    tracker = session.sparkContext.statusTracker()
+    before = set(tracker.getActiveStageIds())
+    seen: dict[int, tuple[int, int]] = {}
+    is_over = Event()
+
+    def look() -> None:
+        while not is_over.wait(_POLL_SECONDS):
+            # A stage may end between two questions.
+            with suppress(Exception):
+                for stage in (*seen, *tracker.getActiveStageIds()):
+                    info = None if stage in before else tracker.getStageInfo(stage)
+                    if info is not None:
+                        seen[stage] = (info.numCompletedTasks, info.numTasks)
+                tell(sum(done for done, _ in seen.values()), sum(all_ for _, all_ in seen.values()))
+
+    looking = Thread(target=look, name="neve-spark-progress", daemon=True)
+    looking.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        looking.join()

@@ -8,11 +8,18 @@
 Every scan is Spark's own, with its column pruning, its filters and its vectorised reader. Columns
 are asked for under the names that the files have, and shown under those of today.
 
-A DataFrame always shows the Version it was made from. How long its files stay: see
-`neve.spark.held_reads`.
+A DataFrame always shows the Version it was made from. Leases keep its files:
+
+SPARK-3  While the DataFrame that a read returned is alive in Python, a thread renews its lease.
+SPARK-4  After that the lease ends by itself, at most `LEASE_SECONDS` later: frames derived from it
+         may still run, and no Python object knows of them.
+SPARK-5  Whatever leases say, files of a Version stay as long as it is retained.
 """
 
+import threading
+import weakref
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import reduce
 from os import PathLike
 from typing import Final
@@ -24,15 +31,16 @@ from pyspark.sql.types import StructType
 
 from neve.catalog.moment import Moment
 from neve.catalog.system_tables import is_system_name, readable_schema
-from neve.errors import InvalidArgument, Unavailable
+from neve.errors import InvalidArgument, NeveError, Unavailable
+from neve.manifest.leases import HeldLease
 from neve.model.plain_values import to_plain
 from neve.model.schema import Column
 from neve.read.filters import Filter
-from neve.spark.arrow_form import spark_table
 from neve.spark.call_check import check_place, check_session
-from neve.spark.held_reads import HELD_READS
+from neve.spark.filters import spark_condition, spark_literal
 from neve.spark.live_rows import live_rows, scanned_together
 from neve.spark.read_plan import (
+    LEASE_SECONDS,
     FileGroup,
     MarkedFile,
     ReadPlan,
@@ -43,7 +51,7 @@ from neve.spark.read_plan import (
     refuse_beside_system_table,
     system_rows,
 )
-from neve.spark.spark_filter import spark_condition, spark_literal
+from neve.spark.row_form import spark_table
 from neve.spark.spark_session import prepare
 from neve.spark.spark_types import (
     given_column,
@@ -54,6 +62,67 @@ from neve.spark.spark_types import (
     spark_schema,
     stored_field,
 )
+
+_RENEW_SECONDS: Final = LEASE_SECONDS / 10
+
+
+class HeldReads:
+    """Renews the leases of what is alive; safe for many threads."""
+
+    def __init__(self, *, renew_seconds: float = _RENEW_SECONDS) -> None:
+        # Fixed at construction.
+        self._renew_seconds = renew_seconds
+        # Guarded by _lock. Re-entrant: an owner that the collector ends may end inside of it.
+        self._lock = threading.RLock()
+        self._leases: set[HeldLease] = set()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def count(self) -> int:
+        """Leases that are renewed."""
+        with self._lock:
+            return len(self._leases)
+
+    def hold(self, owner: object, lease: HeldLease | None) -> None:
+        """Renew a lease as long as its owner lives."""
+        if lease is None:
+            return
+        forgotten = weakref.finalize(owner, self._forget, lease)
+        forgotten.atexit = False
+        with self._lock:
+            self._leases.add(lease)
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._renew, name="neve-spark-leases", daemon=True
+                )
+                self._thread.start()
+
+    def renew_once(self) -> None:
+        """Renew what is past half of its time."""
+        with self._lock:
+            held = list(self._leases)
+        for lease in held:
+            # One that lapsed has lost its files, and the next job says so.
+            with suppress(NeveError):
+                lease.check()
+
+    def _forget(self, lease: HeldLease) -> None:
+        with self._lock:
+            self._leases.discard(lease)
+
+    def _renew(self) -> None:
+        waiting = threading.Event()
+        while True:
+            waiting.wait(self._renew_seconds)
+            with self._lock:
+                if not self._leases:
+                    self._thread = None
+                    return
+            self.renew_once()
+
+
+HELD_READS: Final = HeldReads()
+
 
 _BUCKET: Final = "s3a:"
 
@@ -120,7 +189,7 @@ def view(
     fresh: bool = False,
     storage_options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """Make a table known to Spark SQL as a temporary view; gives the same as `read`.
+    """Make a table known to Spark SQL as a temporary view; returns the same as `read`.
 
     The view is named as the table, with `_` for each dot. It shows the Version of now: call this
     again to move it on.
@@ -170,7 +239,7 @@ def _frame(session: SparkSession, plan: ReadPlan) -> DataFrame:
 
 
 def _scans(session: SparkSession, plan: ReadPlan, group: FileGroup) -> list[DataFrame]:
-    """Scan a group: its clean files, and its marked ones by what tells them apart."""
+    """Scan a group: its clean files, and its marked ones by what distinguishes them."""
     scan = _GroupScan(session, plan, group)
     clean, marked = scanned_together(group)
     found = [scan.clean(clean)] if clean else []
@@ -191,7 +260,7 @@ class _GroupScan:
         self._schema = StructType(fields)
 
     def clean(self, paths: Sequence[str]) -> DataFrame:
-        """Scan files of which every row is live."""
+        """Scan files whose rows are all live."""
         return self._shown(self._files(paths))
 
     def marked(self, files: Sequence[MarkedFile]) -> DataFrame:

@@ -9,7 +9,7 @@
     version, timestamp,     which Version is read; the current one by default
       tag
     filter                  rows that are read, as `Table.scan` takes it
-    since                   not the table but its change feed, from behind this Version on: a
+    since                   not the table but its change feed, after this Version: a
                             number, 0 for all, or `latest`; a stream always has it
     maxVersionsPerTrigger   most Versions in one batch of a stream
     storage.x               storage option x of the warehouse
@@ -18,11 +18,18 @@ What is done for a read is in `neve.spark.source_steps`, what a write takes is i
 `neve.spark.source_writer`. Spark makes and asks this object in processes of its own. The Version of
 a read is chosen once, when the schema is asked for at `load`: the object, and with it the choice,
 goes to every later step.
+
+An option whose name is nearly right is refused, not ignored. Spark adds options of its own, so an
+unknown name alone is not a mistake. `CREATE TABLE` adds `provider` and others, and asks for columns
+unless the statement has them. It keeps the options in Spark's catalog, but hands none of them to
+the reads and writes that follow. So a table that is made like this could never be read, and is
+refused as early as Spark lets a source speak.
 """
 
+import difflib
 import importlib
-from collections.abc import MutableMapping
-from typing import Any
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from typing import Any, Final
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -32,6 +39,8 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
 )
 from pyspark.sql.types import StructType
+
+from neve.errors import InvalidArgument
 
 
 class NeveSource(DataSource):
@@ -81,3 +90,53 @@ class NeveSource(DataSource):
 
     def _steps(self) -> Any:  # noqa: ANN401 - a SourceSteps, whose module is loaded when needed
         return importlib.import_module("neve.spark.source_steps").SourceSteps(self.options)
+
+
+_STORAGE_PREFIX: Final = "storage."
+_OF_CREATE_TABLE: Final = "provider"
+_INSTEAD_OF_CREATE_TABLE: Final = (
+    "CREATE TEMPORARY VIEW orders USING neve OPTIONS (path 'the lake', table 'namespace.name'), "
+    "or neve.spark.view"
+)
+
+
+def refuse_slips(given: Iterable[str], known: Sequence[str]) -> None:
+    """Raise InvalidArgument for a name that is almost one of those known."""
+    names = [name.lower() for name in known]
+    for name in given:
+        folded = name.lower()
+        if folded in names or folded.startswith(_STORAGE_PREFIX):
+            continue
+        similar = difflib.get_close_matches(folded, names, n=1)
+        if similar:
+            meant = known[names.index(similar[0])]
+            raise InvalidArgument(
+                f"the format neve has no option {name!a}", hint=f"Did you mean {meant!a}?"
+            )
+
+
+def refuse_create_table(options: Mapping[str, str]) -> None:
+    """Raise InvalidArgument for a table of Spark's own catalog: at CREATE, or at its first use."""
+    names = {name.lower() for name in options}
+    if _OF_CREATE_TABLE in names:
+        raise InvalidArgument(
+            "Spark's catalog cannot hold a table of neve: CREATE TABLE … USING neve keeps its "
+            "options from every read",
+            hint=f"Write {_INSTEAD_OF_CREATE_TABLE}; make the table itself with neve",
+        )
+    if not names & {"path", "table"}:
+        raise InvalidArgument(
+            "the source neve was asked for no table: neither path nor table is set",
+            hint='Write .option("table", "namespace.name") and the lake in load or save. A table '
+            "that CREATE TABLE … USING neve made cannot be used: drop it and write "
+            + _INSTEAD_OF_CREATE_TABLE,
+        )
+
+
+def storage_options(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of the warehouse's storage, without what they begin with."""
+    return {
+        name[len(_STORAGE_PREFIX) :]: value
+        for name, value in options.items()
+        if name.lower().startswith(_STORAGE_PREFIX)
+    }

@@ -23,7 +23,7 @@ from neve.spark.read_plan import (
     WantedVersion,
     refuse_beside_system_table,
 )
-from neve.spark.source_options import refuse_create_table, refuse_slips, storage_options
+from neve.spark.source import refuse_create_table, refuse_slips, storage_options
 from neve.spark.source_reader import PinnedTable, SourceReader, SystemReader
 from neve.spark.spark_types import spark_schema
 
@@ -122,7 +122,7 @@ class SourceSteps:
         location, name = self._option("path"), self._option("table")
         if location is None or name is None:
             raise InvalidArgument(
-                "the source neve is not told which table",
+                "the option `table` is missing",
                 hint='Write .option("table", "namespace.name").load("the warehouse")',
             )
         return TableAddress.of(location, name, storage_options(self._options))

@@ -10,7 +10,7 @@
                  of the query, as its checkpoint on this machine says
     storage.x    storage option x of the warehouse
 
-Spark gives a writer no say in how rows are divided. A task sorts its rows in memory; two tasks that
+Spark divides the rows, not the writer. A task sorts its rows in memory; two tasks that
 have rows of one key are an error: repartition by the key first. `neve.spark.upsert` divides rows
 itself, looks rows up where they are written, and suits large jobs better.
 
@@ -43,8 +43,8 @@ from neve.model.data_file import DataFile
 from neve.spark.job_runner import TableJobs
 from neve.spark.job_site import JobSite, TableSite
 from neve.spark.row_form import check_columns, check_names, fitted
-from neve.spark.source_options import refuse_create_table, refuse_slips, storage_options
-from neve.spark.task_messages import Message, work_messages, work_of
+from neve.spark.source import refuse_create_table, refuse_slips, storage_options
+from neve.spark.task_answers import Message, TaskAnswer, answer_of
 from neve.sstable.key_arrays import concat_keys
 
 _OPTIONS: Final = ("path", "table", "order_by", "job_id", "app_id", "checkpointLocation")
@@ -91,7 +91,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._begun.commit(messages, self._begun.run.identity if self._begun.run else None)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Leave nothing behind, unless it is committed after all."""
+        """Remove what was written, unless it is committed after all."""
         self._begun.give_up(messages)
 
 
@@ -112,7 +112,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._begun.commit(messages, identity)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's
-        """Leave nothing behind, unless it is committed after all."""
+        """Remove what was written, unless it is committed after all."""
         self._begun.give_up(messages)
 
 
@@ -164,7 +164,7 @@ class _Asked:
             return str(document["id"])
         except (OSError, ValueError, KeyError) as error:
             raise InvalidArgument(
-                "it cannot be told which stream this is",
+                "it is not known which stream this is",
                 hint='Write .option("app_id", "name"), with a name that no other stream has',
             ) from error
 
@@ -187,7 +187,7 @@ class _Begun:
             check_columns(schema, jobs.table.schema)
             if asked.order_by is not None and asked.order_by not in jobs.table.schema:
                 raise InvalidArgument(
-                    f"order_by={asked.order_by!a} is no column of the table",
+                    f"order_by={asked.order_by!a} is not a column of the table",
                     hint="Use neve.spark.upsert to order by a column that is not written",
                 )
             if jobs.committer.find_committed(identity) is not None:
@@ -213,7 +213,8 @@ class _Begun:
             refuses_more = self.asked.order_by is None
             for piece, keys in last_of_each([rows], encoder, refuses_more=refuses_more):
                 task.upsert(piece, keys)
-            return TaskWork(tuple(work_messages(task.finish())), self.run)
+            answer = TaskAnswer(work=task.finish())
+            return TaskWork(tuple(answer.messages()), self.run)
         except BaseException:
             task.abort()
             raise
@@ -228,7 +229,7 @@ class _Begun:
         if len(runs) > 1:
             self.give_up(messages)
             raise Unavailable("tasks of one write worked on several Versions", hint="try again")
-        work = work_of(message for each in told for message in each.messages)
+        work = answer_of(message for each in told for message in each.messages).work
         with self._jobs() as jobs:
             try:
                 _commit(jobs, replace(runs[0], identity=identity), work)

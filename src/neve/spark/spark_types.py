@@ -4,7 +4,7 @@
     boolean … double         the same
     decimal(p,s)             decimal(p,s)
     date                     date
-    time                     time(6), which Spark has to be told to take
+    time                     time(6), which Spark takes only if configured
     timestamp                timestamp_ntz
     timestamptz              timestamp
     string                   string

@@ -1,19 +1,17 @@
 """Runs tasks on Spark, which only places and repeats them: nothing is shuffled.
 
-    spark.range(n) ──► one task for each number ──► rows of (number, answer | error) ──► driver
+    spark.range(n) ──► one task for each number ──► rows of answers ──► driver
 
-What a task raises of neve's errors is one of two kinds. Storage that did not answer is raised in
-the worker, so that Spark tries the task again; everything else would be the same the next time, and
-comes back as a row, so that the driver has the very error. Answers are bytes: what they mean, the
-caller knows.
+Answers and errors are those of `neve.spark.task_answers`.
 
 A task may run twice, at once even, and a first try may have written files: the answer that comes
 back is that of one whole try. Workers open the warehouse themselves.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from threading import Event, Thread
 from typing import Final, TypeAlias, TypeVar
 
@@ -23,27 +21,28 @@ from pyspark.accumulators import Accumulator
 from pyspark.sql import SparkSession
 
 from neve.errors import NeveError, Unavailable
-from neve.spark.task_messages import error_in, read_error, told_error
+from neve.spark.task_answers import (
+    ANSWER_DDL,
+    Message,
+    TaskAnswer,
+    answer_of,
+    answered,
+    error_in,
+    messages_in,
+)
 from neve.storage.clock import SystemIds
 
 Task = TypeVar("Task")
-Work: TypeAlias = Callable[[Task], bytes]
-"""Runs one task in a worker; gives its answer."""
+Work: TypeAlias = Callable[[Task], TaskAnswer]
+"""Runs one task in a worker."""
 
-_COLUMNS: Final[Mapping[str, pa.DataType]] = {
-    "number": pa.int64(),
-    "answer": pa.binary(),
-    "error": pa.binary(),
-}
-_ROW: Final = pa.schema(_COLUMNS)
-_ROW_WORDS: Final = "number long, answer binary, error binary"
 _POLL_SECONDS: Final = 0.2
 _CAUSE_CHARACTERS: Final = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """Who is told how far the tasks are, and may end them."""
+    """A caller that follows how far the tasks are, and may end them."""
 
     tell: Callable[[int], None]
     """Told the weight of further tasks that are done."""
@@ -59,8 +58,8 @@ def run_tasks(
     what: str,
     weigh: Callable[[Task], int] = lambda _task: 1,
     watch: Watch | None = None,
-) -> list[bytes | NeveError]:
-    """Run tasks on the workers; gives the answer or the error of each, in their order.
+) -> list[TaskAnswer | NeveError]:
+    """Run tasks on the workers; returns the answer or the error of each, in their order.
 
     Raises Unavailable when Spark could not run them. `work` and the tasks are sent to the workers.
     `what` says in an error what was being done.
@@ -76,11 +75,11 @@ def run_tasks(
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_numpy().tolist():
-                yield _answered(number, given[number], work)
+                yield from answered(partial(work, given[number]), number)
                 if told is not None:
                     told.add(weights[number])
 
-    frame = session.range(0, len(given), 1, len(given)).mapInArrow(run, _ROW_WORDS)
+    frame = session.range(0, len(given), 1, len(given)).mapInArrow(run, ANSWER_DDL)
     with watching.until_done():
         try:
             # Not as Arrow: that runs in a thread of Java's own, which does not know the tag.
@@ -88,18 +87,17 @@ def run_tasks(
         except Exception as error:
             # Of PySpark, of the gateway to Java or of the network: there is no common kind.
             raise _failure(what, error) from error
-    outcomes: dict[int, bytes | NeveError] = {
-        row["number"]: bytes(row["answer"]) if row["error"] is None else read_error(row["error"])
-        for row in rows
-    }
-    if len(outcomes) != len(given):
+    messages: dict[int, list[Message]] = {}
+    for message in messages_in(rows):
+        messages.setdefault(message.task, []).append(message)
+    if len(messages) != len(given):
         raise Unavailable(
-            f"{what}: {len(outcomes):,} of {len(given):,} tasks gave an answer", hint="try again"
+            f"{what}: {len(messages):,} of {len(given):,} tasks gave an answer", hint="try again"
         )
-    return [outcomes[number] for number in range(len(given))]
+    return [_outcome(messages[number]) for number in range(len(given))]
 
 
-def answers_of(outcomes: Iterable[bytes | NeveError]) -> list[bytes]:
+def answers_of(outcomes: Iterable[TaskAnswer | NeveError]) -> list[TaskAnswer]:
     """Return the answers of tasks; raises the first error among them."""
     answers = []
     for outcome in outcomes:
@@ -109,16 +107,11 @@ def answers_of(outcomes: Iterable[bytes | NeveError]) -> list[bytes]:
     return answers
 
 
-def _answered(number: int, task: Task, work: Work[Task]) -> pa.RecordBatch:
-    answer: bytes | None = None
-    error: bytes | None = None
+def _outcome(messages: Sequence[Message]) -> TaskAnswer | NeveError:
     try:
-        answer = work(task)
-    except NeveError as problem:
-        error = told_error(problem)
-    return pa.RecordBatch.from_pylist(
-        [{"number": number, "answer": answer, "error": error}], schema=_ROW
-    )
+        return answer_of(messages)
+    except NeveError as error:
+        return error
 
 
 def _failure(what: str, error: Exception) -> Unavailable:
@@ -146,7 +139,7 @@ class _Watching:
         self._context: SparkContext | None = None
         self.accumulator: Accumulator[int] | None = None
         if watch is not None:
-            # On Spark Connect there is no context: what is done, is told of at the end.
+            # On Spark Connect there is no context: progress is reported at the end.
             with suppress(Exception):
                 self._context = session.sparkContext
         if self._context is not None:

@@ -27,7 +27,7 @@ from neve.spark.call_check import check_frame
 from neve.spark.job_site import JobSite
 from neve.spark.row_form import check_names
 from neve.spark.spark_types import quoted
-from neve.spark.task_messages import MESSAGE_DDL, Message, error_in
+from neve.spark.task_answers import ANSWER_DDL, Message, error_in, messages_in
 from neve.spark.write_tasks import COUNT, ERROR, PARTITION, DeleteRows, MarkPartitions, WriteRows
 
 ArrowTask = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -40,7 +40,7 @@ _TASKS_MAX: Final = 100_000
 def write_plan(
     rows: DataFrame, site: JobSite, base: JobBase, *, order_by: str | None, tasks: int | None
 ) -> DataFrame:
-    """Plan the writing of whole rows; gives a DataFrame of messages."""
+    """Plan the writing of whole rows; returns a DataFrame of answers."""
     keys = key_order(rows, base.schema)
     if base.spec.is_unpartitioned:
         ordered = in_ranges(rows, keys, order_by, tasks)
@@ -54,17 +54,17 @@ def write_plan(
         by_partition=not base.spec.is_unpartitioned,
         refuses_more=order_by is None,
     )
-    return mapped(ordered, task, MESSAGE_DDL)
+    return mapped(ordered, task, ANSWER_DDL)
 
 
 def delete_plan(rows: DataFrame, site: JobSite, base: JobBase, *, tasks: int | None) -> DataFrame:
-    """Plan the deleting of the rows of keys; gives a DataFrame of messages."""
+    """Plan the deleting of the rows of keys; returns a DataFrame of answers."""
     names = [column.name for column in base.schema.key_columns]
     keys = rows.select(*(sf.col(quoted(name)) for name in names))
     return mapped(
         in_ranges(keys, key_order(keys, base.schema), None, tasks),
         DeleteRows(site=site),
-        MESSAGE_DDL,
+        ANSWER_DDL,
     )
 
 
@@ -89,7 +89,7 @@ def key_order(
 
 
 def collect(messages: DataFrame) -> list[Message]:
-    """Run a plan, and give what its tasks said; raises what kept failing in one of them."""
+    """Run a plan, and return the answers of its tasks; raises what kept failing in one of them."""
     try:
         rows = messages.collect()
     except Exception as error:
@@ -98,7 +98,7 @@ def collect(messages: DataFrame) -> list[Message]:
         if known is not None:
             raise known from error
         raise
-    return [Message(row["kind"], row["path"], bytes(row["payload"])) for row in rows]
+    return messages_in(rows)
 
 
 def order_apart(
@@ -112,7 +112,7 @@ def order_apart(
         return rows, None
     if not isinstance(order_by, str) or order_by not in rows.columns:
         raise InvalidArgument(
-            f"order_by={order_by!a} is no column of the rows",
+            f"order_by={order_by!a} is not a column of the rows",
             hint=similar_name_hint(str(order_by), rows.columns) or "Name a column of the rows",
         )
     try:
@@ -135,10 +135,10 @@ def check_rows(rows: DataFrame) -> None:
 
 
 def check_tasks(tasks: object) -> None:
-    """Raise InvalidArgument for what is no number of tasks."""
+    """Raise InvalidArgument for an invalid number of tasks."""
     if tasks is not None and (type(tasks) is not int or not 0 < tasks <= _TASKS_MAX):
         raise InvalidArgument(
-            f"tasks={tasks!a} is no number of tasks", hint=f"Use 1 to {_TASKS_MAX:,}"
+            f"tasks={tasks!a} is not a number of tasks", hint=f"Use 1 to {_TASKS_MAX:,}"
         )
 
 

@@ -1,18 +1,26 @@
-"""Bulk writes of Spark's DataFrames into tables: load, upsert, delete, overwrite_partitions.
+"""Writes of Spark's DataFrames into tables: load, upsert, delete, overwrite_partitions and streams.
 
     ns.upsert(df, "./lake", "shop.orders", order_by="updated_at", job_id="orders-2024-03-31")
 
 1. Columns and types are checked before anything runs.
 2. Workers write sorted data files with their key indexes, and look up what they supersede.
-3. The driver commits all of it as one Version, whoever else commits meanwhile. Rows that a live
+3. The driver commits all of it as one Version, also when others commit meanwhile. Rows that a live
    writer has logged and not flushed come after.
 
-A job with a `job_id` is committed once, however often it is run. `progress` is told how many of how
-many tasks are done; without it a bar shows that, where standard error is a terminal. `merge` is in
-`neve.spark.merging`.
+A job with a `job_id` is committed once, however often it is run. `progress` is called with how
+many of how many tasks are done; without it a bar shows that, where standard error is a terminal.
+`merge` is in `neve.spark.merging`.
+
+    stream.writeStream.foreachBatch(ns.upsert_batch("./lake", "shop.orders", app_id="orders"))
+
+A stream that is started again repeats the batch it was at, under the same number. The application's
+last batch is recorded in the commit that has its rows, so each batch is committed exactly once.
+Spark repeats only the last batch. A lower number is that of a stream that counts again, with other
+rows: it is an error, which ends the stream.
 """
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 
 from pyspark.sql import DataFrame
@@ -20,10 +28,13 @@ from pyspark.sql.types import StructType
 
 from neve.errors import InvalidArgument
 from neve.jobs.run import BulkOutcome, JobBase, JobIdentity
+from neve.manifest.table_head import transaction_key
+from neve.spark.call_check import check_place
 from neve.spark.job_runner import TableJobs
 from neve.spark.job_site import JobSite
 from neve.spark.merging import update_columns
 from neve.spark.progress import Progress
+from neve.spark.read_plan import TableAddress
 from neve.spark.row_form import check_columns, check_key_columns
 from neve.spark.write_plan import (
     ORDER,
@@ -49,7 +60,7 @@ def load(
     """Write the first rows of an empty table; raises InvalidArgument when it has rows.
 
     As `upsert` otherwise; the files go to the level where compaction leaves them alone. Raises
-    Conflict when somebody else wrote rows meanwhile.
+    Conflict when another committer wrote rows meanwhile.
     """
     with TableJobs(location, name, storage_options=storage_options, progress=progress) as jobs:
         identity = JobIdentity(job_id=job_id)
@@ -169,3 +180,49 @@ def _write(
         return write_plan(rows, site, base, order_by=order, tasks=tasks)
 
     return jobs.run(plan, identity, replaces=replaces, is_first=is_first)
+
+
+logger = logging.getLogger(__name__)
+
+
+def upsert_batch(
+    location: str | PathLike[str],
+    name: str,
+    *,
+    app_id: str,
+    order_by: str | None = None,
+    tasks: int | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> Callable[[DataFrame, int], None]:
+    """Return a function for `foreachBatch` that upserts each batch once per (app_id, batch id).
+
+    `app_id` names the stream for good: give every stream into a table its own, and a new one to a
+    stream that starts over with another checkpoint. A number below the last one of `app_id` raises
+    InvalidArgument, which ends the stream. Of several rows with one key in a batch the last by
+    `order_by` counts; without it they are an error too.
+    """
+    check_place(location, name, after="")
+    transaction_key(app_id)  # a name that cannot be kept is refused now
+    # Spark Connect runs the function elsewhere: a relative path is that of this process.
+    address = TableAddress.of(location, name, storage_options)
+
+    def upsert(batch: DataFrame, batch_id: int) -> None:
+        outcome = upsert_once(
+            batch,
+            address.location,
+            name,
+            JobIdentity(application=(app_id, batch_id)),
+            order_by=order_by,
+            tasks=tasks,
+            storage_options=dict(address.storage_options),
+        )
+        if outcome.was_already_done:
+            logger.info(
+                "skipped batch table=%s app_id=%s batch=%d version=%d",
+                name,
+                app_id,
+                batch_id,
+                outcome.version,
+            )
+
+    return upsert

@@ -19,17 +19,22 @@ The frame is LevelDB's and RocksDB's; entries 00 and 01 are theirs, the others a
                        16 bytes table uuid, u64 writer epoch, u64 bytes reserved for the file
     23 LogEnd          (nothing)              last record of a log that was closed in good order
 
-B1  `sequence` is that of the first row; entries 00 and 01 take one number, 10-12 take `rows`,
-    20-23 none.
-B2  Every neve batch begins with 20 and 21; the rocksdb and merutable dialects have only 00 and 01.
-B3  merutable's deletes carry a value, the row before: written empty, read and dropped.
-B4  A log draws its nonce when it begins, and every batch of it carries the same. Bytes of a row
-    that look like a record, here or left over in a recycled file, do not know it.
-B5  A log of format 1 does not say whose it is; the first release wrote those. A uuid of zeros is a
-    log that belongs to no table. A log that was synced and has no LogEnd is as long as was reserved
-    for it.
-B6  Nothing is allocated by a length or count that the bytes at hand do not bear out; Arrow bodies
-    are uncompressed and validated before they are used.
+WAL-11  `sequence` is that of the first row; entries 00 and 01 take one number, 10-12 take `rows`,
+        20-23 none.
+WAL-12  Every neve batch begins with 20 and 21; the rocksdb and merutable dialects have only 00 and
+        01.
+WAL-13  merutable's deletes carry a value, the row before: written empty, read and dropped.
+WAL-14  A log draws its nonce when it begins, and every batch of it carries the same. Bytes of a row
+        that look like a record, here or left over in a recycled file, do not know it.
+WAL-15  A log of format 1 does not say whose it is; the first release wrote those. A uuid of zeros
+        is a log that belongs to no table. A log that was synced and has no LogEnd is as long as was
+        reserved for it.
+WAL-16  Nothing is allocated by a length or count that the bytes at hand do not bear out; Arrow
+        bodies are uncompressed and validated before they are used: a compressed body could expand
+        without bound, also when its checksum is right.
+
+An Arrow stream is its messages one after the other, so the schema message is made once per schema
+and the batch message is written as Arrow makes it, without a copy.
 """
 
 import re
@@ -55,8 +60,89 @@ from neve.model.write_batch import (
     UpsertRows,
     WriteBatch,
 )
-from neve.wal.arrow_payload import read_rows, schema_message
 from neve.wal.record_format import RECORD_BYTES_MAX, Dialect
+
+_RECORD_BATCH_SLOTS: Final = {"header": 2, "compression": 3}
+_WORD_BYTES: Final = 8
+_I32: Final = struct.Struct("<i")
+_U16: Final = struct.Struct("<H")
+
+
+def schema_message(schema: pa.Schema) -> bytes:
+    """Serialize the schema as the first message of a stream."""
+    for field in schema:
+        if pa.types.is_dictionary(field.type):
+            raise InvalidArgument(
+                f"column {field.name!r} is dictionary-encoded", hint="cast it to its value type"
+            )
+    return schema.serialize().to_pybytes()
+
+
+def read_rows(stream: memoryview, *, row_count: int) -> pa.RecordBatch:
+    """Read the one batch of a stream; raises Corruption when it is not exactly that."""
+    source = pa.BufferReader(_aligned(pa.py_buffer(stream)))
+    try:
+        schema = pa.ipc.read_schema(_typed(pa.ipc.read_message(source), "schema"))
+        _ = schema.names  # raises for names that are no text
+        message = _typed(pa.ipc.read_message(source), "record batch")
+        if _is_compressed(message):
+            raise Corruption("an Arrow batch in the log is compressed, which neve never writes")
+        rows = pa.ipc.read_record_batch(message, schema)
+        rows.validate(full=True)
+    except (pa.ArrowException, OSError, EOFError, ValueError, struct.error) as error:
+        raise Corruption(f"an Arrow batch in the log cannot be read: {error}") from error
+    if source.tell() != len(stream):
+        raise Corruption("an Arrow batch in the log has bytes left over")
+    if rows.num_rows != row_count:
+        raise Corruption(
+            f"an Arrow batch of {rows.num_rows:,} rows is announced as {row_count:,} rows"
+        )
+    return rows
+
+
+def _aligned(stream: pa.Buffer) -> pa.Buffer:
+    """Return a stream that begins at a word: what is in it is aligned from there on.
+
+    A record begins anywhere in a log, and rows that stay in memory are computed with.
+    """
+    if stream.address % _WORD_BYTES == 0:
+        return stream
+    copied = pa.allocate_buffer(stream.size)
+    memoryview(copied)[:] = memoryview(stream)
+    return copied
+
+
+def _typed(message: pa.Message, kind: str) -> pa.Message:
+    """Refuse a message of another kind: Arrow takes it for what was asked, and crashes."""
+    if message.type != kind:
+        raise Corruption(f"an Arrow {message.type} stands in the log where a {kind} belongs")
+    return message
+
+
+def _is_compressed(message: pa.Message) -> bool:
+    """Read the compression field out of the message's flatbuffer.
+
+    Arrow has no option to refuse compressed bodies, and expands them while reading.
+    """
+    buffer = message.metadata.to_pybytes()
+    (root,) = _I32.unpack_from(buffer, 0)
+    header_field = _slot(buffer, root, _RECORD_BATCH_SLOTS["header"])
+    if header_field == 0:
+        return False
+    header_at = root + header_field
+    header = header_at + _I32.unpack_from(buffer, header_at)[0]
+    return _slot(buffer, header, _RECORD_BATCH_SLOTS["compression"]) != 0
+
+
+def _slot(buffer: bytes, table: int, index: int) -> int:
+    """Offset of a flatbuffer table's field from the table, 0 when it is absent."""
+    vtable = table - _I32.unpack_from(buffer, table)[0]
+    (vtable_bytes,) = _U16.unpack_from(buffer, vtable)
+    position = 4 + 2 * index
+    if position + 2 > vtable_bytes:
+        return 0
+    return int(_U16.unpack_from(buffer, vtable + position)[0])
+
 
 LOG_FORMAT: Final = 2  # on disk: never change, only add
 _FORMAT_WITHOUT_OWNER: Final = 1
@@ -70,10 +156,12 @@ FRAME_BYTES: Final = 12  # on disk: never change
 assert _FRAME.size == FRAME_BYTES
 
 _VARINT_ONE_BYTE: Final = 0x80
+_new: Final = tuple.__new__  # a named tuple's own call costs twice as much
 # Rows of a table have few different lengths, and looking one up is faster than making it.
 _length_of: Final = lru_cache(maxsize=1_024)(encode_varint)
 _STAMPS: Final = 2
-_FRAME_BYTES_MAX: Final = 64
+BATCH_BYTES_MAX: Final = RECORD_BYTES_MAX - 64
+"""Most bytes of a batch's entries: the frame and the stamps take the rest of a record."""
 _NO_ROW_BEFORE: Final = b"\x00"
 _NO_TABLE: Final = bytes(16)
 # A schema version below 128, which is one byte, followed by the durable sequence.
@@ -129,13 +217,12 @@ class LoggedBatch(NamedTuple):
     log_end: bool
 
 
-def encode_put(key: bytes, value: bytes, *, schema_version: int) -> EncodedChanges:
+def encode_put(key: bytes, value: bytes, schema_version: int) -> EncodedChanges:
     """Encode one row; the short way for the most frequent batch."""
     if not 0 <= schema_version <= SCHEMA_VERSION_MAX:
         raise InvalidArgument(f"schema version {schema_version} is out of range")
     entry = b"".join((b"\x01", _length_of(len(key)), key, _length_of(len(value)), value))
-    # A named tuple's own call costs twice as much.
-    return tuple.__new__(EncodedChanges, ((entry,), 1, 1, schema_version, len(entry)))
+    return _new(EncodedChanges, ((entry,), 1, 1, schema_version, len(entry)))
 
 
 def encode_changes(batch: WriteBatch, *, dialect: Dialect = Dialect.CRC32C) -> EncodedChanges:
@@ -156,23 +243,18 @@ def encode_changes(batch: WriteBatch, *, dialect: Dialect = Dialect.CRC32C) -> E
     )
 
 
-def check_size(changes: EncodedChanges) -> None:
-    """Refuse a batch that no record can hold, before anything of it is logged."""
-    if changes.byte_count > RECORD_BYTES_MAX - _FRAME_BYTES_MAX:
-        raise LimitExceeded(
-            f"a batch of {changes.byte_count:,} bytes is larger than one log record may be",
-            limit=RECORD_BYTES_MAX,
-            actual=changes.byte_count,
-            hint="write it as several batches",
-        )
+def too_large(changes: EncodedChanges) -> LimitExceeded:
+    """Return the error of a batch that no record can hold, see BATCH_BYTES_MAX."""
+    return LimitExceeded(
+        f"a batch of {changes.byte_count:,} bytes is larger than one log record may be",
+        limit=RECORD_BYTES_MAX,
+        actual=changes.byte_count,
+        hint="write it as several batches",
+    )
 
 
 def frame_batch(
-    changes: EncodedChanges,
-    *,
-    sequence: int,
-    durable_through: int,
-    nonce: int | None,
+    changes: EncodedChanges, sequence: int, durable_through: int, nonce: int | None
 ) -> tuple[bytes | memoryview, ...]:
     """Put the frame before encoded entries: the payload of one log record, in pieces.
 

@@ -13,7 +13,7 @@ Foreign logs do not say how far they were durable, so damage is judged as RocksD
 ¹ in a recycled log it ends the log: old bytes and damage look the same there.
 
 After `point_in_time` stopped or ended a log at an earlier one's record, a later log is replayed
-only if it begins exactly at the row that is due: somebody opened the logs before, and went on from
+only if it begins exactly at the row that is due: the logs were opened before, and continued from
 there. A record whose checksum is right and whose content is not a batch of puts and deletes was
 written by something that neve does not read, or lies across a lost block; no mode can skip it.
 """
@@ -25,8 +25,7 @@ from neve.model.write_batch import SEQUENCE_MAX
 from neve.storage.object_store import ObjectStore
 from neve.wal.batch_codec import FRAME_BYTES, LoggedBatch, decode_batch
 from neve.wal.record_format import Dialect
-from neve.wal.recovery_mode import Problem, RecoveryMode, ReplayReport
-from neve.wal.replay import LogFile
+from neve.wal.replay import LogFile, Problem, RecoveryMode, ReplayReport
 from neve.wal.segment_reader import (
     TORN_TAIL,
     Damage,
@@ -51,7 +50,7 @@ class ForeignReplay:
         mode: RecoveryMode = RecoveryMode.TOLERATE_TORN_TAIL,
         dialect: Dialect | None = None,
     ) -> None:
-        """Without a dialect, each log's first record tells."""
+        """Without a dialect, each log's first record decides."""
         self.report = ReplayReport()
         self._store = store
         self._logs = sorted(logs, key=lambda log: log.number)

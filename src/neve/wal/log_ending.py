@@ -4,13 +4,13 @@
     end of file     the last record ends where the file ends
     never written   only zeros follow: space reserved ahead
     stale           records of an earlier log follow: the file was recycled
-    torn tail       a writer died here; nobody was told of the rows behind
+    torn tail       a writer died here; the rows after it were never acknowledged
     damage          rows that may have been acknowledged cannot be read: recovery refuses
 
-J1  A log of neve's own is judged as `Replay` in mode `tolerate_torn_tail` judges the last log of a
-    table: by what whole records behind the end say about how far the log was durable. Where replay
-    refuses, place and words are those of its Corruption.
-J2  Any other log is judged as `ForeignReplay` in the same mode.
+WAL-31  A log of neve's own is judged as `Replay` in mode `tolerate_torn_tail` judges the last log
+        of a table: by what whole records after the end say about how far the log was durable.
+        Where replay refuses, place and words are those of its Corruption.
+WAL-32  Any other log is judged as `ForeignReplay` in the same mode.
 """
 
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ from enum import StrEnum
 from typing import Final
 
 from neve.errors import LimitExceeded, NeveError, Unavailable
-from neve.wal.durable_claims import claims_behind, cut_file, lost_rows
+from neve.wal.durability import claims_after, cut_file, lost_rows
 from neve.wal.inspected_batch import InspectedBatch
 from neve.wal.record_format import HEADER_BYTES, Dialect
 from neve.wal.segment_reader import TORN_TAIL, Damage, DamageKind, ReadAt, SegmentEnd, Stale
 
 _UNTRUSTED_IN_RECYCLED: Final = (DamageKind.BAD_LENGTH, DamageKind.CHECKSUM_MISMATCH)
 _LOG_NUMBER_BITS: Final = 0xFFFFFFFF
-_TORN: Final = "a writer that died leaves this; nobody was told of rows behind it"
+_TORN: Final = "a writer that died leaves this; rows after it were never acknowledged"
 
 
 class EndReason(StrEnum):
@@ -63,15 +63,15 @@ class Ending:
     detail: str
     file_bytes: int
     record_count: int
-    """Whole records, behind the end too."""
+    """Whole records, also after the end."""
     records_behind_end: int
     """Those of them that recovery does not come to."""
     row_count: int
     """Sequence numbers that batches before the end take."""
     rows_behind_end: int
-    """Sequence numbers that readable batches behind it take."""
+    """Sequence numbers that readable batches after it take."""
     damage_count: int
-    """Places that are damaged; the remains of an earlier log behind the end are none."""
+    """Places that are damaged; the remains of an earlier log after the end do not count."""
     dropped_bytes: int
 
 
@@ -83,7 +83,7 @@ class _Stop:
     reason: EndReason
     detail: str
     is_final: bool = False
-    """Whether nothing that is found behind it can change it."""
+    """Whether nothing that is found after it can change it."""
 
 
 class EndingJudge:
@@ -115,7 +115,7 @@ class EndingJudge:
     def saw_batch(
         self, offset: int, batch: InspectedBatch, *, end_offset: int, byte_count: int
     ) -> bool:
-        """Take note of a record that holds a batch; gives whether recovery stops before it."""
+        """Take note of a record that holds a batch; returns whether recovery stops before it."""
         self._record_count += 1
         self._stop = self._stop or self._stop_before(offset, batch, byte_count)
         row_count = 0
@@ -140,7 +140,7 @@ class EndingJudge:
         return False
 
     def saw_edit(self, offset: int, problem: str | None, *, byte_count: int) -> bool:
-        """Take note of a record that holds a version edit; gives whether it is behind the end."""
+        """Take note of a record that holds a version edit; returns whether it is after the end."""
         self._record_count += 1
         if problem is not None:
             self._count_damage(byte_count)
@@ -150,7 +150,7 @@ class EndingJudge:
         return self._stop is not None
 
     def saw_damage(self, damage: Damage, *, recyclable: bool | None) -> None:
-        """Take note of bytes that are no record, in a log whose headers so far are recyclable."""
+        """Take note of bytes that are not a record, in a log with such headers."""
         if self._stop is None:
             untrusted = recyclable is True and damage.kind in _UNTRUSTED_IN_RECYCLED
             torn = untrusted or damage.kind in TORN_TAIL
@@ -176,7 +176,7 @@ class EndingJudge:
         self._file_bytes = end.file_bytes
         stop = self._stop
         if stop is None and end.file_bytes - end.offset < HEADER_BYTES:
-            stop = _Stop(end.offset, EndReason.END_OF_FILE, "the file ends behind the last record")
+            stop = _Stop(end.offset, EndReason.END_OF_FILE, "the file ends after the last record")
         elif stop is None:
             detail = "zeros follow: space reserved ahead and never written"
             stop = _Stop(end.offset, EndReason.UNWRITTEN, detail)
@@ -240,7 +240,7 @@ class EndingJudge:
         return None
 
     def _judged_by_claims(self, stop: _Stop) -> _Stop:
-        """Let the records behind the end say whether rows are missing that were durable."""
+        """Let the records after the end say whether rows are missing that were durable."""
         has_no_start = self._expected is None and self._from_start
         if has_no_start:
             # A log without its first record is not read at all.
@@ -263,7 +263,7 @@ class EndingJudge:
     def _lost_rows(self, from_offset: int) -> str | None:
         """Say which rows were durable and cannot be read; None if there are none."""
         assert self._identity.log_number is not None, "an own log has its number in every header"
-        claims = claims_behind(
+        claims = claims_after(
             self._read_at,
             from_offset=from_offset,
             log_number=self._identity.log_number,

@@ -18,7 +18,7 @@ A log is a row of 32,768-byte blocks; the last one may be short.
 A payload that does not fit is cut into First, Middle…, Last over consecutive blocks; one that fits
 is Full. With exactly a header's room left, a First of no bytes is written; with less, zeros.
 The recyclable types (5-8) carry the low 32 bits of the log number, so that the bytes an earlier log
-left in a recycled file are told from this log's own.
+left in a recycled file are told apart from this log's own.
 
     dialect     polynomial           masked   covers                        written by
     crc32c      CRC-32C              no       type, [log number], payload   neve

@@ -3,10 +3,10 @@
 Steps, for each log in ascending number:
 
 1. Read its LogStart: the sequence it begins at says how far the logs before it count, and a log of
-   a lower number that begins there or behind does not count at all. A log without one was never
+   a lower number that begins there or later does not count at all. A log without one was never
    written to, unless a record in it says otherwise.
-2. Give its batches while each begins where the last one ended, up to the start of the next log.
-   What lies behind that was dropped by an earlier recovery.
+2. Return its batches while each begins where the last one ended, up to the start of the next log.
+   What lies after that was dropped by an earlier recovery.
 3. At the end of the log, or at the first thing that is not the next batch, judge:
    - another log follows: it must begin where this one stopped;
    - it is the last: look for evidence that rows are missing which were durable. That is a whole
@@ -23,25 +23,83 @@ A log that says it belongs to another table, or that is not a plain file, is ref
 Rows below the first one needed are in data files. They may be missing: a deleted log can come back
 after power loss while the next one stays away.
 
-R1  Sequence numbers given are contiguous, in every mode but `skip_corrupt`.
-R2  A batch is given whole or not at all.
-R3  Replaying twice gives the same.
-R4  A reader beside a live writer never reports damage because the writer was faster.
+WAL-21  Sequence numbers returned are contiguous, in every mode but `skip_corrupt`.
+WAL-22  A batch is returned whole or not at all.
+WAL-23  Replaying twice returns the same.
+WAL-24  A reader beside a live writer never reports damage because the writer was faster.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Self, TypeAlias
 from uuid import UUID
 
 from neve.errors import Corruption, LimitExceeded, NeveError, Unavailable
 from neve.storage.object_store import ObjectStore
 from neve.wal.batch_codec import LoggedBatch, LogStart, decode_batch
-from neve.wal.durable_claims import claims_behind, cut_file, lost_rows
-from neve.wal.log_mark import MarkedLog
+from neve.wal.durability import MarkedLog, claims_after, cut_file, lost_rows
 from neve.wal.record_format import Dialect
-from neve.wal.recovery_mode import Problem, RecoveryMode, ReplayReport
 from neve.wal.segment_reader import Damage, DamageKind, ReadAt, Record, SegmentReader, Stale
+
+
+class RecoveryMode(StrEnum):
+    """How much damage a caller accepts; each has the meaning of RocksDB's mode beside it."""
+
+    TOLERATE_TORN_TAIL = "tolerate_torn_tail"
+    """A torn tail of the last log ends replay; anything else refuses (kTolerateCorruptedTail…)."""
+    ABSOLUTE = "absolute"
+    """Any damage refuses (kAbsoluteConsistency)."""
+    POINT_IN_TIME = "point_in_time"
+    """Replay everything before the first damage, nothing after it (kPointInTimeRecovery)."""
+    SKIP_CORRUPT = "skip_corrupt"
+    """Replay whatever can be read; leaves holes (kSkipAnyCorruptedRecords)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One thing replay met that was not a record in its place."""
+
+    path: str
+    offset: int
+    what: str
+    dropped_bytes: int = 0
+
+    @classmethod
+    def of(cls, damage: Damage, *, path: str) -> Self:
+        """Place what a reader met in its file."""
+        return cls(
+            path=path,
+            offset=damage.offset,
+            what=damage.kind.value,
+            dropped_bytes=damage.dropped_bytes,
+        )
+
+    def __str__(self) -> str:
+        return f"{self.what} in {self.path} at byte {self.offset}"
+
+
+@dataclass(slots=True)
+class ReplayReport:
+    """What a replay read, dropped and where it stopped; complete once the replay is exhausted."""
+
+    log_count: int = 0
+    batch_count: int = 0
+    row_count: int = 0
+    next_sequence: int | None = None
+    log_starts: dict[int, int] = field(default_factory=dict)
+    """Where the rows of each log begin, by its number; without logs that no row is taken from."""
+    problems: list[Problem] = field(default_factory=list)
+    torn_tail: bool = False
+    """Whether the last log ends in writes that were never acknowledged."""
+    stopped_early: bool = False
+    """Whether `point_in_time` left readable batches out."""
+
+    @property
+    def dropped_bytes(self) -> int:
+        """Bytes that could not be read as records."""
+        return sum(problem.dropped_bytes for problem in self.problems)
+
 
 _SALVAGE_HINT = (
     "restore the file from a copy, or open with recovery mode 'point_in_time' (keeps what is "
@@ -153,7 +211,7 @@ class Replay:
         """Find where each log begins and the next one does; leave out those a later one replaced.
 
         A recovery that gave up logs goes on with a new one, which begins where it stopped: what
-        begins there or behind, in a log of a lower number, was dropped then.
+        begins there or later, in a log of a lower number, was dropped then.
         """
         live: list[_LiveLog] = []
         lowest: int | None = None
@@ -312,8 +370,8 @@ class Replay:
         return None if cut is None else _Evidence(lost=cut, through=None)
 
     def _lost_rows(self, log: LogFile, from_offset: int, *, nonce: int | None) -> _Evidence | None:
-        """Say which acknowledged rows are missing, by the word of a record behind the damage."""
-        claims = claims_behind(
+        """Return which acknowledged rows are missing, by the word of a record after the damage."""
+        claims = claims_after(
             self._read_at(log), from_offset=from_offset, log_number=log.number, nonce=nonce
         )
         try:

@@ -10,11 +10,11 @@ not be read, and goes on where LevelDB and RocksDB go on. Recovery decides.
 
 Rules, as RocksDB's reader has them:
 
-S1  A length that leaves the block, or a checksum that disagrees, drops the rest of the block: the
-    length itself may be wrong, so nothing behind it in the block can be trusted.
-S2  An all-zero header drops the rest of the block without a word (preallocated space).
-S3  A fragment without its beginning, or a record without its end, is dropped and reported.
-S4  Memory is bounded by one read of the file and one logical record.
+WAL-61  A length that leaves the block, or a checksum that disagrees, drops the rest of the block:
+        the length itself may be wrong, so nothing after it in the block can be trusted.
+WAL-62  An all-zero header drops the rest of the block without a word (preallocated space).
+WAL-63  A fragment without its beginning, or a record without its end, is dropped and reported.
+WAL-64  Memory is bounded by one read of the file and one logical record.
 """
 
 from collections.abc import Callable, Iterator
@@ -77,7 +77,7 @@ class DamageKind(StrEnum):
 TORN_TAIL: Final = frozenset(
     {DamageKind.TRUNCATED_HEADER, DamageKind.TRUNCATED_BODY, DamageKind.UNFINISHED_RECORD}
 )
-"""What a writer that died in the middle of a write leaves behind."""
+"""What a writer that died in the middle of a write leaves."""
 
 
 class Record(NamedTuple):
@@ -253,7 +253,7 @@ class SegmentReader:
                     continue
             wrong = self._wrongness(block, position, record_type, stored_crc, payload)
             if wrong is not None:
-                if adopts:  # a number from a damaged header is nobody's
+                if adopts:  # a number from a damaged header belongs to no log
                     self.log_number = None
                     self._seeds.clear()
                 yield Damage(offset=offset, dropped_bytes=block_bytes - position, kind=wrong)
@@ -350,7 +350,7 @@ class _Assembly:
             self._awaited_at = offset + header_bytes + len(payload)
 
     def interrupt(self, item: Damage | Stale | Zeros | SegmentEnd) -> Iterator[Event]:
-        """Report what is no fragment, and with it the record it leaves unfinished."""
+        """Report what is not a fragment, and with it the record it leaves unfinished."""
         if isinstance(item, Damage):
             yield item
         if self.active:

@@ -27,6 +27,7 @@ Piece = bytes | memoryview
 
 # One write of joined bytes is cheaper than a vector of small ones; large batches are not copied.
 _PIECES_JOINED_MAX: Final = 64
+_RECYCLABLE_ROOM: Final = BLOCK_BYTES - RECYCLABLE_HEADER_BYTES
 _FULL: Final = int(RecordType.FULL)
 _RECYCLABLE_FULL: Final = int(RecordType.RECYCLABLE_FULL)
 _PACK: Final = HEADER.pack
@@ -65,9 +66,17 @@ class SegmentWriter:
 
     def append(self, payloads: Sequence[Sequence[Piece]]) -> None:
         """Write one record per payload with as few system calls as there can be; does not sync."""
-        if len(payloads) == 1:
-            self.append_one(payloads[0])
-            return
+        if len(payloads) == 1 and self.recyclable:
+            # The usual case, and the fastest: one record that fits its block.
+            payload = b"".join(payloads[0])
+            length = len(payload)
+            if length <= _RECYCLABLE_ROOM - self._block_offset:
+                crc = self._extend(self._seeds[_FULL], payload)
+                header = _PACK_RECYCLABLE(crc, length, _RECYCLABLE_FULL, self._log_number_u32)
+                self._block_offset += RECYCLABLE_HEADER_BYTES + length
+                self.file.append((header + payload,))
+                return
+            payloads = ((payload,),)
         framed: list[Piece] = []
         block_offset = self._block_offset
         try:
@@ -76,23 +85,6 @@ class SegmentWriter:
         except LimitExceeded:
             self._block_offset = block_offset  # nothing of this append reaches the file
             raise
-        self._write(framed)
-
-    def append_one(self, pieces: Sequence[Piece]) -> None:
-        """Write one record; the short way for one that fits its block, as most do."""
-        payload = b"".join(pieces)
-        length = len(payload)
-        if self.recyclable and length <= BLOCK_BYTES - RECYCLABLE_HEADER_BYTES - self._block_offset:
-            crc = self._extend(self._seeds[_FULL], payload)
-            header = _PACK_RECYCLABLE(crc, length, _RECYCLABLE_FULL, self._log_number_u32)
-            self._block_offset += RECYCLABLE_HEADER_BYTES + length
-            self.file.append((header + payload,))
-            return
-        framed: list[Piece] = []
-        self._frame(payload, framed)
-        self._write(framed)
-
-    def _write(self, framed: list[Piece]) -> None:
         if len(framed) <= _PIECES_JOINED_MAX:
             self.file.append((b"".join(framed),))
         else:
@@ -101,10 +93,6 @@ class SegmentWriter:
     def take_back(self) -> None:
         """Forget an append that ended before its first byte was written."""
         self._block_offset = self.file.position % BLOCK_BYTES
-
-    def sync(self) -> None:
-        """Make every record appended durable."""
-        self.file.sync()
 
     def _frame(self, payload: bytes, framed: list[Piece]) -> None:
         byte_count = len(payload)

@@ -19,7 +19,7 @@ A key here is a user key and eight bytes: little-endian `sequence << 8 | type`. 
 (from 8192) have a length, so that older readers can pass over them; RocksDB's extras of a new file
 likewise, except those with bit 6 set.
 
-E1  Nothing here raises: a field that cannot be read ends the edit and is shown as bytes.
+WAL-53  Nothing here raises: a field that cannot be read ends the edit and is shown as bytes.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ from typing import Final, NamedTuple
 
 from neve.errors import Corruption
 from neve.model.varint import read_varint
-from neve.wal.foreign_batches import read_prefixed
+from neve.wal.inspected_batch import read_prefixed
 
 FIELDS_MAX: Final = 100_000
 
@@ -75,7 +75,7 @@ class VersionEdit:
     omitted_count: int
     """Fields beyond FIELDS_MAX."""
     unknown_tag: int | None
-    """Tag at which reading stopped because nobody here knows it."""
+    """Tag at which reading stopped because it is not known."""
     problem: str | None
     """What is wrong with the bytes; None when they are a whole edit as far as it is known."""
 

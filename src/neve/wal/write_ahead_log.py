@@ -1,6 +1,6 @@
-"""The live log: gives sequence numbers, makes batches durable, rotates, recycles, truncates.
+"""The live log: assigns sequence numbers, makes batches durable, rotates, recycles, truncates.
 
-Steps of an append, in one function (`_commit_group`; `_commit_one` when a batch is alone):
+Steps of an append, in one function (`_commit`), for a batch that is alone as for a group:
 
 1. give each batch its sequence numbers and frame it
 2. append the group to the active log
@@ -9,26 +9,27 @@ Steps of an append, in one function (`_commit_group`; `_commit_one` when a batch
 5. acknowledge
 
 Steps of a rotation: make the next file; sync the full log and write its LogEnd; write LogStart.
-The mark (`neve.wal.log_mark`) follows with the first sync of the new log: a rotation costs no sync
-more, and no row of the log is acknowledged as durable before the mark names the log.
+The mark (`neve.wal.durability`) follows with the first sync of the new log: a rotation costs no
+extra sync, and no row of the log is acknowledged as durable before the mark names the log.
 
-W1  Sequence and log numbers only grow.
-W2  Every log but the last was synced to its end before the next one got its first record.
-    Logs found at open are synced before the new log begins.
-W3  A failed append or sync fails its whole group with OutcomeUnknown and poisons the log: nothing
-    is acknowledged any more, and what is durable is found out by reopening. An interrupt does so
-    from the first byte on; before it, nothing has happened.
-W4  Under `group` and `always` a batch is applied only after it is durable.
-W5  The mark says nothing that is not durable. One that cannot be written is tried again with the
-    next sync: it guards against damage, and rows are durable without it.
-W6  A file is made shorter than was reserved for it only after its LogEnd was synced: a log that was
-    synced, has no LogEnd and is shorter was cut by something else.
+WAL-1  Sequence and log numbers only grow.
+WAL-2  Every log but the last was synced to its end before the next one got its first record. Logs
+       found at open are synced before the new log begins.
+WAL-3  A failed append or sync fails its whole group with OutcomeUnknown and poisons the log:
+       nothing is acknowledged any more, and only reopening shows what is durable. An interrupt does
+       so from the first byte on; before it, nothing has happened.
+WAL-4  Under `group` and `always` a batch is applied only after it is durable.
+WAL-5  The mark says nothing that is not durable. One that cannot be written is tried again with the
+       next sync: it guards against damage, and rows are durable without it.
+WAL-6  A file is made shorter than was reserved for it only after its LogEnd was synced: a log that
+       was synced, has no LogEnd and is shorter was cut by something else.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from threading import Lock
-from typing import Final
+from typing import Final, NoReturn, overload
 
 from neve.errors import (
     Closed,
@@ -38,14 +39,19 @@ from neve.errors import (
     NotFound,
     OutcomeUnknown,
     StorageFull,
+    Unavailable,
 )
 from neve.model.write_batch import SEQUENCE_MAX
 from neve.observability.metrics import (
+    WAL_BATCHES,
+    WAL_BYTES,
     WAL_DELETED,
     WAL_RECYCLED,
     WAL_ROTATIONS,
+    WAL_ROWS,
     WAL_SYNC_SECONDS,
     WAL_SYNCS,
+    WAL_WRITES,
     NoRecorder,
     Recorder,
 )
@@ -53,35 +59,143 @@ from neve.storage.append_file import AppendFile, AppendFiles
 from neve.storage.clock import Clock, IdSource, SystemClock, SystemIds
 from neve.storage.commit_queue import CommitQueue, Latch
 from neve.storage.object_store import ObjectStore
-from neve.wal.append_metrics import record_append
 from neve.wal.batch_codec import (
+    BATCH_BYTES_MAX,
     EncodedChanges,
     LogStart,
-    check_size,
     encode_log_end,
     encode_log_start,
     frame_batch,
+    too_large,
 )
-from neve.wal.closed_log import ClosedLog, LogStretch, stretches_of
-from neve.wal.log_mark import LogMark, LogOwner
+from neve.wal.durability import LogMark, LogOwner
 from neve.wal.log_options import LogOptions, SyncPolicy
-from neve.wal.pending_append import (
-    Apply,
-    PendingAppend,
-    cause_of,
-    interrupted_before_writing,
-    outcome_unknown,
-)
 from neve.wal.record_format import Dialect
 from neve.wal.replay import LogFile
 from neve.wal.segment_writer import SegmentWriter
+
+Apply = Callable[[int], None]
+"""Called with a batch's first sequence number, in sequence order, once the batch may be seen."""
+
+Decide = Callable[[], EncodedChanges | None]
+"""Makes the batch to log once every batch before it is applied; None logs nothing."""
+
+
+class PendingAppend:
+    """A batch that waits for its turn; the thread that commits it leaves the outcome here."""
+
+    __slots__ = ("apply", "byte_count", "changes", "failure", "first_sequence")
+
+    def __init__(self, changes: EncodedChanges, apply: Apply | None) -> None:
+        self.changes = changes
+        self.byte_count = changes.byte_count
+        self.apply = apply
+        self.first_sequence = -1
+        self.failure: NeveError | None = None
+
+    def outcome(self) -> int:
+        """Return the first sequence number; raises what kept the batch from being logged."""
+        if self.failure is not None:
+            raise self.failure
+        if self.first_sequence < 0:
+            raise interrupted_before_writing()
+        return self.first_sequence
+
+
+def outcome_unknown(
+    error: BaseException, first_sequence: int, row_count: int, *, path: str
+) -> OutcomeUnknown:
+    """Return the error of rows that may or may not survive: `error` came after the first byte."""
+    last_sequence = first_sequence + max(row_count, 1) - 1
+    unknown = OutcomeUnknown(
+        f"rows {first_sequence} to {last_sequence} may or may not be durable ({cause_of(error)})",
+        first_sequence=first_sequence,
+        last_sequence=last_sequence,
+        path=path,
+        hint="close every handle of the table, reopen it, and read the rows back before writing "
+        "them again",
+    )
+    unknown.__cause__ = error
+    return unknown
+
+
+def interrupted_before_writing() -> Unavailable:
+    """Return the error of a batch whose leader was interrupted before the first byte."""
+    return Unavailable(
+        "the thread that wrote for this one was interrupted; nothing was written",
+        hint="write it again",
+    )
+
+
+def cause_of(error: BaseException) -> str:
+    """Return an error's message, or its representation when it has none."""
+    return str(error) or repr(error)
+
 
 logger = logging.getLogger(__name__)
 
 _U64_MAX: Final = (1 << 64) - 1
 
-Decide = Callable[[], tuple[EncodedChanges, Apply | None] | None]
-"""Makes the batch to log, and what applies it; None when nothing is to be logged."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClosedLog:
+    """A log that is kept until its rows are in data files; they are those below `end_sequence`."""
+
+    number: int
+    path: str
+    end_sequence: int
+    first_sequence: int | None
+    """Where its rows begin; None for one that holds none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogStretch:
+    """Rows of one log that stand next to each other."""
+
+    number: int
+    path: str
+    first: int
+    last: int
+
+
+def stretches_of(
+    logs: Iterable[tuple[int, str, int | None]], *, first: int, last: int
+) -> tuple[LogStretch, ...]:
+    """Find the rows from `first` to `last` in logs of (number, path, first sequence), in order.
+
+    A log ends where the next one begins; what lies after that was dropped by a recovery.
+    """
+    found: list[LogStretch] = []
+    end = last
+    for number, path, begins in reversed([*logs]):
+        if begins is None or begins > end:
+            continue
+        if end >= first:
+            found.append(LogStretch(number=number, path=path, first=max(begins, first), last=end))
+        end = begins - 1
+    return tuple(reversed(found))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogPlace:
+    """Where logs are written, and whose they are."""
+
+    files: AppendFiles
+    store: ObjectStore
+    log_path: Callable[[int], str]
+    """Path of a log by its number."""
+    owner: LogOwner | None = None
+    """None for a log that belongs to no table: no mark says how far it went."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogTools:
+    """What a log works with, for tests and recorders to replace."""
+
+    clock: Clock = field(default_factory=SystemClock)
+    ids: IdSource = field(default_factory=SystemIds)
+    recorder: Recorder = field(default_factory=NoRecorder)
+    make_latch: Callable[[], Latch] = Lock
 
 
 class WriteAheadLog:
@@ -89,37 +203,29 @@ class WriteAheadLog:
 
     def __init__(
         self,
+        place: LogPlace,
         *,
-        files: AppendFiles,
-        store: ObjectStore,
-        log_path: Callable[[int], str],
         next_log_number: int,
         next_sequence: int,
         older_logs: Sequence[LogFile] = (),
-        owner: LogOwner | None = None,
         options: LogOptions | None = None,
-        clock: Clock | None = None,
-        ids: IdSource | None = None,
-        recorder: Recorder | None = None,
-        make_latch: Callable[[], Latch] = Lock,
+        tools: LogTools | None = None,
     ) -> None:
-        """Begin a new log; `older_logs` have been replayed and await `truncate_below`.
-
-        Without an owner the log belongs to no table, and no mark says how far it went.
-        """
+        """Begin a new log; `older_logs` have been replayed and await `truncate_below`."""
         if next_sequence < 1 or next_log_number < 1:
             raise InvalidArgument("sequence and log numbers begin at 1")
         # fixed at construction
         self.options = options or LogOptions()
-        self._files = files
-        self._store = store
-        self._log_path = log_path
-        self._owner = owner if self.options.dialect is Dialect.CRC32C else None
-        known = None if owner is None else owner.owned_from
+        tools = tools or LogTools()
+        self._files = place.files
+        self._store = place.store
+        self._log_path = place.log_path
+        self._owner = place.owner if self.options.dialect is Dialect.CRC32C else None
+        known = None if place.owner is None else place.owner.owned_from
         self._owned_from = next_log_number if known is None else known
-        self._clock = clock or SystemClock()
-        self._ids = ids or SystemIds()
-        self._recorder = recorder or NoRecorder()
+        self._clock = tools.clock
+        self._ids = tools.ids
+        self._recorder = tools.recorder
         self._stamped = self.options.dialect is Dialect.CRC32C
         self._segment_bytes = self.options.segment_bytes
         self._waits = self.options.sync.waits
@@ -127,13 +233,14 @@ class WriteAheadLog:
             self.options.sync_interval_seconds if self.options.sync is SyncPolicy.INTERVAL else None
         )
         self._records = not isinstance(self._recorder, NoRecorder)
+        self._is_timed = self._records or self._interval_seconds is not None
         always = self.options.sync is SyncPolicy.ALWAYS
         self._queue: CommitQueue[PendingAppend] = CommitQueue(
             self._commit_group,
             group_bytes_max=1 if always else self.options.group_bytes_max,
-            make_latch=make_latch,
+            make_latch=tools.make_latch,
         )
-        # owned by whoever the queue lets commit
+        # owned by the thread that the queue lets commit
         self._next_sequence = next_sequence
         self._durable_through = next_sequence - 1
         self._closed_logs = [
@@ -176,17 +283,28 @@ class WriteAheadLog:
         """Logs that are kept because rows in them may not be in data files yet."""
         return tuple(self._closed_logs)
 
-    def append(self, changes: EncodedChanges, *, apply: Apply | None = None) -> int:
-        """Log a batch and give its first sequence number; returns as the sync policy says.
+    @overload
+    def append(self, changes: EncodedChanges, apply: Apply | None = None) -> int: ...
 
+    @overload
+    def append(self, changes: Decide, apply: Apply | None = None) -> int | None: ...
+
+    def append(self, changes: EncodedChanges | Decide, apply: Apply | None = None) -> int | None:
+        """Log a batch and return its first sequence number, as soon as the sync policy allows.
+
+        A function in place of the batch decides on it when every batch before it is applied, while
+        the others wait; None logs nothing, and an error that it raises is raised.
         Raises LimitExceeded for a batch that is too large, OutcomeUnknown when it may or may not
         survive, and Closed when the log is.
         """
-        check_size(changes)
+        if not isinstance(changes, EncodedChanges):
+            return self._append_decided(changes, apply)
+        if changes.byte_count > BATCH_BYTES_MAX:
+            raise too_large(changes)
         turn = self._queue.lead()
         if turn:
             try:
-                return self._commit_one(changes, apply)
+                return self._commit(((changes, apply),))
             finally:
                 try:
                     self._queue.pass_on(turn)
@@ -197,21 +315,17 @@ class WriteAheadLog:
         self._queue.submit(work)
         return work.outcome()
 
-    def append_decided(self, decide: Decide) -> int | None:
-        """Log a batch that is decided on while no other can come before it; None when none is.
-
-        `decide` sees every batch before it applied; others wait meanwhile. What it raises is
-        raised, and nothing is logged.
-        """
+    def _append_decided(self, decide: Decide, apply: Apply | None) -> int | None:
         sequence: int | None = None
 
         def run() -> None:
             nonlocal sequence
-            decided = decide()
-            if decided is not None:
-                changes, apply = decided
-                check_size(changes)
-                sequence = self._commit_one(changes, apply)
+            changes = decide()
+            if changes is None:
+                return
+            if changes.byte_count > BATCH_BYTES_MAX:
+                raise too_large(changes)
+            sequence = self._commit(((changes, apply),))
 
         self._queue.run_alone(run)
         return sequence
@@ -235,7 +349,7 @@ class WriteAheadLog:
         return worked
 
     def rotate(self, *, then: Callable[[], None] | None = None) -> int:
-        """Close the active log and begin the next one; gives the closed one's number.
+        """Close the active log and begin the next one; returns the closed one's number.
 
         `then` is called before any batch is appended to the new log.
         """
@@ -279,7 +393,7 @@ class WriteAheadLog:
         return found
 
     def truncate_below(self, floor: int) -> int:
-        """Let go of closed logs with a lower number; gives how many. They may be recycled."""
+        """Let go of closed logs with a lower number; returns how many. They may be recycled."""
         dropped = 0
 
         def truncate() -> None:
@@ -298,7 +412,7 @@ class WriteAheadLog:
         return dropped
 
     def drop_spares(self) -> int:
-        """Delete the logs that are kept to be written over; gives how many."""
+        """Delete the logs that are kept to be written over; returns how many."""
         dropped = 0
 
         def drop() -> None:
@@ -311,7 +425,7 @@ class WriteAheadLog:
     def give_back_space(self) -> None:
         """Free what is reserved for later: spare logs, and the rest of the active one.
 
-        That one is closed (W6), and the next one begun without reserving any space.
+        That one is closed (WAL-6), and the next one begun without reserving any space.
         """
 
         def give_back() -> None:
@@ -332,7 +446,7 @@ class WriteAheadLog:
         return dropped
 
     def close(self) -> None:
-        """Sync, write LogEnd and the mark, and release the log; closing twice is no error.
+        """Sync, write LogEnd and the mark, and release the log; closing twice is not an error.
 
         Logs kept to be written over are deleted: the next writer begins in a directory of its own.
         """
@@ -345,120 +459,111 @@ class WriteAheadLog:
                     self._drop_spares()
                 except NeveError as error:
                     # They hold nothing that is needed; the next open finds them below the floor.
-                    logger.warning("left spare logs behind cause=%s", error)
+                    logger.warning("could not delete spare logs cause=%s", error)
                 if self._owner is not None:
                     self._try_to_mark(is_closed=True)
             self._active.file.close()
 
         self._queue.run_alone(close)
 
-    def _commit_one(self, changes: EncodedChanges, apply: Apply | None) -> int:
-        """Do what `_commit_group` does, for the usual case of one batch that nobody joined."""
-        active = self._active
-        sequence = self._next_sequence
-        following = sequence + changes.row_count
-        position = active.file.position
-        if (
-            self._unusable is not None
-            or position >= self._segment_bytes
-            or following > SEQUENCE_MAX
-        ):
-            work = PendingAppend(changes, apply)
-            self._commit_group((work,))
-            return work.outcome()
-        payload = frame_batch(
-            changes, sequence=sequence, durable_through=self._durable_through, nonce=self._nonce
-        )
-        try:
-            self._next_sequence = following
-            active.append_one(payload)
-            if self._waits or (self._interval_seconds is not None and self._sync_is_due()):
-                self._sync_active()
-            if apply is not None:
-                apply(sequence)
-        except BaseException as error:
-            path = active.file.path
-            if self._took_back(error, position, sequence):
-                raise
-            self._poison(error, path)
-            if isinstance(error, NeveError):
-                rows = changes.row_count
-                raise outcome_unknown(
-                    error, path=path, first_sequence=sequence, row_count=rows
-                ) from error
-            raise
-        if self._records:
-            record_append(self._recorder, (changes,))
-        return sequence
+    def _commit(self, batches: Sequence[tuple[EncodedChanges, Apply | None]]) -> int:
+        """Frame, append, sync, apply; returns the first sequence number of the batches.
 
-    def _commit_group(self, group: Sequence[PendingAppend]) -> None:
-        """Frame, append, sync, apply; every batch of the group shares the outcome."""
-        first_sequence = self._next_sequence
+        When it raises, they have taken sequence numbers if a byte of them may have been written.
+        """
+        if self._unusable is not None:
+            self._check_usable()
+        first_sequence = sequence = self._next_sequence
         position: int | None = None
         try:
-            self._check_usable()
-            if self._active.position >= self._segment_bytes:
+            active = self._active
+            if active.file.position >= self._segment_bytes:
                 self._rotate()
-            payloads = self._frame_group(group)
-            position = self._active.file.position
-            self._active.append(payloads)
-            if self._waits or self._sync_is_due():
+                active = self._active
+            payloads = []
+            for changes, _ in batches:
+                payloads.append(frame_batch(changes, sequence, self._durable_through, self._nonce))
+                sequence += changes.row_count
+            if sequence > SEQUENCE_MAX:
+                _refuse_more_rows()
+            position = active.file.position
+            self._next_sequence = sequence
+            active.append(payloads)
+            interval = self._interval_seconds
+            if self._waits or (interval is not None and self._sync_is_due(interval)):
                 self._sync_active()
-            for work in group:
-                if work.apply is not None:
-                    work.apply(work.first_sequence)
+            sequence = first_sequence
+            for changes, apply in batches:
+                if apply is not None:
+                    apply(sequence)
+                sequence += changes.row_count
         except BaseException as error:
-            if position is not None and not self._took_back(error, position, first_sequence):
-                path = self._active.file.path
-                self._poison(error, path)
-                for work in group:
-                    rows, first = work.changes.row_count, work.first_sequence
-                    work.failure = outcome_unknown(
-                        error, path=path, first_sequence=first, row_count=rows
-                    )
-            else:
-                # Nothing of this group was written, also when closing the full log failed.
+            if position is None or self._took_back(error, position):
                 self._next_sequence = first_sequence
-                known = error if isinstance(error, NeveError) else interrupted_before_writing()
-                for work in group:
-                    work.failure = self._unusable or known
+                if self._unusable is not None and isinstance(error, NeveError):
+                    raise self._unusable from error  # closing the full log failed
+                raise
+            path = self._active.file.path
+            self._poison(error, path)
+            if isinstance(error, NeveError):
+                rows = self._next_sequence - first_sequence
+                raise outcome_unknown(error, first_sequence, rows, path=path) from error
+            raise
+        if self._records:
+            self._count(batches)
+        return first_sequence
+
+    def _commit_group(self, group: Sequence[PendingAppend]) -> None:
+        """Commit the batches of threads that waited, and leave its outcome with each."""
+        first = self._next_sequence
+        try:
+            self._commit([(work.changes, work.apply) for work in group])
+        except BaseException as error:
+            is_written = self._next_sequence > first
+            path = self._active.file.path
+            cause = (error.__cause__ or error) if isinstance(error, OutcomeUnknown) else error
+            for work in group:
+                rows = work.changes.row_count
+                if is_written:
+                    work.failure = outcome_unknown(cause, first, rows, path=path)
+                elif isinstance(error, NeveError):
+                    work.failure = error
+                else:
+                    work.failure = self._unusable or interrupted_before_writing()
+                first += rows
             if not isinstance(error, NeveError):
                 raise
         else:
-            if self._records:
-                record_append(self._recorder, [work.changes for work in group])
+            for work in group:
+                work.first_sequence = first
+                first += work.changes.row_count
 
-    def _took_back(self, error: BaseException, position: int, first_sequence: int) -> bool:
+    def _took_back(self, error: BaseException, position: int) -> bool:
         """Undo an append that an interrupt ended before its first byte; False when it wrote."""
         if isinstance(error, NeveError) or self._active.file.position != position:
             return False
         self._active.take_back()
-        self._next_sequence = first_sequence
         return True
 
-    def _frame_group(self, group: Sequence[PendingAppend]) -> list[tuple[bytes | memoryview, ...]]:
-        payloads = []
-        for work in group:
-            sequence = self._next_sequence
-            work.first_sequence = sequence
-            payloads.append(self._framed(work.changes))
-            self._next_sequence = sequence + work.changes.row_count
-        if self._next_sequence > SEQUENCE_MAX:
-            raise LimitExceeded("the table has used up its sequence numbers", limit=SEQUENCE_MAX)
-        return payloads
+    def _count(self, batches: Sequence[tuple[EncodedChanges, Apply | None]]) -> None:
+        """Count the batches that one write took to the log."""
+        self._recorder.add(WAL_WRITES, 1)
+        self._recorder.add(WAL_BATCHES, len(batches))
+        self._recorder.add(WAL_ROWS, sum(changes.row_count for changes, _ in batches))
+        self._recorder.add(WAL_BYTES, sum(changes.byte_count for changes, _ in batches))
 
-    def _sync_is_due(self) -> bool:
-        interval = self._interval_seconds
-        return interval is not None and self._clock.monotonic() - self._synced_at >= interval
+    def _sync_is_due(self, interval: float) -> bool:
+        return self._clock.monotonic() - self._synced_at >= interval
 
     def _sync_active(self) -> None:
         reached = self._next_sequence - 1
-        began_at = self._clock.monotonic()
-        self._active.sync()
-        self._synced_at = self._clock.monotonic()
+        began_at = self._clock.monotonic() if self._is_timed else 0.0
+        self._active.file.sync()
         self._durable_through = reached
-        self._recorder.add(WAL_SYNCS, 1)
-        self._recorder.add(WAL_SYNC_SECONDS, self._synced_at - began_at)
+        if self._is_timed:
+            self._synced_at = self._clock.monotonic()
+            self._recorder.add(WAL_SYNCS, 1)
+            self._recorder.add(WAL_SYNC_SECONDS, self._synced_at - began_at)
         if self._is_mark_due:
             self._try_to_mark()
 
@@ -502,10 +607,10 @@ class WriteAheadLog:
         if self._stamped:
             self._active.append([self._framed(encode_log_end())])
         if gives_back or self.options.recycle_count == 0:
-            # Nobody will write over it: the space that it reserved is given back (W6).
+            # It will not be written over: the space that it reserved is given back (WAL-6).
             reserved_bytes = self._segment_bytes if self._is_reserved else 0
             if self._stamped and self._active.position < reserved_bytes:
-                self._active.sync()
+                self._active.file.sync()
             self._active.file.truncate_to_position()
         self._active.file.close()
 
@@ -515,14 +620,14 @@ class WriteAheadLog:
         Until then the mark names a log of the writer before, which must not go first.
         """
         try:
-            self._active.sync()
+            self._active.file.sync()
             self._write_mark()
         except BaseException:
             self._active.file.close()
             raise
 
     def _try_to_mark(self, *, is_closed: bool = False) -> None:
-        """Write the mark, or leave it to the next sync (W5)."""
+        """Write the mark, or leave it to the next sync (WAL-5)."""
         try:
             self._write_mark(is_closed=is_closed)
         except NeveError as error:
@@ -549,7 +654,7 @@ class WriteAheadLog:
     def _adopt(self, older_logs: Sequence[LogFile]) -> None:
         """Make durable what was replayed.
 
-        A killed writer's last rows may have been read from memory only; the new log begins behind
+        A killed writer's last rows may have been read from memory only; the new log begins after
         them, so they must not be lost any more.
         """
         for log in older_logs:
@@ -606,12 +711,7 @@ class WriteAheadLog:
         return LogStart(number, self._owner.table, self._owner.epoch, reserved_bytes)
 
     def _framed(self, changes: EncodedChanges) -> tuple[bytes | memoryview, ...]:
-        return frame_batch(
-            changes,
-            sequence=self._next_sequence,
-            durable_through=self._durable_through,
-            nonce=self._nonce,
-        )
+        return frame_batch(changes, self._next_sequence, self._durable_through, self._nonce)
 
     def _guard(self, step: Callable[[], None], path: str) -> None:
         """Run a step whose failure leaves the log in a state that only reopening can tell."""
@@ -632,3 +732,7 @@ class WriteAheadLog:
     def _check_usable(self) -> None:
         if self._unusable is not None:
             raise Closed(self._unusable.message, path=self._unusable.path, hint=self._unusable.hint)
+
+
+def _refuse_more_rows() -> NoReturn:
+    raise LimitExceeded("the table has used up its sequence numbers", limit=SEQUENCE_MAX)

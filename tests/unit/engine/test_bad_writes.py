@@ -12,7 +12,7 @@ import pytest
 import neve
 from neve.engine.row_input import arrow_batches
 from neve.errors import InvalidArgument, LimitExceeded, SchemaMismatch, Unavailable
-from neve.wal import batch_codec
+from neve.wal import batch_codec, write_ahead_log
 from tests.unit.engine.tables import a_catalog, log_bytes
 
 GOOD: dict[str, object] = {"id": 2, "sub": "b", "amount": 1.5, "text": "t"}
@@ -191,6 +191,7 @@ def test_a_write_beyond_the_limit_of_the_log_is_refused_and_nothing_is_logged(
     table: neve.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batch_codec, "RECORD_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr(write_ahead_log, "BATCH_BYTES_MAX", 1 << 20)
     before = log_bytes(table)
 
     giant = {**GOOD, "text": "x" * (2 << 20)}

@@ -83,7 +83,7 @@ def test_rows_of_a_second_memtable_survive_when_only_the_first_was_flushed() -> 
         writer = table.engine.writer
         for turn in range(3):
             table.put({"id": turn, "v": turn, "text": ""})
-            writer._log.roll()
+            writer._buffer.roll()
         writer.flush_once()
         died = copy_of(objects)
 

@@ -166,7 +166,7 @@ def test_a_flush_ends_with_what_was_written_before_it(
         rounds += 1
         if rounds < 20:
             table.put({**ROW, "id": 100 + rounds})
-            writer._log.roll()
+            writer._buffer.roll()
         return run(flush, memtable, target)
 
     monkeypatch.setattr(Flush, "run", busy)

@@ -6,6 +6,7 @@ from datetime import datetime
 
 import pyarrow as pa
 import pytest
+from neve.manifest.writer_state import WriterState
 
 import neve
 from neve.engine.live_writer import LiveWriter
@@ -44,7 +45,7 @@ def seen(table: neve.Table, key: int) -> dict[str, object] | None:
 @pytest.mark.parametrize("place", ["memory", "file", "compacted file", "frozen memory"])
 def test_columns_that_are_not_given_stay(table: neve.Table, place: str) -> None:
     if place == "frozen memory":
-        table.engine.writer._log.roll()
+        table.engine.writer._buffer.roll()
     elif place != "memory":
         table.flush()
     if place == "compacted file":
@@ -369,7 +370,7 @@ def test_two_memtables_with_partial_writes_of_one_row_are_flushed_in_order(
 ) -> None:
     table.flush()
     table.upsert([{"id": 1, "v": 10}], columns=["v"])
-    table.engine.writer._log.roll()
+    table.engine.writer._buffer.roll()
     table.upsert([{"id": 1, "text": "uno"}], columns=["text"])
     OtherCommitter(table).upsert([{**ONE, "v": 5, "text": "eins"}])
 
@@ -467,7 +468,7 @@ def test_a_partial_write_under_an_older_schema_keeps_columns_it_does_not_know(
 def test_a_schema_that_changes_under_a_partial_write_is_the_one_it_is_written_with(
     table: neve.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = LiveWriter.write_decided
+    write = LiveWriter.write
     is_changed = False
 
     def changed_before(
@@ -481,7 +482,7 @@ def test_a_schema_that_changes_under_a_partial_write_is_the_one_it_is_written_wi
                 change.move_column("text", first=True)
         return write(writer, decide)
 
-    monkeypatch.setattr(LiveWriter, "write_decided", changed_before)
+    monkeypatch.setattr(LiveWriter, "write", changed_before)
 
     table.upsert([{"id": 1, "v": 10}, {"id": 3, "v": 30}], columns=["v"])
 

@@ -7,11 +7,10 @@ from neve.storage.append_file import AppendFiles
 from neve.storage.memory_store import MemoryStore
 from neve.storage.object_store import ObjectStore
 from neve.wal.batch_codec import EncodedChanges, LoggedBatch, encode_put
-from neve.wal.log_mark import LogOwner
+from neve.wal.durability import LogOwner
 from neve.wal.log_options import LogOptions, SyncPolicy
-from neve.wal.recovery_mode import RecoveryMode
-from neve.wal.replay import LogFile, Replay
-from neve.wal.write_ahead_log import WriteAheadLog
+from neve.wal.replay import LogFile, RecoveryMode, Replay
+from neve.wal.write_ahead_log import LogPlace, WriteAheadLog
 
 SMALL = LogOptions(sync=SyncPolicy.ALWAYS, segment_bytes=64 << 10, preallocate=False)
 
@@ -39,13 +38,10 @@ def open_log(
     owner: LogOwner | None = None,
 ) -> WriteAheadLog:
     return WriteAheadLog(
-        files=store,
-        store=store,
-        log_path=path,
+        LogPlace(files=store, store=store, log_path=path, owner=owner),
         next_log_number=number,
         next_sequence=sequence,
         older_logs=older_logs,
-        owner=owner,
         options=options,
     )
 

@@ -22,7 +22,7 @@ from neve.wal.record_format import (
 )
 from neve.wal.segment_reader import ReadAt
 from neve.wal.segment_writer import SegmentWriter
-from neve.wal.write_ahead_log import WriteAheadLog
+from neve.wal.write_ahead_log import LogPlace, WriteAheadLog
 
 
 def read_of(content: bytes) -> ReadAt:
@@ -59,9 +59,7 @@ def open_log(
     store: MemoryStore, *, first_log: int = 1, options: LogOptions | None = None
 ) -> WriteAheadLog:
     return WriteAheadLog(
-        files=store,
-        store=store,
-        log_path=lambda number: f"{number:06d}.wal",
+        LogPlace(files=store, store=store, log_path=lambda number: f"{number:06d}.wal"),
         next_log_number=first_log,
         next_sequence=1,
         options=options or LogOptions(preallocate=False, recycle_count=0),

@@ -7,12 +7,11 @@ import pytest
 from neve.errors import Corruption, Unavailable
 from neve.model.write_batch import PutRow
 from neve.storage.memory_store import MemoryStore
-from neve.wal import durable_claims, segment_reader
+from neve.wal import durability, segment_reader
 from neve.wal.batch_codec import LoggedBatch
 from neve.wal.log_options import LogOptions, SyncPolicy
 from neve.wal.record_format import RECYCLABLE_HEADER, RecordType
-from neve.wal.recovery_mode import RecoveryMode
-from neve.wal.replay import Replay
+from neve.wal.replay import RecoveryMode, Replay
 from neve.wal.segment_reader import Fragment
 from neve.wal.write_ahead_log import WriteAheadLog
 from tests.unit.wal.builders import (
@@ -346,7 +345,7 @@ def test_a_read_that_fails_is_reported_and_never_taken_for_the_end(
 def test_many_sound_records_behind_damage_do_not_hide_the_one_that_speaks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(durable_claims, "_FORGERIES_MAX", 10)
+    monkeypatch.setattr(durability, "_FORGERIES_MAX", 10)
     store = MemoryStore()
     log = open_log(store, options=LogOptions(sync=SyncPolicy.NONE, preallocate=False))
     for index in range(100):
@@ -422,7 +421,7 @@ def test_a_row_that_looks_like_a_record_of_its_log_is_not_believed() -> None:
 def test_bytes_made_to_look_like_records_cannot_keep_recovery_busy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(durable_claims, "_FORGERIES_MAX", 100)
+    monkeypatch.setattr(durability, "_FORGERIES_MAX", 100)
     header = RECYCLABLE_HEADER.pack(0, 0, RecordType.RECYCLABLE_FULL, 1)
     store = written_log("a", close=False)
     rewrite(store, lambda content: content.extend(b"\xff" * 16 + header * 1_000))

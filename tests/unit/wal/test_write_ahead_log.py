@@ -14,11 +14,10 @@ from neve.observability.metrics import WAL_DELETED, WAL_RECYCLED, WAL_SYNCS, Cou
 from neve.storage.memory_store import MemoryStore
 from neve.testing.simulated_clock import SimulatedClock
 from neve.wal.batch_codec import encode_changes
-from neve.wal.closed_log import stretches_of
 from neve.wal.foreign_replay import ForeignReplay
 from neve.wal.log_options import LogOptions, SyncPolicy
 from neve.wal.record_format import RECORD_BYTES_MAX, Dialect
-from neve.wal.write_ahead_log import WriteAheadLog
+from neve.wal.write_ahead_log import LogPlace, LogTools, WriteAheadLog, stretches_of
 from tests.unit.wal.builders import SMALL, log_path, logs_in, open_log, put, replay
 
 
@@ -27,14 +26,11 @@ def counted_log(
 ) -> tuple[WriteAheadLog, Counters]:
     counters = Counters()
     log = WriteAheadLog(
-        files=store,
-        store=store,
-        log_path=log_path,
+        LogPlace(files=store, store=store, log_path=log_path),
         next_log_number=1,
         next_sequence=1,
         options=options,
-        recorder=counters,
-        clock=clock or SimulatedClock(),
+        tools=LogTools(recorder=counters, clock=clock or SimulatedClock()),
     )
     return log, counters
 
@@ -243,10 +239,12 @@ def test_a_batch_can_be_decided_on_while_no_other_comes_between() -> None:
     log = open_log(store)
     applied: list[int] = []
 
-    assert log.append_decided(lambda: None) is None
-    assert log.append_decided(lambda: (put("a"), applied.append)) == 1
+    assert log.append(lambda: None, apply=applied.append) is None
+    assert log.append(lambda: put("a"), apply=applied.append) == 1
     with pytest.raises(InvalidArgument):
-        log.append_decided(lambda: _raise(InvalidArgument("no")))
+        log.append(lambda: _raise(InvalidArgument("no")), apply=applied.append)
+    with pytest.raises(LimitExceeded, match="several batches"):
+        log.append(lambda: put("b")._replace(byte_count=RECORD_BYTES_MAX))
 
     assert applied == [1]
     batches, _ = replay(store)

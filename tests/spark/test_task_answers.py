@@ -15,8 +15,7 @@ from neve.errors import (
     SchemaMismatch,
     Unavailable,
 )
-from neve.jobs.run import BulkWork
-from neve.spark.task_messages import Message, error_in, reported, work_of
+from neve.spark.task_answers import Message, TaskAnswer, answer_of, answered, error_in
 
 
 def messages(batches: Iterator[pa.RecordBatch]) -> list[Message]:
@@ -28,10 +27,10 @@ def messages(batches: Iterator[pa.RecordBatch]) -> list[Message]:
 
 
 def failing(error: NeveError) -> Iterator[pa.RecordBatch]:
-    def run() -> BulkWork:
+    def run() -> TaskAnswer:
         raise error
 
-    return reported(run)
+    return answered(run)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +47,7 @@ def test_an_error_that_would_be_the_same_again_is_raised_by_the_driver_as_it_was
 ) -> None:
     told = messages(failing(error))
     with pytest.raises(type(error)) as raised:
-        work_of(told)
+        answer_of(told)
     assert str(raised.value) == str(error)
     assert "raised in a Spark worker" in raised.value.__notes__
 

@@ -1,23 +1,30 @@
-"""What tasks tell the driver: rows of (kind, path, payload), however the work went.
+"""TaskAnswer: what a Spark task returns to the driver, whatever its work is.
 
-    files    payload: the facts of the data files a task wrote, as an edit that adds them
-    marks    path: a data file     payload: its rows that are superseded, as a deletion vector
-    keys     payload: deleted keys, as an Arrow stream
-    seen     payload: keys that a merge leaves as they are, in the same way
-    error    payload: what went wrong, as JSON
+A task answers in rows of (task, kind, path, payload):
 
-An error that would be the same the next time is told like a result, so that the driver raises the
+    files      payload: the facts of the data files it wrote, as an edit that adds them
+    marks      path: a data file     payload: its rows that are superseded, as a deletion vector
+    keys       payload: deleted keys, as an Arrow stream
+    seen       payload: keys that a merge leaves as they are, in the same way
+    path       path: a data file whose index it made again
+    problem    payload: damage that it found, as JSON
+    error      payload: the error that ended it, as JSON
+    done       the last row of a task that came to its end
+
+An error that would be the same the next time is a row like a result, so that the driver raises the
 very same. Storage that did not answer, and errors that neve does not know, fail the task, and Spark
 tries it again. When it gives up, the driver finds neve's error in the text of Spark's.
 """
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple, cast
 
 import pyarrow as pa
 from pyroaring import BitMap64
+from pyspark.sql import Row
 
 from neve import errors
 from neve.errors import (
@@ -34,8 +41,9 @@ from neve.model.key_column import KeyArray
 from neve.model.version import Operation, VersionEdit, VersionFacts
 from neve.sstable.deletion_vector import decode_vector, encode_vector
 
-MESSAGE_DDL: Final = "kind string, path string, payload binary"
+ANSWER_DDL: Final = "task long, kind string, path string, payload binary"
 _COLUMNS: Final[Mapping[str, pa.DataType]] = {
+    "task": pa.int64(),
     "kind": pa.string(),
     "path": pa.string(),
     "payload": pa.binary(),
@@ -48,52 +56,86 @@ _NOTED: Final = re.compile(r"neve said: (\{.*\})")
 
 
 class Message(NamedTuple):
-    """One row that a task gives."""
+    """One row of an answer."""
 
     kind: str
-    path: str
-    payload: bytes
+    path: str = ""
+    payload: bytes = b""
+    task: int = 0
 
 
-def work_messages(work: BulkWork) -> Iterator[Message]:
-    """Say what a task has made."""
-    if work.files:
-        facts = VersionFacts(
-            operation=Operation.APPEND,
-            timestamp_ms=0,
-            schema_id=work.files[0].schema_id,
-            spec_id=work.files[0].spec_id,
-        )
-        edit = VersionEdit(base=0, facts=facts, added=work.files)
-        yield Message("files", "", encode_edit(edit))
-    for path, positions in work.marked.items():
-        yield Message("marks", path, encode_vector(positions))
-    for keys in work.deleted_keys:
-        yield Message("keys", "", _encode_keys(keys))
-    for keys in work.seen_keys:
-        yield Message("seen", "", _encode_keys(keys))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskAnswer:
+    """What one task, or several together, have made and found."""
+
+    work: BulkWork = field(default_factory=BulkWork)
+    paths: tuple[str, ...] = ()
+    """Data files whose indexes were made again."""
+    problems: tuple[NeveError, ...] = ()
+    """Damage that a check found."""
+
+    def messages(self) -> Iterator[Message]:
+        """Yield the rows of the answer, up to `done`."""
+        files = self.work.files
+        if files:
+            facts = VersionFacts(
+                operation=Operation.APPEND,
+                timestamp_ms=0,
+                schema_id=files[0].schema_id,
+                spec_id=files[0].spec_id,
+            )
+            yield Message("files", "", encode_edit(VersionEdit(base=0, facts=facts, added=files)))
+        for path, positions in self.work.marked.items():
+            yield Message("marks", path, encode_vector(positions))
+        for keys in self.work.deleted_keys:
+            yield Message("keys", "", _encode_keys(keys))
+        for keys in self.work.seen_keys:
+            yield Message("seen", "", _encode_keys(keys))
+        for path in self.paths:
+            yield Message("path", path)
+        for problem in self.problems:
+            yield Message("problem", "", write_error(problem))
+        yield Message("done")
 
 
-def work_of(messages: Iterable[Message]) -> BulkWork:
-    """Put what tasks have made together; raises the first error that one of them had."""
-    told = list(messages)
-    for message in told:
-        if message.kind == "error":
-            raise read_error(message.payload)
-    return BulkWork.joined(map(_work, told))
-
-
-def reported(run: Callable[[], BulkWork]) -> Iterator[pa.RecordBatch]:
-    """Do a task's work and give its messages; an error that would be the same again is one."""
+def answered(run: Callable[[], TaskAnswer], task: int = 0) -> Iterator[pa.RecordBatch]:
+    """Do a task's work and yield its answer; an error that would be the same again is one."""
     try:
-        messages = list(work_messages(run()))
+        messages = list(run().messages())
     except NeveError as error:
         messages = [Message("error", "", told_error(error))]
-    columns: Sequence[Sequence[object]] = list(zip(*messages, strict=True)) or [(), (), ()]
+    columns = zip(*((task, each.kind, each.path, each.payload) for each in messages), strict=True)
     arrays = [
         pa.array(list(column), field.type) for column, field in zip(columns, _SCHEMA, strict=True)
     ]
     yield pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
+
+
+def messages_in(rows: Iterable[Row]) -> list[Message]:
+    """Return the messages that Spark collected."""
+    return [Message(row["kind"], row["path"], bytes(row["payload"]), row["task"]) for row in rows]
+
+
+def answer_of(messages: Iterable[Message]) -> TaskAnswer:
+    """Join the answers of tasks; raises the first error that ended one of them."""
+    work: list[BulkWork] = []
+    paths: list[str] = []
+    problems: list[NeveError] = []
+    given = list(messages)
+    for message in given:
+        if message.kind == "error":
+            raise read_error(message.payload)
+    for message in given:
+        match message.kind:
+            case "path":
+                paths.append(message.path)
+            case "problem":
+                problems.append(read_error(message.payload))
+            case "done":
+                pass
+            case _:
+                work.append(_work(message))
+    return TaskAnswer(work=BulkWork.joined(work), paths=tuple(paths), problems=tuple(problems))
 
 
 def told_error(error: NeveError) -> bytes:
@@ -109,7 +151,7 @@ def told_error(error: NeveError) -> bytes:
 
 
 def error_in(text: str) -> NeveError | None:
-    """Find the error that a task raised in what Spark says of it; None when it was no such one."""
+    """Return the error of a task that Spark's text names; None when it names none of neve's."""
     for told in _NOTED.findall(text):
         try:
             return read_error(told.encode())
@@ -119,7 +161,7 @@ def error_in(text: str) -> NeveError | None:
 
 
 def write_error(error: NeveError) -> bytes:
-    """Return an error as bytes; what caused it becomes a note."""
+    """Return an error as bytes."""
     facts = {
         name: value
         for name, value in vars(error).items()
@@ -130,7 +172,7 @@ def write_error(error: NeveError) -> bytes:
 
 
 def read_error(payload: bytes) -> NeveError:
-    """Make the error that `write_error` wrote."""
+    """Return the error that `write_error` wrote."""
     document = json.loads(payload)
     facts: Mapping[str, object] = document["facts"]
     kind = getattr(errors, str(document["type"]), NeveError)

@@ -26,7 +26,7 @@ from neve.engine.partial_rows import (
     newest_rows,
 )
 from neve.engine.table_engine import TableEngine
-from neve.engine.write_path import ATOMIC_BYTES_MAX, PreparedWrite, WritePath
+from neve.engine.write_path import ATOMIC_BYTES_MAX, PreparedBatch, PreparedWrite, WritePath
 from neve.errors import InvalidArgument, SchemaMismatch
 from neve.memtable.given_columns import GivenColumns
 from neve.memtable.memtable import Memtable
@@ -56,7 +56,7 @@ class _MergedBatch:
     logged: PartialRows
 
 
-class DecidedWrites:
+class ConditionalWrites:
     """Conditional and partial writes of one table; safe for many threads."""
 
     def __init__(self, engine: TableEngine) -> None:
@@ -64,13 +64,13 @@ class DecidedWrites:
         self._writer: LiveWriter = engine.writer
 
     def put_if_absent(self, row: Mapping[str, object]) -> int | None:
-        """Write a row whose key has none; gives its sequence number, None when there is one."""
+        """Write a row whose key has none; returns its sequence number, None when there is one."""
         return self._put_decided(row, lambda found, _path: found is None)
 
     def compare_and_put(
         self, row: Mapping[str, object], expected: Mapping[str, object] | None
     ) -> int | None:
-        """Write a row if that of its key is as expected; gives its sequence number, or None."""
+        """Write a row if that of its key is as expected; returns its sequence number, or None."""
 
         def is_expected(found: Row | None, path: WritePath) -> bool:
             if expected is None or found is None:
@@ -79,7 +79,7 @@ class DecidedWrites:
 
         if expected is not None:
             path = self._writer.path
-            if path.put(expected)[1] != path.put(row)[1]:
+            if path.put(expected).key != path.put(row).key:
                 raise InvalidArgument(
                     "the expected row has another key than the row",
                     hint="Give the row of the same key as it was read, or None for no row",
@@ -93,19 +93,15 @@ class DecidedWrites:
         def decide() -> PreparedWrite | None:
             # Taken here: a change of schema comes before this or after it.
             path = writer.path
-            changes, key, value = path.put(row)
-            if not decision(current.view.get(key), path):
-                return None
-            return PreparedWrite(
-                changes, lambda memtable, sequence: memtable.put(sequence, key, value)
-            )
+            write = path.put(row)
+            return write if decision(current.view.get(write.key), path) else None
 
-        return self._engine.once_more(lambda: writer.write_decided(decide))
+        return self._engine.once_more(lambda: writer.write(decide))
 
     # Partial writes
 
     def upsert(self, rows: object, columns: object) -> int:
-        """Write some columns of many rows; gives the last sequence number."""
+        """Write some columns of many rows; returns the last sequence number."""
         sequence = self._engine.current.sequence
         way = _Narrowing(self._writer.path, columns)
         for batch in _bounded(rows, way):
@@ -131,9 +127,9 @@ class DecidedWrites:
             narrowed = pa.Table.from_batches(other.batches(batch)).combine_chunks().to_batches()
             return self._prepared(narrowed[0], other)
 
-        return self._writer.write_decided(decide)
+        return self._writer.write(decide)
 
-    def _prepared(self, batch: pa.RecordBatch, way: "_Narrowing") -> PreparedWrite:
+    def _prepared(self, batch: pa.RecordBatch, way: "_Narrowing") -> PreparedBatch:
         rows, keys = newest_rows(batch, way.path.encode_keys(batch))
         pieces = [
             self._merged(rows.slice(at, MERGED_ROWS_MAX), keys.slice(at, MERGED_ROWS_MAX), way)
@@ -143,12 +139,12 @@ class DecidedWrites:
             WriteBatch(tuple(each.logged for each in pieces), way.path.context.schema.schema_id)
         )
 
-        def apply_to(memtable: Memtable, sequence: int) -> None:
+        def apply(memtable: Memtable, sequence: int) -> None:
             for each in pieces:
                 memtable.upsert_batch(sequence, each.keys, each.rows, given=each.given)
                 sequence += each.rows.num_rows
 
-        return PreparedWrite(changes, apply_to)
+        return PreparedBatch(changes, apply)
 
     def _merged(self, batch: pa.RecordBatch, keys: KeyArray, way: "_Narrowing") -> _MergedBatch:
         view, schema = self._engine.current.view, way.path.context.schema
@@ -176,7 +172,7 @@ class _Decision(Protocol):
 
 
 class _Narrowing:
-    """How rows are checked of which only some columns are written, under one schema."""
+    """How rows of a partial write are checked under one schema."""
 
     def __init__(self, path: WritePath, columns: object) -> None:
         schema = path.context.schema
@@ -198,7 +194,7 @@ class _Narrowing:
 
 
 def _bounded(rows: object, way: _Narrowing) -> Iterator[pa.RecordBatch]:
-    """Yield rows as batches of a bounded size, each of which is one write."""
+    """Yield rows as batches of a bounded size; each is one write."""
     batches: Iterable[pa.RecordBatch] = (each for each in way.batches(rows) if each.num_rows)
     if not isinstance(rows, pa.RecordBatchReader):
         # All are checked before the first is written, and those that fit are written as one.

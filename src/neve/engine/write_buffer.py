@@ -1,14 +1,16 @@
-"""LiveLog: the log and the memtables of the one live writer, and the order between them.
+"""WriteBuffer: the log and the memtables of the live writer, and the order between them.
 
     append ──► sync ──► apply to the active memtable ──► visible ──► acknowledged
 
     active memtable full ──► rotate the log ──► freeze ──► the next one is active
 
-A memtable that is full of overwritten rows drops those and goes on, but not for ever: its logs hold
-all of them, and can only go when it is flushed.
+One row, a batch and a write that is decided on at its turn all take this way.
 
-M1  A memtable is frozen while no batch can be applied, so none is split between two.
-M2  Memtables are flushed in the order in which they were frozen.
+A memtable that is full of overwritten rows drops those and goes on, but not for ever: its logs hold
+all of them, and are only deleted when it is flushed.
+
+BUFFER-1  A memtable is frozen while no batch can be applied, so none is split between two.
+BUFFER-2  Memtables are flushed in the order in which they were frozen.
 """
 
 from collections.abc import Callable
@@ -16,7 +18,7 @@ from threading import Lock
 from typing import Final
 
 from neve.engine.current_view import CurrentView
-from neve.engine.write_path import ApplyTo, PreparedWrite
+from neve.engine.write_path import Decide, PreparedWrite
 from neve.memtable.memtable import Memtable
 from neve.model.data_file import WalSegmentRef, joined_segments
 from neve.table.table_context import TableContext
@@ -28,7 +30,7 @@ _LOG_SHARE: Final = 4
 """Logs of one memtable are at most about this many times as long as it may be large."""
 
 
-class LiveLog:
+class WriteBuffer:
     """Makes writes durable, then visible; safe for many threads."""
 
     def __init__(self, log: WriteAheadLog, current: CurrentView, *, memtable_bytes: int) -> None:
@@ -38,27 +40,23 @@ class LiveLog:
         self._memtable_bytes = memtable_bytes
         self._rolling = Lock()
         self._logs_max = max(_LOGS_MIN, _LOG_SHARE * memtable_bytes // log.options.segment_bytes)
-        # Owned by whoever the log lets apply or rotate.
+        # Owned by the thread that the log lets apply or rotate.
         self._active = current.view.memtables[0]
+        self.is_full = self._active.byte_count >= memtable_bytes
         self._first_log = log.active_log_number - len(log.closed_logs)
 
     @property
     def active(self) -> Memtable:
-        """The memtable that takes what is written now."""
+        """The memtable that takes the next write."""
         return self._active
 
     @property
-    def is_full(self) -> bool:
-        """Whether the active memtable has reached its size."""
-        return self._active.byte_count >= self._memtable_bytes
-
-    @property
     def is_long(self) -> bool:
-        """Whether the logs of the active memtable are to be cut, by flushing it."""
+        """Whether the active memtable should be flushed because its logs are long."""
         return self.log.active_log_number - self._first_log >= self._logs_max
 
     def segments(self, memtable: Memtable, *, root: str) -> tuple[WalSegmentRef, ...]:
-        """Where the changes of a memtable are logged; paths are relative to the table's root."""
+        """Return where a memtable's changes are logged, with paths relative to the table's root."""
         stretches = self.log.stretches(first=memtable.first_sequence, last=memtable.last_sequence)
         return joined_segments(
             WalSegmentRef(
@@ -70,33 +68,35 @@ class LiveLog:
             for stretch in stretches
         )
 
-    def put(self, changes: EncodedChanges, key: bytes, value: bytes) -> int:
-        """Log and apply one row; gives its sequence number."""
+    def write(self, write: PreparedWrite | Decide) -> int | None:
+        """Log and apply a write; returns its last sequence number, None when there is none.
+
+        A function decides on the write when every write before it is visible, and returns None for
+        no write; no other write comes between.
+        """
+        made: PreparedWrite | None
+        changes: EncodedChanges | Callable[[], EncodedChanges | None]
+        if callable(write):
+
+            def decide() -> EncodedChanges | None:
+                nonlocal made
+                made = write()
+                return None if made is None else made.changes
+
+            made, changes = None, decide
+        else:
+            made, changes = write, write.changes
+        last: int | None = None
 
         def apply(sequence: int) -> None:
-            self._active.put(sequence, key, value)
-            self._current.sequence = sequence
+            nonlocal last
+            assert made is not None
+            active = self._active
+            last = self._current.sequence = made.apply_to(active, sequence)
+            self.is_full = active.byte_count >= self._memtable_bytes
 
-        return self.log.append(changes, apply=apply)
-
-    def write(self, prepared: PreparedWrite) -> int:
-        """Log and apply a batch; gives its last sequence number."""
-        first = self.log.append(prepared.changes, apply=self._applying(prepared))
-        return first + prepared.changes.row_count - 1
-
-    def write_decided(self, decide: Callable[[], PreparedWrite | None]) -> int | None:
-        """Log and apply a batch that is made while no other write can come between."""
-        made: list[PreparedWrite] = []
-
-        def run() -> tuple[EncodedChanges, Callable[[int], None]] | None:
-            prepared = decide()
-            if prepared is None:
-                return None
-            made.append(prepared)
-            return prepared.changes, self._applying(prepared)
-
-        first = self.log.append_decided(run)
-        return None if first is None else first + made[0].changes.row_count - 1
+        self.log.append(changes, apply)
+        return last
 
     def roll_if_full(self) -> bool:
         """Begin the next memtable when the active one has reached its size."""
@@ -107,7 +107,7 @@ class LiveLog:
         return self._roll(only_if_full=False)
 
     def begin_schema(self, context: TableContext, install: Callable[[], None]) -> None:
-        """Take what is written from now on under another schema."""
+        """Take the following writes under another schema."""
         with self._rolling:
 
             def switch() -> None:
@@ -133,6 +133,7 @@ class LiveLog:
         def reclaim() -> None:
             nonlocal freed
             freed = self._active.reclaim(self._current.sequence)
+            self.is_full = self._active.byte_count >= self._memtable_bytes
 
         self.log.run_alone(reclaim)
         return freed >= self._memtable_bytes // 2
@@ -146,14 +147,5 @@ class LiveLog:
             context.encoder,
             first_sequence=self.log.next_sequence,
         )
+        self.is_full = False
         self._current.push_memtable(self._active)
-
-    def _applying(self, prepared: PreparedWrite) -> Callable[[int], None]:
-        apply_to: ApplyTo = prepared.apply_to
-        last = prepared.changes.row_count - 1
-
-        def apply(sequence: int) -> None:
-            apply_to(self._active, sequence)
-            self._current.sequence = sequence + last
-
-        return apply

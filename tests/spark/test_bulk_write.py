@@ -13,11 +13,11 @@ from typing import cast
 
 import pyarrow as pa
 import pytest
-from neve.jobs.run import BulkOutcome, JobIdentity
 from pyspark.sql import DataFrame, SparkSession
 
 import neve
 from neve import spark as ns
+from neve.jobs.run import BulkOutcome, JobIdentity
 from neve.spark import job_runner
 from neve.spark.job_runner import TableJobs
 from neve.spark.task_answers import Message, TaskAnswer, answer_of

@@ -51,7 +51,7 @@ from neve.storage.append_file import LockHandle
 from neve.table.file_writers import FileWriters
 from neve.table.table_context import TableContext
 from neve.table.table_files import TableFiles
-from neve.table.table_parts import Definitions, TableParts
+from neve.table.table_parts import Definitions
 
 logger = logging.getLogger(__name__)
 

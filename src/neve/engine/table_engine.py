@@ -22,13 +22,13 @@ import pyarrow as pa
 
 from neve.engine.current_view import CurrentView
 from neve.engine.lease_book import LeaseBook
-from neve.engine.live_log import LiveLog
 from neve.engine.live_writer import LiveWriter, WriterClaim
 from neve.engine.publishing import CommitPublishing
 from neve.engine.recovery import Recovered, drop_logs, read_steadily, recover
 from neve.engine.snapshot import LostFiles, Snapshot, SnapshotOrigin
 from neve.engine.table_options import PublishMode, TableOptions
 from neve.engine.upkeep import Upkeep, remove_old_epochs, sweep_leftovers
+from neve.engine.write_buffer import WriteBuffer
 from neve.engine.write_path import PreparedWrite
 from neve.errors import Closed, InvalidArgument, NeveError, NotFound, StorageFull
 from neve.manifest.leases import HeldLease
@@ -45,8 +45,8 @@ from neve.table.table_context import TableContext
 from neve.table.table_files import TableFiles
 from neve.table.table_parts import TableParts, append_files_of
 from neve.table.table_view import Row, TableView
-from neve.wal.log_mark import LogOwner
-from neve.wal.recovery_mode import RecoveryMode, ReplayReport
+from neve.wal.durability import LogOwner
+from neve.wal.replay import RecoveryMode, ReplayReport
 from neve.wal.write_ahead_log import WriteAheadLog
 
 logger = logging.getLogger(__name__)

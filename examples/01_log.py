@@ -23,7 +23,7 @@ from neve.storage.local_store import LocalStore
 from neve.wal.batch_codec import encode_changes
 from neve.wal.log_options import LogOptions
 from neve.wal.replay import LogFile, Replay
-from neve.wal.write_ahead_log import WriteAheadLog
+from neve.wal.write_ahead_log import LogPlace, WriteAheadLog
 
 columns: dict[str, pa.DataType] = {"id": pa.int64(), "name": pa.string()}
 schema = TableSchema.from_arrow(pa.schema(columns), primary_key=["id"])
@@ -33,9 +33,8 @@ codec = RowCodec(schema)
 with tempfile.TemporaryDirectory() as directory:
     store = LocalStore(directory)
     path, small = "{:06}.wal".format, LogOptions(segment_bytes=1 << 16)
-    log = WriteAheadLog(
-        files=store, store=store, log_path=path, next_log_number=1, next_sequence=1, options=small
-    )
+    place = LogPlace(files=store, store=store, log_path=path)
+    log = WriteAheadLog(place, next_log_number=1, next_sequence=1, options=small)
     row = PutRow(key_of.encode((7,)), codec.encode({"id": 7, "name": "Anna"}))
     print("row", log.append(encode_changes(WriteBatch((row,)))), "is durable")
     arrow = pa.RecordBatch.from_pydict({"id": [8, 9, 10], "name": ["Ben", None, "Cleo"]})

@@ -48,10 +48,8 @@ from neve.observability.metrics import (
     FLUSHES,
 )
 from neve.storage.append_file import LockHandle
-from neve.table.file_writers import FileWriters
 from neve.table.table_context import TableContext
 from neve.table.table_files import TableFiles
-from neve.table.table_parts import Definitions
 
 logger = logging.getLogger(__name__)
 
@@ -75,15 +73,10 @@ class LiveWriter:
         files: TableFiles,
         options: TableOptions,
         *,
-        definitions: Definitions,
-        files: TableFiles,
         leases: LeaseBook,
         current: CurrentView,
         buffer: WriteBuffer,
-        epoch: int,
-        lock: LockHandle,
-        context: TableContext,
-        spec_id: int,
+        claim: WriterClaim,
         publishing: CommitPublishing | None,
     ) -> None:
         parts = files.parts
@@ -95,13 +88,11 @@ class LiveWriter:
         self._leases = leases
         self._current = current
         self._buffer = buffer
-        self._epoch = epoch
-        self._lock = lock
+        self._epoch = claim.epoch
+        self._lock = claim.lock
         self.publishing = publishing
-        making = FileWriters(parts, encoder=context.encoder, file_bytes=options.file_bytes)
-        committer = TableCommitter(parts.versions, parts.work, clock=parts.clock, ids=parts.ids)
-        self._flush = Flush(
-            parts, making, files, definitions=definitions, committer=committer, context=context
+        self.committer = TableCommitter(
+            parts.versions, parts.work, clock=parts.clock, ids=parts.ids
         )
         self._flush = Flush(files, self.committer)
         self._rewrite = Rewrite(files, self.committer, task_rows=options.compaction_task_rows)
@@ -113,7 +104,7 @@ class LiveWriter:
         self._showing = Lock()
         self._ending = Lock()
         # Safe on their own: each is replaced whole.
-        self.path = WritePath(context, definitions.spec(spec_id))
+        self.path = WritePath(current.view.context, files.definitions.spec(claim.spec_id))
         self._is_roll_due = False  # a full memtable could not be rolled: writes wait for that
         self._ended: NeveError | None = None
 
@@ -396,10 +387,7 @@ class LiveWriter:
                     context = self._current.view.context
                     self.path = WritePath(context, self._definitions.spec(head.spec_id))
             else:
-                schema = self._definitions.schema(head.schema_id)
-                context = TableContext(
-                    schema, schema_of=self._definitions.schema, spec_of=self._definitions.spec
-                )
+                context = self._files.context(head.schema_id)
                 # What was written under the old schema stays in a memtable of its own.
                 self._buffer.begin_schema(
                     context, lambda: self._show_schema(snapshot, context, flushed)

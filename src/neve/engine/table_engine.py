@@ -47,7 +47,7 @@ from neve.table.table_parts import TableParts, append_files_of
 from neve.table.table_view import Row, TableView
 from neve.wal.durability import LogOwner
 from neve.wal.replay import RecoveryMode, ReplayReport
-from neve.wal.write_ahead_log import WriteAheadLog
+from neve.wal.write_ahead_log import LogPlace, LogTools, WriteAheadLog
 
 logger = logging.getLogger(__name__)
 
@@ -391,7 +391,7 @@ class TableEngine:
                 options,
                 leases=self.leases,
                 current=self.current,
-                log=live_log,
+                buffer=buffer,
                 claim=WriterClaim(epoch=epoch, lock=lock, spec_id=snapshot.head.spec_id),
                 publishing=self._publishing(),
             )

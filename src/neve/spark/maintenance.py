@@ -26,7 +26,8 @@ from neve.catalog.catalog_table import CatalogTable
 from neve.catalog.moment import Moment, past_moment_ms
 from neve.catalog.open_catalog import open as open_catalog
 from neve.compaction.rewrite_job import RewriteJob, RewriteTask, TableDefinition
-from neve.engine.rewrite import table_definition
+from neve.engine.rewrite import TaskFiles, table_definition
+from neve.engine.run_name import RunName
 from neve.engine.table_options import TableOptions
 from neve.engine.upkeep import ExpireReport, GarbageReport
 from neve.engine.verification import FileCheck, RunChecks, VerifyReport, run_check
@@ -42,7 +43,7 @@ from neve.spark.job_site import TableSite, pairs_of
 from neve.spark.progress import Progress, shown
 from neve.spark.task_answers import TaskAnswer
 from neve.spark.task_run import Watch, answers_of, run_tasks
-from neve.spark.worker_table import site_of
+from neve.spark.worker_table import site_of, worker_files
 from neve.storage.clock import SystemClock
 from neve.table.file_writers import delete_data_file
 
@@ -76,10 +77,10 @@ class SparkExecutor:
         try:
             return [answer.work.files for answer in answers_of(outcomes)]
         except NeveError:
-            making = WorkerTable(site, job.table).making
+            writers = worker_files(site, job.table).writers
             for outcome in outcomes:
                 if isinstance(outcome, TaskAnswer):
-                    making.discard_files(outcome.work.files)
+                    writers.discard_files(outcome.work.files)
             raise
 
 
@@ -87,9 +88,12 @@ def _rewrite(
     site: TableSite, table: TableDefinition, run: str | None, task: RewriteTask
 ) -> TaskAnswer:
     """Execute one task, in a worker."""
-    worker = WorkerTable(site, table, run=run)
-    files = worker.task_files.run(
-        task, worker.context, progress=lambda _rows: None, check_cancelled=lambda: None
+    opened = worker_files(site, table, run=run)
+    files = TaskFiles(opened, run=None if run is None else RunName(run)).run(
+        task,
+        opened.context(table.schema_id),
+        progress=lambda _rows: None,
+        check_cancelled=lambda: None,
     )
     return TaskAnswer(work=BulkWork(files=tuple(files)))
 
@@ -286,18 +290,14 @@ def rebuild_indexes(
 
 
 def _check(site: TableSite, table: TableDefinition, checks: Sequence[FileCheck]) -> TaskAnswer:
-    worker = WorkerTable(site, table)
+    opened = worker_files(site, table)
     return TaskAnswer(
-        problems=tuple(
-            problem for check in checks for problem in run_check(worker.parts, worker.files, check)
-        )
+        problems=tuple(problem for check in checks for problem in run_check(opened, check))
     )
 
 
 def _rebuild(site: TableSite, table: TableDefinition, files: Sequence[DataFile]) -> TaskAnswer:
-    worker = WorkerTable(site, table)
-    index_files = IndexFiles(worker.parts.objects, worker.parts.paths, worker.context.encoder)
-    return TaskAnswer(paths=tuple(index_files.rebuild_useless(files, worker.definitions.schema)))
+    return TaskAnswer(paths=tuple(worker_files(site, table).rebuild_indexes(files)))
 
 
 def _delete(site: TableSite, paths: Sequence[str]) -> TaskAnswer:

@@ -20,7 +20,7 @@ from neve.model.version import Operation, Version, VersionFacts
 from neve.read.chosen_columns import ChosenColumns, chosen_columns
 from neve.read.filter_text import parse_filter
 from neve.read.filters import row_filter
-from neve.read.scan import Scan
+from neve.read.scan import Scan, ScanRequest
 from neve.read.scan_plan import plan_scan
 from neve.spark.filters import pushed_predicate
 from neve.spark.read_plan import TableAddress, WantedVersion, files_view, leased_view, system_rows

@@ -25,6 +25,7 @@ from benchmarks.peers.one_row import (
     row_score,
     row_visits,
 )
+from neve.keys.encoding import KeyEncoder
 from neve.manifest.manifest_store import ManifestStore
 from neve.manifest.rebase import Keys, Proposal
 from neve.manifest.table_commit import TableCommitter
@@ -33,7 +34,6 @@ from neve.manifest.table_versions import TableVersions
 from neve.manifest.table_work import TableWork
 from neve.manifest.version_fold import fold_versions
 from neve.model.data_file import ColumnStatistics, DataFile, VectorRef, WalSegmentRef
-from neve.model.key_encoding import KeyEncoder
 from neve.model.version import Operation, Version, VersionEdit, VersionFacts
 from neve.storage.clock import SystemClock, SystemIds
 from neve.storage.object_store import ObjectInfo, ObjectStore, StoredObject

@@ -15,13 +15,13 @@ import pytest
 import neve
 from neve.catalog.kv_catalog import KVCatalog
 from neve.engine.open_files import OpenFiles
+from neve.keys.arrays import key_at
 from neve.model.data_file import DataFile
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
 from neve.read.key_partitions import KeyPartitions
 from neve.read.read_context import ReadContext
 from neve.sstable.data_file_reader import DataFileReader
-from neve.sstable.key_arrays import key_at
 
 OPTIONS: Final = neve.TableOptions(background=False)
 START: Final = datetime(1969, 12, 30, tzinfo=UTC)

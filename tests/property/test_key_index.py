@@ -8,10 +8,10 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neve.model.key_column import KeyArray
-from neve.model.key_encoding import KeyEncoder
+from neve.keys.columns import KeyArray
+from neve.keys.encoding import KeyEncoder
+from neve.keys.key_hashes import SearchWords
 from neve.sstable.key_index import KeyIndex
-from neve.sstable.search_words import SearchWords
 
 COLUMNS: dict[pa.DataType, st.SearchStrategy[object]] = {
     pa.bool_(): st.booleans(),

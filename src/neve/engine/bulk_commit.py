@@ -38,6 +38,7 @@ from neve.engine.publishing import CommitPublishing
 from neve.engine.replaced_partitions import ReplacedPartitions
 from neve.engine.table_parts import TableParts
 from neve.errors import CatalogConflict, Conflict, NeveError, NotFound, OutcomeUnknown
+from neve.keys.columns import KeyArray
 from neve.manifest.rebase import Proposal, complete, rebase
 from neve.manifest.retry import Patience
 from neve.manifest.table_commit import LostRaces, TableCommitter, base_in
@@ -45,7 +46,6 @@ from neve.manifest.table_head import HEAD_KEY, RESERVATION_KEY, HeadChange, Requ
 from neve.manifest.table_versions import Committed
 from neve.manifest.table_work import Intent
 from neve.model.data_file import DataFile, PartitionValue
-from neve.model.key_column import KeyArray
 from neve.model.partition_identity import PartitionId, PartitionIdentity
 from neve.model.version import Operation, Version, VersionEdit, VersionFacts
 

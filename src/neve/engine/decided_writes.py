@@ -28,9 +28,10 @@ from neve.engine.partial_rows import (
 from neve.engine.table_engine import TableEngine
 from neve.engine.write_path import ATOMIC_BYTES_MAX, PreparedWrite, WritePath
 from neve.errors import InvalidArgument, SchemaMismatch
+from neve.keys.arrays import key_at
+from neve.keys.columns import KeyArray
 from neve.memtable.given_columns import GivenColumns
 from neve.memtable.memtable import Memtable
-from neve.model.key_column import KeyArray
 from neve.model.schema import Column
 from neve.model.shown_value import shown
 from neve.model.write_batch import PartialRows, WriteBatch
@@ -42,7 +43,6 @@ from neve.read.partial_merge import (
     widened,
 )
 from neve.read.table_view import Row
-from neve.sstable.key_arrays import key_at
 from neve.wal.batch_codec import encode_changes
 
 

@@ -30,6 +30,7 @@ from neve.engine.open_files import OpenFiles
 from neve.engine.partition_split import split_by_partition, split_by_spec
 from neve.engine.table_parts import Definitions, TableParts
 from neve.errors import CatalogConflict, Conflict, NeveError, OutcomeUnknown
+from neve.keys.columns import KeyArray
 from neve.manifest.rebase import Proposal, complete
 from neve.manifest.retry import Patience
 from neve.manifest.table_commit import LostRaces, TableCommitter
@@ -38,7 +39,6 @@ from neve.manifest.table_versions import Committed
 from neve.memtable.memtable import Memtable
 from neve.memtable.memtable_view import MemtableView
 from neve.model.data_file import FileFormat, VectorRef, WalSegmentRef
-from neve.model.key_column import KeyArray
 from neve.model.partition_spec import PartitionSpec
 from neve.model.version import Version, VersionFacts
 from neve.read.file_set import FileSet

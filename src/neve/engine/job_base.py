@@ -21,8 +21,8 @@ from neve.engine.file_making import FileMaking
 from neve.engine.open_files import OpenFiles
 from neve.engine.partition_split import Partition
 from neve.engine.table_parts import Definitions, TableParts
+from neve.keys.columns import KeyArray
 from neve.model.data_file import DataFile, FileFormat
-from neve.model.key_column import KeyArray
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
 from neve.model.version import Version

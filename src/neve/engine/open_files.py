@@ -14,17 +14,17 @@ import numpy.typing as npt
 from pyroaring import BitMap64
 
 from neve.errors import NeveError
+from neve.keys.arrays import key_at
+from neve.keys.columns import KeyArray
+from neve.keys.encoding import KeyEncoder
+from neve.keys.key_hashes import SearchWords
 from neve.model.data_file import DataFile
-from neve.model.key_column import KeyArray
-from neve.model.key_encoding import KeyEncoder
 from neve.model.schema import TableSchema
 from neve.observability.metrics import Recorder
 from neve.sstable.data_file_reader import DataFileReader
 from neve.sstable.deletion_vector import bitmap_of, positions_in
 from neve.sstable.group_cache import GroupCache
 from neve.sstable.index_rebuild import IndexFiles
-from neve.sstable.key_arrays import key_at
-from neve.sstable.search_words import SearchWords
 from neve.sstable.vector_cache import VectorCache
 from neve.storage.object_store import ObjectStore
 from neve.storage.table_paths import TablePaths

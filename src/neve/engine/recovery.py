@@ -27,9 +27,9 @@ import pyarrow as pa
 from neve.engine.partial_rows import given_rows
 from neve.engine.table_parts import TableParts, append_files_of
 from neve.errors import Corruption, NeveError, NotFound, Unavailable
+from neve.keys.columns import KeyArray
 from neve.manifest.table_head import TableHead
 from neve.memtable.memtable import Memtable
-from neve.model.key_column import KeyArray
 from neve.model.schema import TableSchema
 from neve.model.write_batch import (
     Change,

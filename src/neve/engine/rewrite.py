@@ -31,12 +31,12 @@ from neve.engine.partition_split import (
 )
 from neve.engine.table_parts import Definitions, TableParts
 from neve.errors import Conflict, NeveError, OutcomeUnknown
+from neve.keys.columns import KeyArray
 from neve.manifest.rebase import Proposal
 from neve.manifest.table_commit import TableCommitter
 from neve.manifest.table_head import HeadChange
 from neve.manifest.table_versions import Committed
 from neve.model.data_file import DataFile, PartitionValue, with_origin_of
-from neve.model.key_column import KeyArray
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
 from neve.model.version import Operation, VersionFacts

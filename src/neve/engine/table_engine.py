@@ -37,9 +37,9 @@ from neve.engine.table_parts import Definitions, TableParts, append_files_of
 from neve.engine.upkeep import Upkeep
 from neve.engine.write_path import PreparedWrite
 from neve.errors import Closed, InvalidArgument, NeveError, NotFound, StorageFull
+from neve.keys.columns import KeyArray
 from neve.manifest.leases import HeldLease
 from neve.manifest.version_reader import TableSnapshot
-from neve.model.key_column import KeyArray
 from neve.model.version import Version
 from neve.observability.events import EventKind
 from neve.read.file_set import FileSet

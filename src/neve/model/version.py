@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from neve.errors import Corruption
 from neve.model.data_file import DataFile, VectorRef, WalSegmentRef
-from neve.model.key_order import KeyOrder
+from neve.model.file_order import KeyOrder
 
 
 class Operation(StrEnum):

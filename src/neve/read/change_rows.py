@@ -4,7 +4,7 @@
    the other side lacks.
 2. Cut them into pieces, one for each row group that has any; other groups are not read. Small
    pieces of a file are joined to blocks.
-3. Files whose keys follow each other are one run (see `neve.read.ordered_rows`).
+3. Files whose keys follow each other are one run (see `neve.keys.merge`).
 
 Of commits that are told together, rows of a file that several of them mark are read once, and each
 commit takes its own (see `neve.read.change_plan`).
@@ -22,13 +22,14 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
+from neve.keys.arrays import Flags, Positions
+from neve.keys.merge import Block, LoadBlock, Source
+from neve.keys.order import SortKey
 from neve.model.data_file import DataFile
 from neve.read.change_plan import ChangedFile, CommitChanges, marked_often
 from neve.read.file_set import FileAccess
 from neve.read.memory_rows import keys_of
-from neve.read.ordered_rows import Block, LoadBlock, Source
 from neve.read.read_context import ReadContext
-from neve.read.row_keys import Flags, Positions, SortKey
 from neve.sstable.data_file_reader import DataFileReader
 from neve.sstable.deletion_vector import positions_in
 

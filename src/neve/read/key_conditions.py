@@ -14,6 +14,8 @@ from typing import Final
 import pyarrow as pa
 
 from neve.errors import InvalidArgument, LimitExceeded
+from neve.keys.encoding import KeyEncoder
+from neve.keys.ranges import KeyRange
 from neve.model.bound_predicate import (
     AllOf,
     BoundCondition,
@@ -21,8 +23,6 @@ from neve.model.bound_predicate import (
     Operator,
     all_of,
 )
-from neve.model.key_encoding import KeyEncoder
-from neve.model.key_range import KeyRange
 from neve.model.plain_values import PlainValue, stored_type
 from neve.model.schema import Column
 from neve.model.schema_view import ArrowArray

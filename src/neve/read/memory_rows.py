@@ -12,17 +12,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from neve.keys.arrays import Flags, as_large, concat_keys, key_place, within
+from neve.keys.columns import KeyArray
+from neve.keys.key_hashes import SearchWords
+from neve.keys.order import RowKeys
+from neve.keys.ranges import KeyRange
 from neve.memtable.memtable import Memtable
 from neve.memtable.memtable_view import MemtableView
-from neve.model.key_column import KeyArray
-from neve.model.key_range import KeyRange
 from neve.model.write_batch import SEQUENCE_MAX
 from neve.read.partial_merge import merged_on
-from neve.read.row_keys import Flags, RowKeys, key_place
 from neve.read.schema_mapping import SchemaMapping
 from neve.read.table_view import TableView
-from neve.sstable.key_arrays import as_large, concat_keys, within
-from neve.sstable.search_words import SearchWords
 
 
 class MemoryRows:

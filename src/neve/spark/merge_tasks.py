@@ -18,8 +18,8 @@ from neve.engine.bulk_rows import BulkRows, KeyedRows, last_of_each
 from neve.engine.bulk_work import BulkWork
 from neve.engine.job_base import JobBase
 from neve.errors import NeveError
+from neve.keys.columns import KeyArray
 from neve.model.array_fit import nulls
-from neve.model.key_column import KeyArray
 from neve.model.schema_view import ArrowArray
 from neve.spark.job_site import JobSite
 from neve.spark.row_form import fitted, key_columns

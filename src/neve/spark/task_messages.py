@@ -29,8 +29,8 @@ from neve.errors import (
     SchemaMismatch,
     Unavailable,
 )
+from neve.keys.columns import KeyArray
 from neve.manifest.version_codec import decode_edit, encode_edit
-from neve.model.key_column import KeyArray
 from neve.model.version import Operation, VersionEdit, VersionFacts
 from neve.sstable.deletion_vector import decode_vector, encode_vector
 

@@ -51,9 +51,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from neve.errors import Corruption
+from neve.keys.key_hashes import SearchWords
 from neve.model.data_file import DataFile
 from neve.sstable.key_index import KeyIndex
-from neve.sstable.search_words import SearchWords
 
 MAGIC: Final = b"NEVEINDX"  # on disk: never change
 VERSION: Final = 1

@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from neve.errors import Corruption, LimitExceeded
-from neve.model.key_column import KeyArray
-from neve.sstable.search_words import SearchWords, Words
+from neve.keys.columns import KeyArray
+from neve.keys.key_hashes import SearchWords, Words
 
 Positions: TypeAlias = npt.NDArray[np.int64]
 StoredPositions: TypeAlias = npt.NDArray[np.uint32]

@@ -10,8 +10,8 @@ from neve.engine.bulk_work import BulkOutcome, BulkWork, JobIdentity
 from neve.engine.job_base import JobBase
 from neve.engine.table_parts import TableParts
 from neve.engine.write_path import key_batch
+from neve.keys.arrays import concat_keys
 from neve.model.schema import normalize_batch
-from neve.sstable.key_arrays import concat_keys
 
 
 class Jobs:

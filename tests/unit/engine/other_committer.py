@@ -12,11 +12,11 @@ from neve.engine.file_making import FileMaking
 from neve.engine.partition_split import split_by_partition
 from neve.engine.rewrite import Execution, Rewrite
 from neve.engine.write_path import key_batch
+from neve.keys.columns import KeyArray
 from neve.manifest.rebase import Proposal
 from neve.manifest.table_commit import TableCommitter
 from neve.manifest.table_head import HeadChange
 from neve.model.data_file import FileFormat
-from neve.model.key_column import KeyArray
 from neve.model.version import Operation, VersionFacts
 from neve.read.read_context import ReadContext
 from neve.sstable.data_file_writer import WrittenFile

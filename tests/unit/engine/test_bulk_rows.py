@@ -13,7 +13,7 @@ import neve
 from neve.engine.bulk_merge import BulkMerge, ClauseKind, MergeClause, MergePiece, choices_of
 from neve.engine.bulk_rows import BulkRows, KeyedRows, last_of_each, sorted_by_key
 from neve.engine.job_base import JobBase
-from neve.model.key_encoding import KeyEncoder
+from neve.keys.encoding import KeyEncoder
 from neve.model.schema import normalize_batch
 from tests.unit.engine.bulk_jobs import Jobs
 from tests.unit.engine.tables import a_catalog, a_table

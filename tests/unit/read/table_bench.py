@@ -10,10 +10,10 @@ import pytest
 from pyroaring import BitMap64
 
 from neve.engine.open_files import OpenFiles
+from neve.keys.columns import KeyArray
 from neve.memtable.memtable import Memtable
 from neve.model.arrow_types import ArrowField
 from neve.model.data_file import DataFile, FileFormat, PartitionValue, VectorRef
-from neve.model.key_column import KeyArray
 from neve.model.partition_spec import PartitionSpec
 from neve.model.row_codec import RowCodec
 from neve.model.schema import TableSchema, normalize_batch

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from neve.errors import InvalidArgument, SchemaMismatch
-from neve.model.key_range import KeyRange
+from neve.keys.ranges import KeyRange
 from neve.model.predicate import Predicate, col
 from neve.read.filter_text import parse_filter
 from neve.read.key_conditions import asked_range, implied_range

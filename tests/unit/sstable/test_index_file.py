@@ -8,12 +8,12 @@ import pyarrow as pa
 import pytest
 
 from neve.errors import Corruption
+from neve.keys.encoding import KeyEncoder
+from neve.keys.key_hashes import SearchWords
 from neve.model.data_file import DataFile
-from neve.model.key_encoding import KeyEncoder
 from neve.model.schema import TableSchema
 from neve.sstable.index_file import HEAD_BYTES, IndexFile, encode_index_file, open_index_file
 from neve.sstable.key_index import KeyIndex
-from neve.sstable.search_words import SearchWords
 from tests.conftest import Record
 from tests.gates import Gate
 

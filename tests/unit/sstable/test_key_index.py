@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from neve.errors import Corruption
-from neve.model.key_column import KeyArray
-from neve.model.key_encoding import KeyEncoder
+from neve.keys.columns import KeyArray
+from neve.keys.encoding import KeyEncoder
+from neve.keys.key_hashes import SearchWords, Words
 from neve.sstable.key_index import KeyIndex, StoredPositions
-from neve.sstable.search_words import SearchWords, Words
 
 LONGS = KeyEncoder([pa.int64()], ["id"])
 LONG_WORDS = SearchWords(LONGS)

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from neve.model.key_column import KeyArray
-from neve.model.key_encoding import KeyEncoder
-from neve.sstable.search_words import SearchWords
+from neve.keys.columns import KeyArray
+from neve.keys.encoding import KeyEncoder
+from neve.keys.key_hashes import SearchWords
 
 LONG = SearchWords(KeyEncoder([pa.int64()], ["id"]))
 SHORT = SearchWords(KeyEncoder([pa.bool_(), pa.binary(2)], ["a", "b"]))

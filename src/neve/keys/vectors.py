@@ -28,17 +28,20 @@ import pyarrow.compute as pc
 from numpy.lib.stride_tricks import sliding_window_view
 
 from neve.errors import Corruption, InvalidArgument, LimitExceeded
-from neve.model.bad_row import first_bad_row
-from neve.model.column_words import fixed_bytes
-from neve.model.key_column import (
+from neve.keys.arrays import key_spans
+from neve.keys.columns import (
     KEY_BYTES_MAX,
+    NUL,
+    NUL_ESCAPED,
+    TERMINATOR,
     ArrowArray,
     ArrowColumn,
     KeyArray,
     KeyColumn,
     KeyKind,
 )
-from neve.model.key_values import NUL, NUL_ESCAPED, TERMINATOR
+from neve.model.bad_row import first_bad_row
+from neve.model.column_words import fixed_bytes
 from neve.model.shown_value import counted, listed, shown, shown_type
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
@@ -413,21 +416,14 @@ def _spans(keys: ArrowArray) -> tuple[Bytes, Positions, Positions]:
         raise InvalidArgument(f"keys are {type(keys).__name__}", hint="Pass one Arrow array")
     if keys.null_count:
         raise InvalidArgument("keys hold a NULL", hint="Drop the rows without a key first")
-    if pa.types.is_fixed_size_binary(keys.type):
-        width = keys.type.byte_width
-        data = _stored(keys, _BYTE, per_row=width)
-        edges = np.arange(len(keys) + 1, dtype=np.int64) * width
-    elif pa.types.is_binary(keys.type) or pa.types.is_large_binary(keys.type):
+    if not pa.types.is_fixed_size_binary(keys.type):
+        if not pa.types.is_binary(keys.type) and not pa.types.is_large_binary(keys.type):
+            raise InvalidArgument(
+                f"keys are {keys.type}, not binary", hint="Pass keys that encode_arrays made"
+            )
         if not _is_valid(keys):
             raise Corruption("offsets of a key array are damaged")
-        data = _text_bytes(keys)
-        offsets = _offsets(keys).astype(np.int64)
-        edges = offsets - offsets[0]
-    else:
-        raise InvalidArgument(
-            f"keys are {keys.type}, not binary", hint="Pass keys that encode_arrays made"
-        )
-    return data, edges[:-1], edges[1:]
+    return key_spans(cast("KeyArray", keys))
 
 
 def _windows(data: Bytes, starts: Positions, width: int) -> Bytes:

@@ -81,8 +81,6 @@ class DataFileReader:
         self._recorder = NoRecorder() if recorder is None else recorder
         # The file's own names: a key column may have been renamed since.
         self._key_names = [column.name for column in schema.key_columns]
-        self._cells = RowCells(schema)
-        self._key_cells = RowCells(_key_part(schema))
         # Safe on its own.
         self._cache = group_cache
         self._footer = OpenFooter.read(file, store=store, paths=paths)
@@ -95,6 +93,16 @@ class DataFileReader:
         self._getters: dict[int, RowGetter] = {}
         self._key_getters: dict[int, RowGetter] = {}
         self._uniform_rows = 0
+
+    # How single rows are read: made when the first one is.
+
+    @cached_property
+    def _cells(self) -> RowCells:
+        return RowCells(self._schema)
+
+    @cached_property
+    def _key_cells(self) -> RowCells:
+        return RowCells(_key_part(self._schema))
 
     # Groups
 

@@ -283,7 +283,7 @@ def test_small_overlapping_files_are_joined_in_one_window(monkeypatch: pytest.Mo
     monkeypatch.setattr(changes, "paired_order", noted)
 
     assert len(commits.told(changed)) == 64 + 80
-    assert parts == [(4, 2)]
+    assert parts == [(1, 1)], "small files are one block"
 
 
 # Columns
@@ -363,6 +363,7 @@ def test_a_large_commit_streams_file_by_file_and_group_by_group(
 ) -> None:
     monkeypatch.setattr(changes, "_GATHERED_ROWS", 16)  # as many as a group has here
     monkeypatch.setattr(change_rows, "_BLOCK_ROWS", 16)
+    monkeypatch.setattr(change_rows, "_SMALL_ROWS", 16)
     monkeypatch.setattr(merge, "DEFAULT_SIZE", merge.WindowSize(rows=16))
     commits = Commits(TableBench())
     files = [

@@ -128,7 +128,7 @@ def test_rows_come_as_if_all_were_sorted(
         tables = list(merge.ordered_rows(sources, descending=descending, limit=limit, size=size))
 
     assert all(table.num_rows for table in tables)
-    found = [number for table in tables for number in table.column("n").to_pylist()]
+    found = [number for table in tables for number in table.column("n").to_numpy().tolist()]
     assert found == _expected(runs, descending=descending)[:limit]
     assert [f"row {number}" for number in found] == [
         text for table in tables for text in table.column("text").to_pylist()
@@ -142,10 +142,12 @@ def test_blocks_come_with_the_keys_of_their_rows(
 ) -> None:
     blocks = list(merge.ordered_blocks([_sources(run, form) for run in runs], size=size))
 
-    assert [n for rows, _ in blocks for n in rows.column("n").to_pylist()] == _expected(runs)
+    assert [n for rows, _ in blocks for n in rows.column("n").to_numpy().tolist()] == _expected(
+        runs
+    )
     for rows, keys in blocks:
         assert len(keys) == rows.num_rows > 0
-        for place, number in enumerate(rows.column("n").to_pylist()):
+        for place, number in enumerate(rows.column("n").to_numpy().tolist()):
             assert keys.at(place) == _sort_key(number, form)
 
 
@@ -157,7 +159,7 @@ def test_a_key_that_several_runs_have_is_in_one_window(
     """As in a change feed: each side has a key once, and a key may be on both sides."""
     sources = [_sources(run, form) for run in (*left, *right)]
     windows = [
-        [(number, rows.column("n").to_pylist()) for number, (rows, _) in window]
+        [(number, rows.column("n").to_numpy().tolist()) for number, (rows, _) in window]
         for window in merge.ordered_windows(sources, size=size)
     ]
 

@@ -30,7 +30,7 @@ from neve.engine.write_path import ATOMIC_BYTES_MAX, PreparedWrite, WritePath
 from neve.errors import InvalidArgument, SchemaMismatch
 from neve.keys.arrays import key_at
 from neve.keys.columns import KeyArray
-from neve.memtable.given_columns import GivenColumns
+from neve.memtable.found_row import GivenColumns
 from neve.memtable.memtable import Memtable
 from neve.model.schema import Column
 from neve.model.shown_value import shown

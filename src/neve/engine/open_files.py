@@ -17,7 +17,7 @@ from neve.errors import NeveError
 from neve.keys.arrays import key_at
 from neve.keys.columns import KeyArray
 from neve.keys.encoding import KeyEncoder
-from neve.keys.key_hashes import SearchWords
+from neve.keys.key_hashes import KeyHashes
 from neve.model.data_file import DataFile
 from neve.model.schema import TableSchema
 from neve.observability.metrics import Recorder
@@ -50,7 +50,7 @@ class OpenFiles:
         self._paths = paths
         self._schema_of = schema_of
         self._encoder = encoder
-        self._words = SearchWords(encoder)
+        self._words = KeyHashes(encoder)
         self._recorder = recorder
         # Safe on their own.
         self.groups = GroupCache(cache_bytes)

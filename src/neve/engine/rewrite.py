@@ -16,10 +16,16 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from neve.compaction.key_ranges import TASK_ROWS, cut_plan
 from neve.compaction.local_executor import FileSink, check_count, execute
 from neve.compaction.plan import CompactionPlan
-from neve.compaction.rewrite_job import PlanExecutor, RewriteJob, RewriteTask, TableDefinition
+from neve.compaction.rewrite_job import (
+    TASK_ROWS,
+    PlanExecutor,
+    RewriteJob,
+    RewriteTask,
+    TableDefinition,
+    cut_plan,
+)
 from neve.engine.file_making import FileMaking
 from neve.engine.job_base import RunName
 from neve.engine.open_files import OpenFiles

@@ -7,8 +7,8 @@ What every writer must agree on (schema, partitions, retention, codec) is a prop
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from neve.compaction.key_ranges import TASK_ROWS
 from neve.compaction.levels import LevelOptions
+from neve.compaction.rewrite_job import TASK_ROWS
 from neve.engine.publish_mode import PublishMode
 from neve.errors import InvalidArgument
 from neve.wal.log_options import LogOptions, SyncPolicy

@@ -1,9 +1,24 @@
-"""One value of a key column to its bytes and back; the byte rules are in `key_encoding`.
+"""KeyColumn: which Arrow types may be in a primary key, and one value to its bytes and back.
+
+    kind        Arrow types                                        bytes in a key
+    BOOL        bool                                               1
+    INTEGER     int32, int64                                       4, 8
+    FLOAT       float32, float64                                   4, 8
+    DECIMAL     decimal128(precision, scale)                       16
+    DATE        date32                                             4
+    TIME        time64[us]                                         8
+    TIMESTAMP   timestamp[us], timestamp[ns], each naive or UTC    8
+    FIXED       fixed_size_binary(n)                               n
+    UUID        uuid                                               16
+    TEXT        string                                             varies
+    BINARY      binary                                             varies
+
+What the bytes are is in `neve.keys.encoding`.
 
 `value_codec` picks the functions once per column, so that encoding a key does not look at types
-again. Which Python values fit a type, and what they mean, is the same as in rows and said once, in
-`neve.model.scalar_values`; a key refuses NULL and NaN besides. What decoding gives, encoding takes,
-and makes the same bytes of it: a date or timestamp that Python cannot hold is an int both ways.
+again. Which Python values fit a type, and what they mean, is the same as in rows and defined in
+`neve.model.scalar_values`; a key refuses NULL and NaN besides. Encoding a decoded value makes the
+same bytes: a date or timestamp that Python cannot hold is an int both ways.
 
 A value of exactly the class that is expected takes the quick way here. All others are converted.
 """

@@ -1,4 +1,4 @@
-"""Search words: keys as unsigned 64-bit numbers, which one array holds and one search finds.
+"""KeyHashes: keys as unsigned 64-bit numbers, which one array holds and one search finds.
 
 A key of at most eight bytes, the same number for every row of the table, is its own word, read as
 a big-endian number. The order of words is then the order of keys, and a word that is found is the
@@ -8,8 +8,8 @@ Every other key is hashed: the word is the first half of its MurmurHash3 x64 128
 `mmh3` computes it for one key. Two keys may share a word, so that each finding has to be compared
 with the row's own key.
 
-W1  `word(key)` is what `words` gives for the same key in a column.
-W2  Words are stored (see `neve.sstable.index_file`): what a key's word is never changes.
+KEY-5: `word(key)` is what `words` returns for the same key in a column.
+KEY-6: Words are stored (see `neve.sstable.index_file`): what a key's word is never changes.
 
 How `words` hashes a column without a loop over rows:
 
@@ -52,7 +52,7 @@ _FOLD: Final = np.uint64(33)
 _KEPT: Final = np.array([(1 << 8 * count) - 1 for count in range(WORD_BYTES + 1)], np.uint64)
 
 
-class SearchWords:
+class KeyHashes:
     """How the keys of one table become words."""
 
     __slots__ = ("is_exact", "key_width")

@@ -24,8 +24,7 @@ from neve.keys.arrays import Flags, Positions
 from neve.keys.columns import KeyArray
 from neve.keys.order import sorted_groups
 from neve.memtable.batch_journal import KeyedBatch
-from neve.memtable.found_row import DELETED, Deleted
-from neve.memtable.given_columns import GivenColumns
+from neve.memtable.found_row import DELETED, Deleted, GivenColumns
 from neve.model.row_codec import RowCodec
 
 # Rows that may become one Arrow array: far from the 2 GiB that its offsets can say.

@@ -1,4 +1,4 @@
-"""Changes of rows between Versions of a table, as Arrow: what a change feed gives.
+"""Changes of rows between Versions of a table, as Arrow: the content of a change feed.
 
 For each commit, in the order of commits:
 
@@ -10,12 +10,12 @@ For each commit, in the order of commits:
         taken     b  d  e              b  update_preimage, update_postimage
         brought   a  b  e  f           a  insert    d  delete    …
 
-3. Of an update the row before comes first. After a rollback, equal rows are left out.
+3. For an update the row before comes first. After a rollback, equal rows are left out.
 
-C1  Within a commit rows come by key, and never in another order.
-C2  No window holds more than one block of rows of each run, whatever the commit is; small ones
-    are joined, up to some thousand rows.
-C3  Rows of two commits are never in one batch.
+CHANGES-1: Within a commit rows come by key, and never in another order.
+CHANGES-2: No window holds more than a block of rows of each run, and one of small blocks, whatever
+    the commit is.
+CHANGES-3: Rows of two commits are never in one batch.
 """
 
 from collections.abc import Iterator

@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from neve.keys.columns import KeyArray
-from neve.memtable.given_columns import GivenColumns
+from neve.memtable.found_row import GivenColumns
 from neve.model.array_fit import nulls
 from neve.model.schema import Column, TableSchema, constant_array
 from neve.model.schema_view import ArrowArray

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from neve.errors import InvalidArgument, SchemaMismatch
 from neve.keys.columns import KEY_BYTES_MAX, KeyColumn, value_codec
 from neve.keys.encoding import KeyEncoder
-from neve.keys.key_hashes import SearchWords
+from neve.keys.key_hashes import KeyHashes
 from neve.model.partition_spec import PartitionSpec
 from neve.model.row_codec import RowCodec
 from neve.model.schema import TableSchema
@@ -46,7 +46,7 @@ class ReadContext:
             [column.type for column in keys], [column.name for column in keys]
         )
         self._encode_value = value_codec(KeyColumn.of(keys[0].name, keys[0].type)).encode
-        self.words = SearchWords(self.encoder)
+        self.words = KeyHashes(self.encoder)
         self.partitions = None if spec_of is None else KeyPartitions(schema, self.encoder, spec_of)
         """What a key tells of the partition of its row; None: nothing."""
         self.is_single_key = len(keys) == 1

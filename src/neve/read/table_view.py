@@ -16,8 +16,7 @@ import pyarrow as pa
 
 from neve.keys.arrays import Flags, key_at
 from neve.keys.columns import KeyArray
-from neve.memtable.found_row import DELETED, BatchRow, Found
-from neve.memtable.given_columns import GivenColumns
+from neve.memtable.found_row import DELETED, BatchRow, Found, GivenColumns
 from neve.memtable.memtable import Memtable
 from neve.model.write_batch import SEQUENCE_MAX
 from neve.read.file_set import FileSet

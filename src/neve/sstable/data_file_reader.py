@@ -8,9 +8,9 @@ Rows come from one of two places, and are the same in both:
 The key index comes from the index file. One that is missing, damaged, or of another file is no
 error: keys are read from the data file and indexed again, and rows too come from there.
 
-R1  Opening compares size and footer checksum with what the Version says of the file.
-R2  Whatever byte is damaged, a read gives the rows that were written, or raises Corruption.
-R3  A position that `find` gives was compared with the row's own key, unless words are exact.
+SSTABLE-5: Opening compares size and footer checksum with what the Version says of the file.
+SSTABLE-6: Whatever byte is damaged, a read gives the rows that were written, or raises Corruption.
+SSTABLE-7: A position that `find` gives was compared with the row's own key, unless words are exact.
 """
 
 from bisect import bisect_right
@@ -27,7 +27,7 @@ from neve.errors import Corruption, InvalidArgument, NotFound, SchemaMismatch
 from neve.keys.arrays import key_at, keys_ascend, same_keys
 from neve.keys.columns import KeyArray
 from neve.keys.encoding import KeyEncoder
-from neve.keys.key_hashes import SearchWords, Words
+from neve.keys.key_hashes import KeyHashes, Words
 from neve.model.data_file import DataFile, FileFormat
 from neve.model.row_lineage import LINEAGE_NAMES, LINEAGE_SCHEMA
 from neve.model.schema import TableSchema
@@ -37,9 +37,8 @@ from neve.observability.metrics import (
     NoRecorder,
     Recorder,
 )
-from neve.sstable.data_file_footer import OpenFooter
+from neve.sstable.data_file_footer import GroupFacts, OpenFooter
 from neve.sstable.group_cache import CachedGroup, GroupCache
-from neve.sstable.group_facts import GroupFacts
 from neve.sstable.index_file import IndexFile, open_index_file
 from neve.sstable.key_index import KeyIndex
 from neve.sstable.parquet_groups import ParquetGroups, one_batch
@@ -66,11 +65,11 @@ class DataFileReader:
         paths: TablePaths,
         schema: TableSchema,
         encoder: KeyEncoder,
-        words: SearchWords,
+        words: KeyHashes,
         group_cache: GroupCache,
         recorder: Recorder | None = None,
     ) -> None:
-        """Open a file of this schema, its own; raises NotFound, Corruption (R1)."""
+        """Open a file of this schema, its own; raises NotFound, Corruption (SSTABLE-5)."""
         # Fixed at construction.
         self.file: Final = file
         self._store = store
@@ -278,7 +277,7 @@ class DataFileReader:
     def verify(self) -> None:
         """Read the whole file and check all that is known of it; raises Corruption naming it.
 
-        1. Size and footer (R1), checksums of all bytes.
+        1. Size and footer (SSTABLE-5), checksums of all bytes.
         2. Every row can be decoded, and there are as many as there should be.
         3. Keys ascend, from the first to the last that the Version says.
         """

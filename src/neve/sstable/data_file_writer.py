@@ -27,7 +27,7 @@ from neve.errors import InvalidArgument, NeveError, SchemaMismatch
 from neve.keys.arrays import concat_keys, key_at, keys_ascend
 from neve.keys.columns import KeyArray
 from neve.keys.encoding import KeyEncoder
-from neve.keys.key_hashes import SearchWords
+from neve.keys.key_hashes import KeyHashes
 from neve.model.data_file import DataFile, FileFormat, PartitionValue, WalSegmentRef
 from neve.model.row_lineage import LINEAGE_NAMES, with_lineage
 from neve.model.schema import TableSchema
@@ -118,7 +118,7 @@ class DataFileWriter:
         self._file_schema = target.file_schema
         self._ids = ids
         self._encoder = encoder
-        self._words = SearchWords(encoder)
+        self._words = KeyHashes(encoder)
         self._file_bytes_max = file_bytes_max
         self._group_rows_max = group_rows_max(target.format)
         # A group is part of a file: no larger than it.

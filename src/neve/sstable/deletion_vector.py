@@ -14,10 +14,11 @@
 A position is `high << 32 | low`; a bitmap holds the low parts in Roaring's portable format. neve
 writes no bitmap without positions, and encodes runs. Others write empty bitmaps too.
 
-D1  The length counts magic and vector, and the blob is exactly 8 bytes longer.
-D2  The checksum is CRC-32 (IEEE) of magic and vector.
-D3  The vector ends with its last bitmap; positions are below 2^63.
-D4  A vector marks as many rows as whoever refers to it says, all of them rows of its data file.
+SSTABLE-15: The length counts magic and vector, and the blob is exactly 8 bytes longer.
+SSTABLE-16: The checksum is CRC-32 (IEEE) of magic and vector.
+SSTABLE-17: The vector ends with its last bitmap; positions are below 2^63.
+SSTABLE-18: A vector marks as many rows as whoever refers to it says, all of them rows of its data
+    file.
 
 Bytes that break a rule are Corruption; nothing is allocated by a number before it was checked.
 """
@@ -122,7 +123,7 @@ def read_vector(
 def check_marked(
     positions: BitMap64, ref: VectorRef, *, row_count: int | None, path: str | None = None
 ) -> None:
-    """Raise Corruption when a vector does not fit what refers to it (D4)."""
+    """Raise Corruption when a vector does not fit what refers to it (SSTABLE-18)."""
     if len(positions) != ref.cardinality:
         raise Corruption(
             f"the deletion vector marks {len(positions):,} rows, not {ref.cardinality:,}",

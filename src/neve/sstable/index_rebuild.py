@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from neve.errors import Corruption, NeveError, NotFound
 from neve.keys.arrays import concat_keys
 from neve.keys.encoding import KeyEncoder
-from neve.keys.key_hashes import SearchWords
+from neve.keys.key_hashes import KeyHashes
 from neve.model.data_file import DataFile, FileFormat
 from neve.model.schema import TableSchema
 from neve.sstable.data_file_footer import OpenFooter
@@ -30,7 +30,7 @@ class IndexFiles:
         self._store = store
         self._paths = paths
         self._encoder = encoder
-        self._words = SearchWords(encoder)
+        self._words = KeyHashes(encoder)
 
     def problem(self, file: DataFile, schema: TableSchema) -> NeveError | None:
         """Read the index file of a data file of this schema; says what makes it useless."""

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from neve.keys.encoding import KeyEncoder
-from neve.keys.key_hashes import SearchWords
+from neve.keys.key_hashes import KeyHashes
 from neve.model.data_file import DataFile, FileFormat
 from neve.model.schema import TableSchema
 from neve.observability.metrics import Counters
@@ -165,7 +165,7 @@ class Files:
 
     def __post_init__(self) -> None:
         self.encoder = encoder_of(self.schema)
-        self.words = SearchWords(self.encoder)
+        self.words = KeyHashes(self.encoder)
         self.cache = GroupCache(self.cache_bytes)
         self.counters = Counters()
         self.ids = CountedIds()

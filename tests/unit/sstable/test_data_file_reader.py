@@ -98,7 +98,7 @@ def test_a_file_of_another_size_is_corruption(surplus: int) -> None:
     payload = opened.files.bytes_of(opened.file)
     changed = payload + b"\0" if surplus > 0 else payload[:surplus]
     opened.files.store.put(path_of(opened.file), changed)
-    with pytest.raises(Corruption, match="P1") as caught:
+    with pytest.raises(Corruption, match="SSTABLE-1:") as caught:
         _ = opened.reader
     assert caught.value.path == path_of(opened.file)
 
@@ -123,7 +123,7 @@ def test_a_footer_longer_than_the_first_read_is_read_whole() -> None:
 def test_other_facts_than_the_file_has_are_corruption() -> None:
     opened = Open(FileFormat.COLUMNAR)
     more = replace(opened.file, row_count=301)
-    with pytest.raises(Corruption, match="P3"):
+    with pytest.raises(Corruption, match="SSTABLE-3:"):
         opened.files.open(more).group(0)
 
 
@@ -354,9 +354,9 @@ def test_many_keys_are_found_in_any_order(
 
 def test_keys_that_share_a_word_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     # A hash that is the same for every key: all rows are candidates of each.
-    monkeypatch.setattr("neve.keys.key_hashes.SearchWords.word", lambda *_: 7)
+    monkeypatch.setattr("neve.keys.key_hashes.KeyHashes.word", lambda *_: 7)
     monkeypatch.setattr(
-        "neve.keys.key_hashes.SearchWords.words",
+        "neve.keys.key_hashes.KeyHashes.words",
         lambda _, keys: np.full(len(keys), 7, np.uint64),
     )
     for file_format in FileFormat:

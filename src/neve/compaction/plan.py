@@ -11,7 +11,7 @@ COMPACTION-1: Outputs lie between the smallest and the largest key of the inputs
 COMPACTION-2: Commits are clean: no key has two live rows. So an executor drops marked rows, orders
     the others by key, and never chooses between rows.
 
-An executor decides nothing: a plan executed here or on Spark gives the same rows.
+An executor decides nothing: a plan executed here or on Spark results in the same rows.
 """
 
 from collections.abc import Iterable

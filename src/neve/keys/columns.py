@@ -189,7 +189,7 @@ def value_codec(column: KeyColumn) -> ValueCodec:
 
 
 def unescape(key: bytes, start: int) -> tuple[bytes, int]:
-    """Read one text or binary value at `start`; gives its bytes and where the next one begins."""
+    """Read one text or binary value at `start`; returns its bytes and where the next one begins."""
     end = start
     # One turn per NUL byte of the value: a key is at most 65,535 bytes.
     while True:
@@ -205,7 +205,7 @@ def unescape(key: bytes, start: int) -> tuple[bytes, int]:
 
 
 def _converter(column: KeyColumn) -> ToRaw:
-    """Make the function that checks any value and gives its raw form; it raises SchemaMismatch."""
+    """Return the function that checks any value and makes its raw form, or SchemaMismatch."""
     to_raw = scalar_form(column.type).to_raw
 
     def convert(value: object) -> Raw:
@@ -214,7 +214,7 @@ def _converter(column: KeyColumn) -> ToRaw:
         try:
             return to_raw(value)
         except Unfit as unfit:
-            # Only the reason is told: a value may be secret, or too large to print.
+            # Only the reason is reported: a value may be secret, or too large to print.
             raise column.refuses(
                 f"cannot hold the value: {unfit.reason}",
                 hint=f"Pass a {type_name(column.type)} value",
@@ -246,7 +246,9 @@ def _bool_codec(column: KeyColumn) -> ValueCodec:
 
     def decode(piece: bytes, at: int) -> object:
         if piece[0] > 1:
-            raise Corruption(f"byte {piece[0]:02x} is no bool of {shown(column.name)}", offset=at)
+            raise Corruption(
+                f"byte {piece[0]:02x} is not a bool of {shown(column.name)}", offset=at
+            )
         return piece[0] == 1
 
     return ValueCodec(encode, decode)

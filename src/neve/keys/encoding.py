@@ -23,7 +23,7 @@ An internal key adds which write of the key is meant, newest first:
     │ user key │ u64 = ((2^56 − 1 − sequence) << 8) | op     │  op: 0 delete, 1 put
     └──────────┴────────────────────────────────────────────┘
 
-Sequence 2^56 − 1 is never given to a write: eight zero bytes behind a user key sort before all
+Sequence 2^56 − 1 is never given to a write: eight zero bytes after a user key sort before all
 its writes, and the user key alone before those.
 """
 
@@ -208,7 +208,9 @@ def split_internal_key(key: bytes) -> tuple[bytes, int, KeyOp]:
     sequence = _SEQUENCE_TOP - (tag >> 8)
     op = tag & 0xFF
     if sequence > SEQUENCE_MAX or op not in _OPS:
-        raise Corruption(f"internal key ends in {key[at:].hex()}, which is no write", offset=at)
+        raise Corruption(
+            f"internal key ends in {key[at:].hex()}, which no write ends in", offset=at
+        )
     return key[:at], sequence, KeyOp(op)
 
 

@@ -48,7 +48,7 @@ _ADD_2: Final = np.uint64(0x38495AB5)
 _WORD_BITS: Final = 64
 _FOLD: Final = np.uint64(33)
 
-# What is left of a little-endian word of which only so many bytes belong to the key.
+# Masks of a little-endian word, by how many of its bytes belong to the key.
 _KEPT: Final = np.array([(1 << 8 * count) - 1 for count in range(WORD_BYTES + 1)], np.uint64)
 
 
@@ -135,7 +135,7 @@ def _murmur3(at_byte: Words, starts: Positions, lengths: Positions) -> Words:
     tails = starts + blocks * _BLOCK_BYTES
     left = lengths % _BLOCK_BYTES
     if int(left.max(initial=0)) > WORD_BYTES:
-        # A key without a second word keeps none of what lies behind its first.
+        # A key without a second word keeps nothing of what follows its first.
         seconds = np.where(left > WORD_BYTES, tails + WORD_BYTES, 0)
         high ^= _mixed_high(at_byte[seconds] & _KEPT[np.maximum(left - WORD_BYTES, 0)])
     low ^= _mixed_low(at_byte[tails] & _KEPT[np.minimum(left, WORD_BYTES)])

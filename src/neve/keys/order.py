@@ -38,7 +38,7 @@ from neve.keys.key_hashes import WORD_BYTES, Words, exact_word, exact_words
 SortKey: TypeAlias = int | bytes
 """One key; all keys of a table are of the same kind."""
 
-# What is left of a big-endian word of which only so many bytes belong to the key.
+# Masks of a big-endian word, by how many of its bytes belong to the key.
 _KEPT: Final = np.array(
     [(1 << 64) - (1 << 8 * (WORD_BYTES - count)) for count in range(WORD_BYTES + 1)], np.uint64
 )

@@ -12,7 +12,7 @@ column. Arrow then joins runs, texts and terminators in one pass; only texts tha
 are copied before that, to escape it. A key that is a single run is returned as it was filled.
 
 Decoding: one pass finds every NUL byte that no FF follows. For each row the first of these at or
-behind the beginning of a text is where that text ends, so the ends of all rows are found by one
+after the beginning of a text is where that text ends, so the ends of all rows are found by one
 sorted search, and Arrow copies the texts between.
 """
 
@@ -434,7 +434,7 @@ def _windows(data: Bytes, starts: Positions, width: int) -> Bytes:
 
 
 def _unescaped_nuls(data: Bytes) -> Positions:
-    """Give, ascending, the NUL bytes that FF does not follow."""
+    """Return, ascending, the NUL bytes that FF does not follow."""
     nul, escape = NUL_ESCAPED
     nuls = np.flatnonzero(data == nul).astype(np.int64, copy=False)
     followers = data[np.minimum(nuls + 1, data.size - 1)]
@@ -446,7 +446,7 @@ def _text_ends(
     column: KeyColumn, data: Bytes, stops: Positions, *, starts: Positions, limits: Positions
 ) -> Positions:
     """Return where the terminator of each row's text is."""
-    # The pad stands for "no stop left"; it lies behind the limit of every row.
+    # The pad means "no stop left"; it lies after the limit of every row.
     padded: Positions = np.append(stops, data.size)
     ends: Positions = padded[np.searchsorted(stops, starts)]
     _refuse_rows(ends + 1 >= limits, f"key ends inside column {shown(column.name)}")

@@ -6,7 +6,7 @@ them by a word of their key, and positions of one word in ascending order:
     words      │ 3 │ 7 │ 7 │ 9 │ ...     ascending
     positions  │ 4 │ 0 │ 6 │ 2 │ ...     7 was written at 0 and again, newer, at 6
 
-1. A batch costs nothing until somebody looks for a key.
+1. A batch costs nothing until a key is looked for.
 2. Then all batches since the last time become one run, which swallows the runs before it that are
    not clearly larger. So there are few runs, and a row is moved few times.
 3. A search goes through the runs from the newest; the first hit is the newest row.

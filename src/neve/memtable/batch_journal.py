@@ -1,8 +1,8 @@
 """BatchJournal: Arrow batches in the order of their sequences, searched by key when asked.
 
 One writer appends, many threads search. Readers need no lock against the writer: lists only ever
-grow, and a batch enters `batches` last, so whoever sees it there sees its numbers too, and sees it
-whole. Two readers who both miss the index would do the same work twice; a lock lets one do it.
+grow, and a batch enters `batches` last, so a reader that sees it there sees its numbers too, and
+sees it whole. Two readers that miss the index would do the same work twice; a lock lets one do it.
 """
 
 from bisect import bisect_right

@@ -1,7 +1,7 @@
 """MemtableView: what a memtable holds up to one sequence, as sorted Arrow.
 
 1. Taken: references to the rows put one by one and to the batches; later writes do not reach them.
-2. Sorted, when keys are asked for: all keys in one array, rows first, batches behind; sorted once;
+2. Sorted, when keys are asked for: all keys in one array, rows first, then batches; sorted once;
    of each key the change with the highest sequence stays.
 3. Made Arrow, when rows are asked for: the rows that stayed are decoded in one go, in key order,
    and woven with those of the batches in one `take`.

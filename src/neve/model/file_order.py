@@ -5,7 +5,7 @@
     1, 0, ()                              (a, f1)  (g, f7)  (q, f3)
     2, 0, ()                              (a, f2)  (m, f5)
 
-Files of one place do not overlap, so whether a file fits is told by its two neighbours: a bisection
+Files of one place do not overlap, so its two neighbours say whether a file fits: a bisection
 instead of a look at every file. An order is a value; the one after a change shares the places that
 the change does not touch.
 """
@@ -58,7 +58,7 @@ class FileOrder:
         return FileOrder({place: row for place, row in rows.items() if row})
 
     def neighbours(self, file: DataFile) -> Iterator[str]:
-        """Paths right before and right behind where a file is, or would be, in its place."""
+        """Paths right before and right after where a file is, or would be, in its place."""
         row = self._rows.get(_place_of(file), [])
         at = bisect_left(row, (file.key_min, file.path))
         if at > 0:

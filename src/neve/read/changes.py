@@ -107,7 +107,7 @@ def _joined(
 
 
 def _differ(rows: pa.Table, order: Positions, paired: Flags, codec: RowCodec) -> Flags:
-    """Tell which places in the order are no half of a pair of equal rows."""
+    """Return which places in the order are not half of a pair of equal rows."""
     places = np.flatnonzero(paired).reshape(-1, 2)
     before, after = rows.take(order[places[:, 0]]), rows.take(order[places[:, 1]])
     kept = np.ones(len(order), np.bool_)
@@ -156,7 +156,7 @@ class _Labels:
         self._timestamp = pa.scalar(commit.timestamp_ms, pa.timestamp("ms", tz="UTC"))
 
     def on(self, table: pa.Table, codes: _Codes | int) -> pa.Table:
-        """Put the labels behind the columns of rows."""
+        """Put the labels after the columns of rows."""
         count = table.num_rows
         labels = [
             _words(codes, count),

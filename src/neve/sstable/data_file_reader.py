@@ -9,8 +9,8 @@ The key index comes from the index file. One that is missing, damaged, or of ano
 error: keys are read from the data file and indexed again, and rows too come from there.
 
 SSTABLE-5: Opening compares size and footer checksum with what the Version says of the file.
-SSTABLE-6: Whatever byte is damaged, a read gives the rows that were written, or raises Corruption.
-SSTABLE-7: A position that `find` gives was compared with the row's own key, unless words are exact.
+SSTABLE-6: Whatever byte is damaged, a read returns the rows that were written or raises Corruption.
+SSTABLE-7: The position that `find` returns was compared with the row's key, unless words are exact.
 """
 
 from bisect import bisect_right
@@ -160,7 +160,7 @@ class DataFileReader:
         if table is None:
             table = self._read_cached(groups, names, stop - start)
         if table is None:
-            # Without columns only the number of rows is asked for, and the key tells it.
+            # Without columns only the number of rows is asked for, and the key has it.
             table = self._parquet.read(groups, names or self._key_names, use_threads=use_threads)
             table = table.select(names)
         return table.slice(start - self._starts[groups[0]], stop - start)
@@ -209,7 +209,7 @@ class DataFileReader:
             return index.find_one(word)
         # Candidates are nearly always none or one.
         for position in index.candidates(word):
-            # Whoever finds a row wants it next: out of a decoded group, the whole row is at hand.
+            # A row that was found is wanted next: out of a decoded group, the whole row is at hand.
             n, i = self._place_of(position)
             get = self._key_getter(n) if self._has_index_rows else self._getter(n)
             if self._key_of(get, i, position) == key:

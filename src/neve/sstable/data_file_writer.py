@@ -6,7 +6,7 @@
    dictionaries (see `neve.sstable.parquet_layout`).
 3. Groups are encoded one after another, in memory. A file ends when another group like the last
    would make it too large, or when rows became so much wider that its groups would be too large.
-4. The ended file is sealed with checksums, stored, and its index file behind it.
+4. The ended file is sealed with checksums, stored, and then its index file.
 
 Nothing refers to a file before a Version names it, and an index file is only a cache, so the order
 in which the two become durable does not matter.
@@ -90,7 +90,7 @@ class WriteTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenFile:
-    """A file that is stored, with what whoever commits it needs to know of its rows."""
+    """A file that is stored, with what its commit needs to know of its rows."""
 
     file: DataFile
     keys: KeyArray
@@ -154,7 +154,7 @@ class DataFileWriter:
                 self._write_groups(at_end=False)
 
     def finish(self) -> tuple[WrittenFile, ...]:
-        """Store what is left, and give all files in the order of their keys."""
+        """Store what is left, and return all files in the order of their keys."""
         self._write_groups(at_end=True)
         self._end_file()
         return tuple(self._written)

@@ -37,9 +37,9 @@ SSTABLE-9: Opening checks the head alone. Words and positions are checked when t
     first asked for, schema and directory when the first group is, a group when it is itself; each
     once.
 SSTABLE-10: Nothing is taken from bytes whose checksum was not found right before. What then still
-    breaks the rules of the key index or of Arrow is Corruption too: somebody else wrote it.
-SSTABLE-11: An index file is a cache. Whoever meets Corruption here makes it again from the data
-    file.
+    breaks the rules of the key index or of Arrow is Corruption too: another program wrote it.
+SSTABLE-11: An index file is a cache. A reader that meets Corruption here makes it again from the
+    data file.
 """
 
 import struct
@@ -152,7 +152,7 @@ class _Output:
         return self.fill(offset, piece)
 
     def reserve(self, length: int) -> int:
-        """Keep room for a piece that is filled in later; gives its offset."""
+        """Keep room for a piece that is filled in later; returns its offset."""
         padding = -self.length % _ALIGNMENT
         offset = self.length + padding
         self._pieces += [bytes(padding), b""]
@@ -199,7 +199,7 @@ def open_index_file(buffer: pa.Buffer, *, file: DataFile, words: KeyHashes) -> "
 
 
 class IndexFile:
-    """An open index file; safe for many threads: what two check at once gives the same."""
+    """An open index file; safe for many threads: two that check at once find the same."""
 
     __slots__ = (
         "_batches",

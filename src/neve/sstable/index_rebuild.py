@@ -51,7 +51,7 @@ class IndexFiles:
         return None
 
     def rebuild(self, file: DataFile, schema: TableSchema) -> int:
-        """Write the index file of a data file of this schema again; gives its bytes.
+        """Write the index file of a data file of this schema again; returns its bytes.
 
         Raises NotFound and Corruption of the data file.
         """
@@ -80,7 +80,7 @@ class IndexFiles:
     def rebuild_useless(
         self, files: Iterable[DataFile], schema_of: Callable[[int], TableSchema]
     ) -> list[str]:
-        """Write those index files again that are of no use; gives the paths of their data files."""
+        """Write index files that are of no use again; returns the paths of their data files."""
         rebuilt = []
         for file in files:
             schema = schema_of(file.schema_id)

@@ -72,7 +72,7 @@ class KeyIndex:
 
     @classmethod
     def checked(cls, words: Words, positions: StoredPositions | None) -> "KeyIndex":
-        """Take arrays that somebody else made; raises Corruption when they break a rule."""
+        """Take arrays that were read; raises Corruption when they break a rule."""
         before, behind = words[:-1], words[1:]
         in_order = before < behind if positions is None else before <= behind
         if not in_order.all():
@@ -134,7 +134,7 @@ class KeyIndex:
         if self._positions is None:
             return range(at, at + 1)
         end = at + 1
-        # Other keys of the same hash are as rare as chance makes them, unless somebody made them.
+        # Other keys of the same hash are as rare as chance, unless they were made on purpose.
         if end < count and view[end] == word:
             end = bisect_right(view, word, end + 1)
         found: list[int] = self._positions[at:end].tolist()
@@ -178,7 +178,7 @@ class KeyIndex:
         fences = self._fences
         if fences is None:
             fences = self._made_fences()
-        # So many stretches begin below the word: it lies behind the beginning of the last of them,
+        # So many stretches begin below the word: it lies after the beginning of the last of them,
         # or is the beginning of the next.
         end = bisect_left(fences, word) << _STRETCH_BITS
         if not end:

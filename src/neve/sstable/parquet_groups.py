@@ -77,7 +77,7 @@ class _Window(io.RawIOBase):
         stretch = self._stretches[place]
         start = self._at - stretch.start
         if start + length > stretch.content.size:
-            raise OSError(f"read behind the fetched bytes, at {self._at}")
+            raise OSError(f"read beyond the fetched bytes, at {self._at}")
         self._at += length
         return stretch.content.slice(start, length)
 

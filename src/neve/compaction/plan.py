@@ -6,9 +6,9 @@
 A plan that moves rows to another partition spec has inputs of any partitions, and outputs in level
 0 of the partitions that its rows have there; the next plans merge them.
 
-COMPACTION-1: Outputs lie between the smallest and the largest key of the inputs. No other file of
+COMPACTION-1  Outputs lie between the smallest and the largest key of the inputs. No other file of
     the target level and partition does, from level 1 on.
-COMPACTION-2: Commits are clean: no key has two live rows. So an executor drops marked rows, orders
+COMPACTION-2  Commits are clean: no key has two live rows. So an executor drops marked rows, orders
     the others by key, and never chooses between rows.
 
 An executor decides nothing: a plan executed here or on Spark results in the same rows.

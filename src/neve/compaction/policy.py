@@ -42,8 +42,8 @@ from neve.model.version import Version
 class PlansAtWork:
     """What running plans will replace, so that no other plan gets in their way.
 
-    COMPACTION-6: A file is the input of one plan at a time.
-    COMPACTION-7: Two plans at a time write to one level and partition only where their keys are
+    COMPACTION-6  A file is the input of one plan at a time.
+    COMPACTION-7  Two plans at a time write to one level and partition only where their keys are
         apart: otherwise their outputs could overlap, although their inputs do not.
 
     For plans that were made elsewhere only the input files are known. Each such plan writes to the

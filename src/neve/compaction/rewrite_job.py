@@ -5,10 +5,10 @@
     task      inputs that may hold keys of a range, and the range; its files hold the live rows of
               that range, in files of about the plan's size
 
-COMPACTION-3: Tasks of one plan are apart by key, ascend, and together hold all keys of the plan.
-COMPACTION-4: What a task writes follows from the task alone, except for the names of the files: so
+COMPACTION-3  Tasks of one plan are apart by key, ascend, and together hold all keys of the plan.
+COMPACTION-4  What a task writes follows from the task alone, except for the names of the files: so
     a plan results in the same table in one process or in many.
-COMPACTION-5: A task that failed may be executed again, also while the first try still runs: no name
+COMPACTION-5  A task that failed may be executed again, also while the first try still runs: no name
     is used twice, and only what the executor returns is committed.
 
 How a plan is cut, by pure functions, so that every executor gets the same tasks:

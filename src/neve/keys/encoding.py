@@ -10,12 +10,12 @@ A user key is the concatenation of its columns, in primary-key order; all number
     fixed_size_binary(n), uuid        the bytes as they are
     string (UTF-8), binary            each 00 written as 00 FF, then 00 00
 
-KEY-1: Bytewise order of keys is the order of the tuples of their values.
-KEY-2: No key is the prefix of another key of the same columns, so whatever follows a key (a
+KEYS-1  Bytewise order of keys is the order of the tuples of their values.
+KEYS-2  No key is the prefix of another key of the same columns, so whatever follows a key (a
     sequence number, a length) never changes the order of different keys.
-KEY-3: Equal values are one key: −0.0 is written as +0.0, decimals in the column's scale, timestamps
-    as UTC. There is no NULL and no NaN in a key.
-KEY-4: Decoding accepts exactly the bytes that encoding makes; all else is Corruption.
+KEYS-3  Equal values are one key: −0.0 is written as +0.0, decimals in the column's scale,
+    timestamps as UTC. There is no NULL and no NaN in a key.
+KEYS-4  Decoding accepts exactly the bytes that encoding makes; all else is Corruption.
 
 An internal key adds which write of the key is meant, newest first:
 

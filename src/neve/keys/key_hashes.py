@@ -8,8 +8,8 @@ Every other key is hashed: the word is the first half of its MurmurHash3 x64 128
 `mmh3` computes it for one key. Two keys may share a word, so that each finding has to be compared
 with the row's own key.
 
-KEY-5: `word(key)` is what `words` returns for the same key in a column.
-KEY-6: Words are stored (see `neve.sstable.index_file`): what a key's word is never changes.
+KEYS-5  `word(key)` is what `words` returns for the same key in a column.
+KEYS-6  Words are stored (see `neve.sstable.index_file`): what a key's word is never changes.
 
 How `words` hashes a column without a loop over rows:
 

@@ -12,10 +12,10 @@ For each commit, in the order of commits:
 
 3. For an update the row before comes first. After a rollback, equal rows are left out.
 
-CHANGES-1: Within a commit rows come by key, and never in another order.
-CHANGES-2: No window holds more than a block of rows of each run, and one of small blocks, whatever
+CHANGES-1  Within a commit rows come by key, and never in another order.
+CHANGES-2  No window holds more than a block of rows of each run, and one of small blocks, whatever
     the commit is.
-CHANGES-3: Rows of two commits are never in one batch.
+CHANGES-3  Rows of two commits are never in one batch.
 """
 
 from collections.abc import Iterator

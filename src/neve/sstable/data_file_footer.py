@@ -24,11 +24,11 @@ The metadata has these texts by key, besides what every Parquet file has:
 A chunk is all pages of one column in one row group, with their headers. Parquet's own checksums
 are there too, for others; they cover the pages and not the headers that say how to read them.
 
-SSTABLE-1: The file has the size and the footer checksum that its Version says, and begins with
+SSTABLE-1  The file has the size and the footer checksum that its Version says, and begins with
     PAR1.
-SSTABLE-2: Chunks follow one another from byte 4, without gaps.
-SSTABLE-3: Its rows are as many as its Version says.
-SSTABLE-4: Offsets and lengths are inside the file before anything is read by them.
+SSTABLE-2  Chunks follow one another from byte 4, without gaps.
+SSTABLE-3  Its rows are as many as its Version says.
+SSTABLE-4  Offsets and lengths are inside the file before anything is read by them.
 
 Files that others wrote have no `neve.checksums`, and perhaps gaps: of those, pages are verified.
 """

@@ -8,9 +8,9 @@ Rows come from one of two places, and are the same in both:
 The key index comes from the index file. One that is missing, damaged, or of another file is no
 error: keys are read from the data file and indexed again, and rows too come from there.
 
-SSTABLE-5: Opening compares size and footer checksum with what the Version says of the file.
-SSTABLE-6: Whatever byte is damaged, a read returns the rows that were written or raises Corruption.
-SSTABLE-7: The position that `find` returns was compared with the row's key, unless words are exact.
+SSTABLE-5  Opening compares size and footer checksum with what the Version says of the file.
+SSTABLE-6  Whatever byte is damaged, a read returns the rows that were written or raises Corruption.
+SSTABLE-7  The position that `find` returns was compared with the row's key, unless words are exact.
 """
 
 from bisect import bisect_right

@@ -14,11 +14,10 @@
 A position is `high << 32 | low`; a bitmap holds the low parts in Roaring's portable format. neve
 writes no bitmap without positions, and encodes runs. Others write empty bitmaps too.
 
-SSTABLE-15: The length counts magic and vector, and the blob is exactly 8 bytes longer.
-SSTABLE-16: The checksum is CRC-32 (IEEE) of magic and vector.
-SSTABLE-17: The vector ends with its last bitmap; positions are below 2^63.
-SSTABLE-18: A vector marks as many rows as its reference says, all of them rows of its data
-    file.
+SSTABLE-15  The length counts magic and vector, and the blob is exactly 8 bytes longer.
+SSTABLE-16  The checksum is CRC-32 (IEEE) of magic and vector.
+SSTABLE-17  The vector ends with its last bitmap; positions are below 2^63.
+SSTABLE-18  A vector marks as many rows as its reference says, all of them rows of its data file.
 
 Bytes that break a rule are Corruption; nothing is allocated by a number before it was checked.
 """

@@ -2,9 +2,9 @@
 
 The group used longest ago makes room for a new one; one larger than the whole cache is not kept.
 
-SSTABLE-25: An entry of a file that was dropped never comes back: a group whose decoding began
+SSTABLE-25  An entry of a file that was dropped never comes back: a group whose decoding began
     before the drop is returned to its caller, and not kept.
-SSTABLE-26: The bytes of all entries are never more than `bytes_max`.
+SSTABLE-26  The bytes of all entries are never more than `bytes_max`.
 """
 
 from collections import OrderedDict

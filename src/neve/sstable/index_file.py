@@ -31,14 +31,14 @@ begin at multiples of 64, with zeros between them.
 
 A section that is not there has offset, length and crc 0. Checksums are CRC32C.
 
-SSTABLE-8: The file belongs to the data file that has its size, row count and footer checksum, and
+SSTABLE-8  The file belongs to the data file that has its size, row count and footer checksum, and
     to no other: a head that says otherwise is Corruption.
-SSTABLE-9: Opening checks the head alone. Words and positions are checked when the key index is
+SSTABLE-9  Opening checks the head alone. Words and positions are checked when the key index is
     first asked for, schema and directory when the first group is, a group when it is itself; each
     once.
-SSTABLE-10: Nothing is taken from bytes whose checksum was not found right before. What then still
+SSTABLE-10  Nothing is taken from bytes whose checksum was not found right before. What then still
     breaks the rules of the key index or of Arrow is Corruption too: another program wrote it.
-SSTABLE-11: An index file is a cache. A reader that meets Corruption here makes it again from the
+SSTABLE-11  An index file is a cache. A reader that meets Corruption here makes it again from the
     data file.
 """
 

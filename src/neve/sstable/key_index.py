@@ -4,10 +4,10 @@
     words     u64, ascending         words      u64, ascending
     position  is the array index     positions  u32 for each word: 12 bytes a row
 
-SSTABLE-12: Words ascend; exact ones strictly, for a file has one row per key.
-SSTABLE-13: Hashed: of equal words the lower position comes first. Whatever is found is a candidate
+SSTABLE-12  Words ascend; exact ones strictly, for a file has one row per key.
+SSTABLE-13  Hashed: of equal words the lower position comes first. Whatever is found is a candidate
     only.
-SSTABLE-14: A position is below `row_count`.
+SSTABLE-14  A position is below `row_count`.
 
 One key is found in two steps: every 256th word is kept once more as a Python list, where a search
 makes no new numbers, and the stretch of 256 words it leads to is searched in the array. Many keys

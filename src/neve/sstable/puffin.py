@@ -13,9 +13,9 @@ The payload lists the blobs, each with type, field ids, offset, length and prope
 the fields are those of Iceberg's row position, `referenced-data-file` and `cardinality` are
 properties, `snapshot-id` and `sequence-number` are -1, and nothing is compressed.
 
-SSTABLE-19: A payload is at most 8 MiB of JSON, flags are 0: neve reads no compressed footer.
-SSTABLE-20: Blobs lie between the first magic and the footer, and do not overlap.
-SSTABLE-21: The footer has no checksum: what reads rows goes by the place and the cardinality that
+SSTABLE-19  A payload is at most 8 MiB of JSON, flags are 0: neve reads no compressed footer.
+SSTABLE-20  Blobs lie between the first magic and the footer, and do not overlap.
+SSTABLE-21  The footer has no checksum: what reads rows goes by the place and the cardinality that
     the manifest keeps, and the footer is for other readers and for people.
 """
 

@@ -7,7 +7,7 @@ function that goes from row number to dict with nothing between the buffers and 
 2. A column with NULLs gets a look at the validity bitmap in front of its getter.
 3. The row function calls all getters and pairs the values with the names.
 
-SSTABLE-27: The row is what `RowCodec.decode` returns for the same row of `RowCodec.encode_batch`:
+SSTABLE-27  The row is what `RowCodec.decode` returns for the same row of `RowCodec.encode_batch`:
     the same Python values, or the same error.
 """
 

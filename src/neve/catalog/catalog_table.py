@@ -16,13 +16,13 @@ from typing import Final
 
 import pyarrow as pa
 
-from neve.catalog.definition_change import DefinitionChange, PlannedChange, plan_change
 from neve.catalog.evolution import Evolution
 from neve.catalog.history_listing import list_history, summed_commits
 from neve.catalog.known_properties import changed_properties, check_removed, retention_of
 from neve.catalog.moment import Moment, moment_ms
 from neve.catalog.notebook import ShownTable, table_page
 from neve.catalog.partition_words import PartitionWords
+from neve.catalog.plan_change import DefinitionChange, PlannedChange, plan_change
 from neve.catalog.settlement import Settlement, up_to_date
 from neve.catalog.sort_order import SortOrder
 from neve.catalog.stored_table import StoredTable, TableState
@@ -31,7 +31,6 @@ from neve.catalog.table_name import similar_name_hint
 from neve.catalog.version_view import VersionStats, VersionView
 from neve.catalog.warehouse import Warehouse
 from neve.engine.publishing import CommitPublishing
-from neve.engine.table_parts import PublishedLineage
 from neve.errors import (
     CatalogConflict,
     Conflict,
@@ -51,6 +50,7 @@ from neve.model.shown_html import shown_page
 from neve.model.shown_value import counted, shown_moment
 from neve.model.version import Version, VersionEdit, VersionFacts
 from neve.storage.own_process import KeptInProcess
+from neve.table.table_parts import PublishedLineage
 
 _COMMIT_SECONDS: Final = 60.0
 

@@ -26,18 +26,21 @@ from neve.cli.log_file import LogFileOnDisk
 from neve.cli.log_json import completes_a_record, fragment_name, header_kind
 from neve.cli.record_words import RecordWords
 from neve.model.shown_value import counted
-from neve.wal.inspection import InspectedDamage, LogicalRecord, LogInspection, PayloadKind
-from neve.wal.log_ending import Ending, EndReason
-from neve.wal.log_parts import (
+from neve.wal.inspection import (
     Block,
     DamagedPart,
     EmptyBlocks,
+    InspectedDamage,
+    LogicalRecord,
+    LogInspection,
     PaddingPart,
     Part,
+    PayloadKind,
     RecordPart,
     StalePart,
     ZerosPart,
 )
+from neve.wal.log_ending import Ending, EndReason
 from neve.wal.record_format import Dialect
 from neve.wal.segment_reader import DamageKind
 

@@ -12,8 +12,7 @@ from neve.cli.shown_text import show_bytes, shown_text, value_to_text
 from neve.errors import NeveError
 from neve.model.row_codec import describe_row
 from neve.model.shown_value import counted
-from neve.wal.foreign_batches import Entry
-from neve.wal.inspected_batch import InspectedBatch, RowsEntry
+from neve.wal.inspected_batch import Entry, InspectedBatch, RowsEntry
 from neve.wal.inspection import LogicalRecord
 from neve.wal.version_edits import EditField, Fact, InternalKey, VersionEdit
 

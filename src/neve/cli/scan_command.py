@@ -24,8 +24,7 @@ from neve.cli.table_words import unflushed_words
 from neve.cli.version_options import Rows, at_a_version, rows_at
 from neve.errors import InvalidArgument
 from neve.model.shown_value import counted
-from neve.read.scan import Scan
-from neve.read.scan_explanation import ScanExplanation
+from neve.read.scan import Scan, ScanExplanation
 
 
 @click.command(

@@ -35,14 +35,14 @@ from neve.memtable.memtable import Memtable
 from neve.model.schema import Column
 from neve.model.shown_value import shown
 from neve.model.write_batch import PartialRows, WriteBatch
-from neve.read.partial_merge import (
+from neve.table.partial_merge import (
     MERGED_ROWS_MAX,
     Places,
     merged,
     required_columns,
     widened,
 )
-from neve.read.table_view import Row
+from neve.table.table_view import Row
 from neve.wal.batch_codec import encode_changes
 
 
@@ -56,7 +56,7 @@ class _MergedBatch:
     logged: PartialRows
 
 
-class DecidedWrites:
+class ConditionalWrites:
     """Conditional and partial writes of one table; safe for many threads."""
 
     def __init__(self, engine: TableEngine) -> None:

@@ -1,4 +1,4 @@
-"""OpenFiles: the data files and vectors a table has open, for readers, flushes and rebases alike.
+"""TableFiles: the data files and vectors a table has open, for readers, flushes and rebases alike.
 
 A reader stays open as long as somebody uses it; of the others the most recently used are kept. A
 data file never changes, so there is one reader per path, whatever vector the file has in a Version.
@@ -32,7 +32,7 @@ from neve.storage.table_paths import TablePaths
 _READERS_KEPT: Final = 1_024
 
 
-class OpenFiles:
+class TableFiles:
     """Readers by path; safe for many threads."""
 
     def __init__(

@@ -2,7 +2,7 @@
 
 1. The key and the columns that are written are taken out of the rows, as in any write.
 2. Of several rows with one key the last one stays.
-3. They are merged with the rows that their keys have, see `neve.read.partial_merge`: when they are
+3. They are merged with the rows that their keys have, see `neve.table.partial_merge`: when they are
    written, for readers, and again at the flush, on the Version that is committed to. What others
    wrote to the other columns meanwhile stays.
 
@@ -29,7 +29,7 @@ from neve.model.schema import (
     normalize_batch,
 )
 from neve.model.shown_value import shown
-from neve.read.partial_merge import Places
+from neve.table.partial_merge import Places
 
 
 def given_columns(columns: object, schema: TableSchema) -> tuple[Column, ...]:

@@ -28,11 +28,11 @@ from neve.keys.merge import Block, LoadBlock, Source
 from neve.keys.order import RowKeys, SortKey, merged_order, order_of
 from neve.model.data_file import DataFile
 from neve.read.change_plan import ChangedFile, CommitChanges, marked_often
-from neve.read.file_set import FileAccess
 from neve.read.memory_rows import keys_of
-from neve.read.read_context import ReadContext
 from neve.sstable.data_file_reader import DataFileReader
 from neve.sstable.deletion_vector import positions_in
+from neve.table.file_set import FileAccess
+from neve.table.table_context import TableContext
 
 _FEW: Final = 8
 # Rows of a file that are held at once, unless a single group has more.
@@ -58,7 +58,7 @@ class _Shared:
 class ChangeRows:
     """Reads changed rows of files in one schema; for one thread."""
 
-    def __init__(self, access: FileAccess, context: ReadContext, check: Check) -> None:
+    def __init__(self, access: FileAccess, context: TableContext, check: Check) -> None:
         self._access = access
         self._check = check
         self.context = context

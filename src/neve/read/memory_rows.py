@@ -20,9 +20,9 @@ from neve.keys.ranges import KeyRange
 from neve.memtable.memtable import Memtable
 from neve.memtable.memtable_view import MemtableView
 from neve.model.write_batch import SEQUENCE_MAX
-from neve.read.partial_merge import merged_on
-from neve.read.schema_mapping import SchemaMapping
-from neve.read.table_view import TableView
+from neve.table.partial_merge import merged_on
+from neve.table.schema_mapping import SchemaMapping
+from neve.table.table_view import TableView
 
 
 class MemoryRows:

@@ -1,4 +1,4 @@
-"""ReadContext: how rows of a table are understood under one of its schemas."""
+"""TableContext: how rows of a table are understood under one of its schemas."""
 
 from collections.abc import Callable, Mapping
 
@@ -10,11 +10,11 @@ from neve.model.partition_spec import PartitionSpec
 from neve.model.row_codec import RowCodec
 from neve.model.schema import TableSchema
 from neve.model.shown_value import listed, shown
-from neve.read.key_partitions import KeyPartitions
-from neve.read.schema_mapping import SchemaMapping
+from neve.table.partitions import KeyPartitions
+from neve.table.schema_mapping import SchemaMapping
 
 
-class ReadContext:
+class TableContext:
     """The schema rows are given in, with what decodes them; safe for many threads."""
 
     __slots__ = (

@@ -33,13 +33,12 @@ from neve.model.shown_html import shown_page
 from neve.model.shown_value import listed, shown
 from neve.read.chosen_columns import chosen_columns
 from neve.read.file_rows import FilePieces, FileRows, Piece
-from neve.read.filter_input import Filter, row_filter
-from neve.read.key_conditions import asked_range
+from neve.read.filters import Filter, row_filter
 from neve.read.memory_rows import MemoryRows, keys_of
-from neve.read.scan_explanation import ScanExplanation
-from neve.read.scan_plan import PlannedFile, ScanPlan, plan_scan
-from neve.read.table_view import Row, TableView
+from neve.read.scan import ScanExplanation
+from neve.read.scan_plan import PlannedFile, ScanPlan, asked_range, plan_scan
 from neve.storage.own_process import KeptInProcess
+from neve.table.table_view import Row, TableView
 
 # Rows in memory are handed on in batches of this many.
 _BATCH_ROWS: Final = 65_536

@@ -19,10 +19,10 @@ from neve.keys.columns import KeyArray
 from neve.memtable.found_row import DELETED, BatchRow, Found, GivenColumns
 from neve.memtable.memtable import Memtable
 from neve.model.write_batch import SEQUENCE_MAX
-from neve.read.file_set import FileSet
-from neve.read.partial_merge import Places, merged_on, merged_row
-from neve.read.read_context import ReadContext
 from neve.sstable.row_cells import RowCells
+from neve.table.file_set import FileSet
+from neve.table.partial_merge import Places, merged_on, merged_row
+from neve.table.table_context import TableContext
 
 Row: TypeAlias = dict[str, Any]
 """A row by column names; which types its values have, the table's schema says."""
@@ -48,7 +48,7 @@ class TableView:
         self,
         memtables: tuple[Memtable, ...],
         files: FileSet,
-        context: ReadContext,
+        context: TableContext,
         *,
         others_version: int | None = None,
     ) -> None:

@@ -20,7 +20,6 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from neve import errors
-from neve.engine.bulk_work import BulkWork
 from neve.errors import (
     Corruption,
     LimitExceeded,
@@ -29,6 +28,7 @@ from neve.errors import (
     SchemaMismatch,
     Unavailable,
 )
+from neve.jobs.run import BulkWork
 from neve.keys.columns import KeyArray
 from neve.manifest.version_codec import decode_edit, encode_edit
 from neve.model.version import Operation, VersionEdit, VersionFacts

@@ -15,6 +15,8 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from neve.manifest.commit import TableCommitter
+from neve.manifest.writer_state import WriterState
 from pyroaring import BitMap64
 
 from benchmarks.peers.one_row import (
@@ -25,7 +27,7 @@ from benchmarks.peers.one_row import (
     row_score,
     row_visits,
 )
-from neve.manifest.commit import TableCommitter
+from neve.keys.encoding import KeyEncoder
 from neve.manifest.manifest_store import ManifestStore
 from neve.manifest.rebase import Keys, Proposal
 from neve.manifest.table_head import HeadChange, TableHead
@@ -33,7 +35,6 @@ from neve.manifest.table_versions import TableVersions
 from neve.manifest.version_fold import fold_versions
 from neve.manifest.writer_state import WriterState
 from neve.model.data_file import ColumnStatistics, DataFile, VectorRef, WalSegmentRef
-from neve.model.key_encoding import KeyEncoder
 from neve.model.version import Operation, Version, VersionEdit, VersionFacts
 from neve.storage.clock import SystemClock, SystemIds
 from neve.storage.object_store import ObjectInfo, ObjectStore, StoredObject

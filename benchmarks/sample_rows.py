@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from benchmarks.harness import SEED
-from neve.model.key_encoding import KeyEncoder
+from neve.keys.encoding import KeyEncoder
 
 KEY_BYTES: Final = 8
 VALUE_BYTES: Final = 92

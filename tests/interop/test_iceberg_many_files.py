@@ -16,9 +16,9 @@ from pyroaring import BitMap64
 
 import neve
 from neve.catalog.table import Table
+from neve.keys.encoding import KeyEncoder
 from neve.model.arrow_types import field_metadata
 from neve.model.data_file import ColumnStatistics, DataFile, VectorRef
-from neve.model.key_encoding import KeyEncoder
 from neve.model.version import Operation, Version, VersionEdit
 from neve.sstable.puffin import write_puffin
 from neve.storage.plain_location import plain_location

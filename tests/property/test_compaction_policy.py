@@ -138,7 +138,7 @@ def within_budget(plan: CompactionPlan, options: LevelOptions) -> bool:
 
 
 def keys_apart(plan: CompactionPlan, version: Version) -> bool:
-    """Whether nothing else of the target level lies between the keys of the inputs (P1)."""
+    """Whether no other file of the target level lies between the inputs' keys (COMPACTION-1)."""
     return plan.target_level == 0 or not any(
         file.key_min <= plan.key_max and plan.key_min <= file.key_max
         for path, file in version.files.items()

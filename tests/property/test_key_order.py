@@ -15,8 +15,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from neve.errors import Corruption, SchemaMismatch
-from neve.model.key_column import ArrowArray
-from neve.model.key_encoding import (
+from neve.keys.columns import ArrowArray
+from neve.keys.encoding import (
     KeyEncoder,
     KeyOp,
     internal_key,

@@ -10,6 +10,8 @@ from subprocess import run as run_process
 
 import pyarrow as pa
 import pytest
+from neve.jobs.maintenance import CommittedMaintenance
+from neve.jobs.run import JobBase
 from pyspark.sql import SparkSession
 
 import neve
@@ -306,7 +308,7 @@ import psutil
 import neve
 from neve import spark as ns
 from neve.spark import write_plan
-from neve.spark import maintenance
+from neve.spark import maintenance as plan_executor
 from neve.spark.job_site import JobSite
 from tests.spark.test_compaction import NAME, OPTIONS, UPSERTED
 

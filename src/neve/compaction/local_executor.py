@@ -1,45 +1,65 @@
 """Executes a plan, or a key range of it, in this process: merges live rows in bounded memory.
 
-1. Arrange the inputs in runs: sequences of files whose keys follow each other. Hold one row group
-   of each run.
-2. Find the smallest last key of the groups held. Rows up to it are complete: whatever is still to
-   be read has greater keys.
-3. Take these rows from every run. Where their keys are apart, hand them on one after another;
-   where not, join them and sort once.
-4. Fill up the runs that have no rows left, and go on with 2.
+1. Arrange the inputs in runs: sequences of files whose keys follow each other.
+2. Read a row group when the merge comes to its keys (see `neve.keys.merge`); a group all of whose
+   rows are marked is left out. Drop marked rows, and bring the others into the current schema;
+   where row lineage is kept, with the columns of `neve.model.row_lineage` after the user's.
+3. Encode the keys, and check that they ascend, from group to group and from file to file, within
+   the bounds that the manifest has for the file. Otherwise it is Corruption, and nothing is
+   published.
+4. Hand the rows to the sink by key.
 5. Compare the number of rows with the plan's, and finish the files.
 
-    run 1    ─── a d f ───│── h k …
-    run 2    ── b c ──│──── g i …          smallest last key: c, so a b c are handed on
-                      ▲
-Memory is that of one row group for each run, and once more while a window is sorted. Whatever goes
-wrong, the files written so far are deleted.
+Memory is that of one row group for each run whose keys overlap others, and once more while a window
+is sorted. Whatever goes wrong, the files written so far are deleted.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
-from typing import Final, Protocol, TypeAlias, TypeVar
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Literal, Protocol, TypeAlias, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from neve.compaction.plan import CompactionPlan
-from neve.compaction.row_stream import KeepMask, RowReading, RowSource, live_pieces
-from neve.compaction.sorted_rows import SortedRows, merged
 from neve.errors import Corruption
+from neve.keys.arrays import key_at
+from neve.keys.columns import KeyArray
+from neve.keys.merge import Block, LoadBlock, Source, ordered_blocks
+from neve.keys.order import RowKeys
+from neve.keys.ranges import KeyRange
 from neve.model.data_file import DataFile
-from neve.model.key_column import KeyArray
-from neve.model.key_range import KeyRange
+from neve.model.row_lineage import lineage_of, with_lineage
 
 EVERY_KEY: Final = KeyRange()
 
-# Sorting copies rows into single Arrow arrays, whose 32-bit offsets end at 2 GiB.
-SORTED_BYTES_MAX: Final = 256 << 20
-
-Held: TypeAlias = tuple[SortedRows, Iterator[SortedRows]]
-"""Rows of a run that were read and not yet handed on, and the rest of the run."""
-
+KeepMask: TypeAlias = npt.NDArray[np.bool_]
+"""For each row of a file, whether it is live."""
 Output_co = TypeVar("Output_co", covariant=True)
 Output = TypeVar("Output")
+
+
+class RowSource(Protocol):
+    """The rows of one data file, readable in stretches."""
+
+    @property
+    def group_rows(self) -> int:
+        """Rows of each row group but the last."""
+        ...
+
+    def read(self, columns: Sequence[str] | None, *, start: int, stop: int) -> pa.Table:
+        """Return rows [start, stop) in the file's own schema; None: all columns."""
+        ...
+
+    def stored_lineage(self, *, start: int, stop: int) -> pa.Table | None:
+        """Return the columns of row lineage of rows [start, stop); None when there are none."""
+        ...
+
+    def key_bound(self, key: bytes, *, side: Literal["left"]) -> int:
+        """Return the position of the first row whose key is not below `key`."""
+        ...
 
 
 class FileSink(Protocol[Output_co]):
@@ -50,12 +70,28 @@ class FileSink(Protocol[Output_co]):
         ...
 
     def finish(self) -> tuple[Output_co, ...]:
-        """Complete the files and give what was written; nothing, when there were no rows."""
+        """Complete the files and return what was written; nothing when there were no rows."""
         ...
 
     def abort(self) -> None:
         """Delete whatever was written."""
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowReading:
+    """How the files of a rewrite are read."""
+
+    reader_of: Callable[[DataFile], RowSource]
+    mask_of: Callable[[DataFile], KeepMask | None]
+    """Live rows by the vector that the given file facts name; None: all."""
+    project: Callable[[pa.Table, DataFile], pa.Table]
+    """Rows of a file in the current schema."""
+    encode_keys: Callable[[pa.Table], KeyArray]
+    """Keys of rows in the current schema."""
+    keeps_lineage: bool
+    check_cancelled: Callable[[], None]
+    """Raises when the work is to end; asked before each group is read."""
 
 
 def execute(
@@ -71,12 +107,12 @@ def execute(
     progress: Callable[[int], None],
     check_cancelled: Callable[[], None],
 ) -> tuple[Output, ...]:
-    """Rewrite a plan's inputs, as far as their keys are in a range; gives what the sink wrote.
+    """Rewrite a plan's inputs, as far as their keys are in a range; returns what the sink wrote.
 
-    `mask_of` goes by the vector in the plan's own file facts. `progress` is told the number of
-    further rows handed on. Raises Corruption when the rows are not what the plan says, and whatever
-    `check_cancelled`, a source or the sink raises; the sink is aborted then. How many rows a part
-    of the keys must have, nobody knows: whoever has all parts compares that (`check_count`).
+    `mask_of` uses the vector in the plan's own file facts. `progress` gets the number of further
+    rows handed on. Raises Corruption when the rows are not what the plan says, and any error of
+    `check_cancelled`, a source or the sink; the sink is aborted then. How many rows a part of the
+    keys must have is not known: the caller that has all parts compares it (`check_count`).
     """
     reading = RowReading(
         reader_of=reader_of,
@@ -89,11 +125,11 @@ def execute(
     sink = make_writer(plan)
     try:
         row_count = 0
-        runs = [live_pieces(files, reading, key_range) for files in plan.runs()]
-        for piece in merged_pieces(runs):
-            sink.append(piece.rows, piece.keys)
-            row_count += len(piece)
-            progress(len(piece))
+        runs = [_LiveRun(reading, key_range).sources(files) for files in plan.runs()]
+        for rows, keys in ordered_blocks(runs):
+            sink.append(rows, keys.encoded)
+            row_count += len(keys)
+            progress(len(keys))
         if key_range == EVERY_KEY:
             check_count(plan, row_count)
         return sink.finish()
@@ -102,42 +138,70 @@ def execute(
         raise
 
 
-def merged_pieces(runs: Sequence[Iterator[SortedRows]]) -> Iterator[SortedRows]:
-    """Yield the rows of runs, each ascending by key, as one such run."""
-    held = [(piece, run) for run in runs if (piece := next(run, None)) is not None]
-    while held:
-        window, held = _cut(held)
-        yield from _by_key(window)
-        # Rows handed on are let go of before the next groups are read.
-        window.clear()
-        held = [
-            (piece, run)
-            for rest, run in held
-            if (piece := rest if len(rest) > 0 else next(run, None)) is not None
-        ]
+class _LiveRun:
+    """The live rows of files whose keys follow each other, all or of one key range."""
 
+    __slots__ = ("_key_range", "_last", "_reading")
 
-def _cut(held: list[Held]) -> tuple[list[SortedRows], list[Held]]:
-    """Return the rows up to the smallest last key of the groups held, and what is left of each."""
-    bound = min(piece.last for piece, _ in held)
-    parts = [piece.split_at(piece.count_through(bound)) for piece, _ in held]
-    window = [taken for taken, _ in parts if len(taken) > 0]
-    return window, [(rest, run) for (_, rest), (_, run) in zip(parts, held, strict=True)]
+    def __init__(self, reading: RowReading, key_range: KeyRange) -> None:
+        self._reading = reading
+        self._key_range = key_range
+        self._last: bytes | None = None
 
+    def sources(self, files: Sequence[DataFile]) -> list[Source]:
+        """Return the files as a run to merge; its blocks keep the bytes of their keys."""
+        return [(file.key_min, partial(self._pieces, file)) for file in files]
 
-def _by_key(window: list[SortedRows]) -> Iterator[SortedRows]:
-    window.sort(key=lambda piece: piece.first)
-    if all(left.last < right.first for left, right in pairwise(window)):
-        yield from window
-    elif sum(piece.rows.nbytes for piece in window) <= SORTED_BYTES_MAX:
-        yield merged(window)
-    else:
-        # Keys overlap, so the longest piece has two rows at least, and both halves are smaller.
-        longest = max(window, key=len)
-        middle = longest.key_at((len(longest) - 1) // 2)
-        halves = [piece.split_at(piece.count_through(middle)) for piece in window]
-        yield from _by_key([lower for lower, _ in halves if len(lower) > 0])
-        yield from _by_key([upper for _, upper in halves if len(upper) > 0])
+    def _pieces(self, file: DataFile) -> Iterator[LoadBlock]:
+        mask = self._reading.mask_of(file)
+        if mask is not None and len(mask) != file.row_count:
+            raise Corruption(
+                f"a vector is for {len(mask):,} rows, the file has {file.row_count:,}",
+                path=file.path,
+            )
+        source = self._reading.reader_of(file)
+        first, end = _rows_within(file, source, self._key_range)
+        rows_max = source.group_rows
+        for group_start in range(first - first % rows_max, end, rows_max):
+            start, stop = max(group_start, first), min(group_start + rows_max, end)
+            kept = None if mask is None else mask[start:stop]
+            if kept is None or kept.any():
+                yield partial(self._load, file, source, start, stop, kept)
+
+    def _load(
+        self, file: DataFile, source: RowSource, start: int, stop: int, kept: KeepMask | None
+    ) -> Block:
+        reading = self._reading
+        reading.check_cancelled()
+        rows = source.read(None, start=start, stop=stop)
+        lineage: pa.Table | None = None
+        if reading.keeps_lineage:
+            stored = source.stored_lineage(start=start, stop=stop)
+            lineage = lineage_of(file, stored, start=start, stop=stop)
+        if kept is not None and not kept.all():
+            flags = pa.array(kept)
+            rows = rows.filter(flags)
+            lineage = None if lineage is None else lineage.filter(flags)
+        rows = reading.project(rows, file)
+        keys = RowKeys.of(reading.encode_keys(rows))
+        self._check_order(file, keys)
+        return rows if lineage is None else _joined(rows, lineage), keys
+
+    def _check_order(self, file: DataFile, keys: RowKeys) -> None:
+        first, last = key_at(keys.encoded, 0), key_at(keys.encoded, -1)
+        if not keys.ascends() or (self._last is not None and first <= self._last):
+            raise Corruption(
+                "rows are not in the order of their keys",
+                path=file.path,
+                hint="Restore the file from a copy, or roll the table back",
+            )
+        self._last = last
+        if first < file.key_min or last > file.key_max:
+            raise Corruption(
+                "rows lie outside the key bounds of their file",
+                path=file.path,
+                hint="Restore the file from a copy, or roll the table back",
+            )
 
 
 def check_count(plan: CompactionPlan, row_count: int) -> None:
@@ -156,3 +220,17 @@ def _abort(sink: FileSink[Output], error: BaseException) -> None:
         sink.abort()
     except Exception as second:  # noqa: BLE001  # the first error is the one to raise
         error.add_note(f"the files written so far could not be deleted: {second}")
+
+
+def _joined(rows: pa.Table, lineage: pa.Table) -> pa.Table:
+    return pa.Table.from_arrays([*rows.columns, *lineage.columns], schema=with_lineage(rows.schema))
+
+
+def _rows_within(file: DataFile, source: RowSource, key_range: KeyRange) -> tuple[int, int]:
+    """Return the positions where the keys of a range begin and end; looked up only where needed."""
+    first, end = 0, file.row_count
+    if key_range.start is not None and file.key_min < key_range.start:
+        first = source.key_bound(key_range.start, side="left")
+    if key_range.end is not None and file.key_max >= key_range.end:
+        end = source.key_bound(key_range.end, side="left")
+    return first, end

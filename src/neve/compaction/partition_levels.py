@@ -114,7 +114,7 @@ def partitions_of(
 ) -> list[PartitionLevels]:
     """Return the partitions of a Version, in the order of their first files.
 
-    Without an `identity` they are told apart by their stored bytes.
+    Without an `identity` they are distinguished by their stored bytes.
     """
     found: dict[PartitionId, PartitionLevels] = {}
     for file in version.files.values():

@@ -6,12 +6,12 @@
 A plan that moves rows to another partition spec has inputs of any partitions, and outputs in level
 0 of the partitions that its rows have there; the next plans merge them.
 
-P1  Outputs lie between the smallest and the largest key of the inputs. No other file of the target
-    level and partition does, from level 1 on.
-P2  Commits are clean: no key has two live rows. So whoever executes a plan drops marked rows and
-    orders the others by key, and never chooses between rows.
+COMPACTION-1  Outputs lie between the smallest and the largest key of the inputs. No other file of
+    the target level and partition does, from level 1 on.
+COMPACTION-2  Commits are clean: no key has two live rows. So an executor drops marked rows, orders
+    the others by key, and never chooses between rows.
 
-An executor decides nothing: a plan executed here or on Spark gives the same rows.
+An executor decides nothing: a plan executed here or on Spark results in the same rows.
 """
 
 from collections.abc import Iterable
@@ -33,14 +33,14 @@ class CompactionReason(StrEnum):
     SMALL = "small"
     """Files next to each other are small."""
     FULL = "full"
-    """Somebody asked for everything."""
+    """A full compaction was asked for."""
     SPEC = "spec"
     """Files lie in partitions of a former spec, and a full compaction was asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionPlan:
-    """One rewrite, complete: whoever executes it needs nothing else to decide."""
+    """One rewrite, complete: an executor has nothing else to decide."""
 
     base: int
     """Number of the Version whose files the inputs are."""

@@ -17,6 +17,7 @@ Each plan moves bytes down, or removes marked rows, or leaves fewer files in a l
 and applying ends.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -25,16 +26,76 @@ from typing import Final
 
 from neve.compaction.levels import LevelOptions
 from neve.compaction.partition_levels import (
+    KeySpan,
     PartitionLevels,
     SortedLevel,
     partitions_of,
     span_of,
+    spans_overlap,
 )
 from neve.compaction.plan import CompactionPlan, CompactionReason
-from neve.compaction.plans_at_work import PlansAtWork
 from neve.model.data_file import DataFile, FileFormat, disjoint_runs
-from neve.model.partition_identity import PartitionIdentity
+from neve.model.partition_identity import PartitionId, PartitionIdentity
 from neve.model.version import Version
+
+
+class PlansAtWork:
+    """What running plans will replace, so that no other plan gets in their way.
+
+    COMPACTION-6  A file is the input of one plan at a time.
+    COMPACTION-7  Two plans at a time write to one level and partition only where their keys are
+        apart: otherwise their outputs could overlap, although their inputs do not.
+
+    For plans that were made elsewhere only the input files are known. Each such plan writes to the
+    level of its lowest inputs, or from there one level down (full plans aside); so it counts as
+    writing to both, between the smallest and the largest key of all busy files there.
+    """
+
+    __slots__ = ("_busy_spans", "_paths", "_spans")
+
+    def __init__(self, partitions: Iterable[PartitionLevels], busy: frozenset[str]) -> None:
+        self._paths = set(busy)
+        self._spans: defaultdict[tuple[PartitionId, int], list[KeySpan]] = defaultdict(list)
+        self._busy_spans: dict[tuple[PartitionId, int], KeySpan] = {}
+        if not busy:
+            return
+        for partition in partitions:
+            for number in partition.level_numbers():
+                taken = [file for file in partition.files(number) if file.path in busy]
+                if taken:
+                    self._busy_spans[partition.identity, number] = span_of(taken)
+
+    def is_free(self, file: DataFile) -> bool:
+        """Whether no plan takes a file."""
+        return file.path not in self._paths
+
+    def free(self, files: Iterable[DataFile]) -> list[DataFile]:
+        """Return those of some files that no plan takes."""
+        return [file for file in files if self.is_free(file)]
+
+    def admits(self, partition: PartitionLevels, inputs: Sequence[DataFile], target: int) -> bool:
+        """Whether a plan of these inputs would keep COMPACTION-6 and COMPACTION-7."""
+        if not all(map(self.is_free, inputs)):
+            return False
+        if target == 0:
+            return True
+        span = span_of(inputs)
+        busy = [
+            self._busy_spans[partition.identity, level]
+            for level in (target - 1, target)
+            if (partition.identity, level) in self._busy_spans
+        ]
+        if busy and spans_overlap(span, (min(low for low, _ in busy), max(hi for _, hi in busy))):
+            return False
+        return not any(
+            spans_overlap(span, other) for other in self._spans[partition.identity, target]
+        )
+
+    def add(self, partition: PartitionLevels, inputs: Sequence[DataFile], target: int) -> None:
+        """Note a plan that was made."""
+        self._paths.update(file.path for file in inputs)
+        self._spans[partition.identity, target].append(span_of(inputs))
+
 
 # Joined files stay below the size at which a writer begins the next file, whose own measure of a
 # file may differ from ours: a join that gave as many files as before would be planned again.

@@ -28,9 +28,10 @@ from neve.engine.partial_rows import (
 from neve.engine.table_engine import TableEngine
 from neve.engine.write_path import ATOMIC_BYTES_MAX, PreparedBatch, PreparedWrite, WritePath
 from neve.errors import InvalidArgument, SchemaMismatch
-from neve.memtable.given_columns import GivenColumns
+from neve.keys.arrays import key_at
+from neve.keys.columns import KeyArray
+from neve.memtable.found_row import GivenColumns
 from neve.memtable.memtable import Memtable
-from neve.model.key_column import KeyArray
 from neve.model.schema import Column
 from neve.model.shown_value import shown
 from neve.model.write_batch import PartialRows, WriteBatch

@@ -33,7 +33,6 @@ from neve.manifest.version_reader import Session, TableSnapshot
 from neve.memtable.memtable import Memtable
 from neve.memtable.memtable_view import MemtableView
 from neve.model.data_file import FileFormat, VectorRef, WalSegmentRef
-from neve.model.key_column import KeyArray
 from neve.model.partition_spec import PartitionSpec
 from neve.model.version import Version
 from neve.sstable.data_file_writer import WrittenFile

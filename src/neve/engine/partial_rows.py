@@ -17,10 +17,10 @@ import pyarrow as pa
 
 from neve.engine.row_input import arrow_batches, batches_of
 from neve.errors import InvalidArgument, SchemaMismatch
-from neve.memtable.given_columns import GivenColumns
-from neve.memtable.key_order import key_objects
+from neve.keys.arrays import key_objects
+from neve.keys.columns import KeyArray
+from neve.memtable.found_row import GivenColumns
 from neve.memtable.memtable import Memtable
-from neve.model.key_column import KeyArray
 from neve.model.row_codec import RowCodec
 from neve.model.schema import (
     Column,

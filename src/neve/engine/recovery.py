@@ -26,6 +26,7 @@ import pyarrow as pa
 
 from neve.engine.partial_rows import given_rows
 from neve.errors import Corruption, NeveError, NotFound, Unavailable
+from neve.keys.columns import KeyArray
 from neve.manifest.table_head import TableHead
 from neve.memtable.memtable import Memtable
 from neve.model.key_column import KeyArray

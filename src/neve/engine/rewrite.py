@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from neve.compaction.key_ranges import TASK_ROWS, cut_plan
 from neve.compaction.local_executor import FileSink, check_count, execute
 from neve.compaction.plan import CompactionPlan
 from neve.compaction.rewrite_job import PlanExecutor, RewriteJob, RewriteTask, TableDefinition
@@ -27,7 +26,6 @@ from neve.manifest.rebase import Proposal
 from neve.manifest.table_head import HeadChange
 from neve.manifest.table_versions import Committed
 from neve.model.data_file import DataFile, PartitionValue, with_origin_of
-from neve.model.key_column import KeyArray
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
 from neve.model.version import Operation, VersionFacts

@@ -22,7 +22,6 @@ from neve.manifest.leases import HeldLease
 from neve.memtable.memtable import Memtable
 from neve.memtable.memtable_view import taken_rows
 from neve.model.array_fit import nulls
-from neve.model.key_column import KeyArray
 from neve.model.schema import TableSchema
 from neve.model.shown_html import shown_page, warning
 from neve.model.version_page import first_words, version_page

@@ -31,9 +31,9 @@ from neve.engine.upkeep import Upkeep, remove_old_epochs, sweep_leftovers
 from neve.engine.write_buffer import WriteBuffer
 from neve.engine.write_path import PreparedWrite
 from neve.errors import Closed, InvalidArgument, NeveError, NotFound, StorageFull
+from neve.keys.columns import KeyArray
 from neve.manifest.leases import HeldLease
 from neve.manifest.version_reader import TableSnapshot
-from neve.model.key_column import KeyArray
 from neve.model.version import Version
 from neve.observability.events import EventKind
 from neve.read.filters import Filter

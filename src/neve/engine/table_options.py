@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Literal
 
-from neve.compaction.key_ranges import TASK_ROWS
 from neve.compaction.levels import LevelOptions
 from neve.errors import InvalidArgument
 from neve.wal.log_options import LogOptions, SyncPolicy

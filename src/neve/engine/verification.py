@@ -26,13 +26,13 @@ from neve.compaction.key_ranges import even_ranges, has_live_keys
 from neve.engine.recovery import read_mark, read_needed_logs
 from neve.engine.upkeep import Upkeep
 from neve.errors import Corruption, NeveError, NotFound, Unavailable
+from neve.keys.arrays import concat_keys
+from neve.keys.columns import KeyArray
+from neve.keys.ranges import KeyRange
 from neve.model.data_file import DataFile, VectorRef
-from neve.model.key_column import KeyArray
-from neve.model.key_range import KeyRange
 from neve.model.shown_value import counted, shown_bytes
 from neve.model.version import Version
 from neve.sstable.deletion_vector import read_vector
-from neve.sstable.key_arrays import concat_keys
 from neve.sstable.puffin import read_puffin_footer
 from neve.storage.table_paths import join_path
 from neve.table.table_files import TableFiles

@@ -22,10 +22,7 @@ from pyroaring import BitMap64
 from neve.errors import InvalidArgument
 from neve.jobs.run import BulkWork, JobBase
 from neve.model.data_file import DataFile, PartitionValue
-from neve.model.key_column import KeyArray
-from neve.model.key_encoding import KeyEncoder
 from neve.sstable.data_file_writer import DataFileWriter
-from neve.sstable.key_arrays import concat_keys, same_keys
 from neve.sstable.parquet_groups import one_batch
 from neve.table.partitions import split_by_partition
 

@@ -6,7 +6,7 @@ them by a word of their key, and positions of one word in ascending order:
     words      │ 3 │ 7 │ 7 │ 9 │ ...     ascending
     positions  │ 4 │ 0 │ 6 │ 2 │ ...     7 was written at 0 and again, newer, at 6
 
-1. A batch costs nothing until somebody looks for a key.
+1. A batch costs nothing until a key is looked for.
 2. Then all batches since the last time become one run, which swallows the runs before it that are
    not clearly larger. So there are few runs, and a row is moved few times.
 3. A search goes through the runs from the newest; the first hit is the newest row.
@@ -18,20 +18,13 @@ and each hit is compared with the real key.
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final
 
 import numpy as np
-import pyarrow as pa
 
-from neve.memtable.key_order import (
-    WORD_BYTES,
-    Positions,
-    Words,
-    exact_word,
-    exact_words,
-    key_objects,
-)
-from neve.model.key_column import KeyArray
+from neve.keys.arrays import Positions, key_objects
+from neve.keys.columns import KeyArray
+from neve.keys.key_hashes import WORD_BYTES, Words, exact_word, exact_words
 
 _GROWTH: Final = 4
 _HASH_MASK: Final = (1 << 64) - 1
@@ -105,7 +98,7 @@ class BatchIndex:
 
     def _words(self, keys: KeyArray) -> Words:
         if self.is_exact and self._width is not None:
-            return exact_words(cast("pa.FixedSizeBinaryArray", keys), self._width)
+            return exact_words(keys, width=self._width)
         # A loop over rows, inside C functions: once per row of a batch that is searched.
         hashes = np.fromiter(map(hash, key_objects(keys)), np.int64, len(keys))
         return hashes.view(np.uint64)

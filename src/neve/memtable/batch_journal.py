@@ -1,8 +1,8 @@
 """BatchJournal: Arrow batches in the order of their sequences, searched by key when asked.
 
 One writer appends, many threads search. Readers need no lock against the writer: lists only ever
-grow, and a batch enters `batches` last, so whoever sees it there sees its numbers too, and sees it
-whole. Two readers who both miss the index would do the same work twice; a lock lets one do it.
+grow, and a batch enters `batches` last, so a reader that sees it there sees its numbers too, and
+sees it whole. Two readers that miss the index would do the same work twice; a lock lets one do it.
 """
 
 from bisect import bisect_right
@@ -13,10 +13,9 @@ from typing import Final, cast
 
 import pyarrow as pa
 
+from neve.keys.columns import KeyArray
 from neve.memtable.batch_index import BatchIndex
-from neve.memtable.found_row import DELETED, BatchRow, Deleted
-from neve.memtable.given_columns import GivenColumns
-from neve.model.key_column import KeyArray
+from neve.memtable.found_row import DELETED, BatchRow, Deleted, GivenColumns
 
 
 @dataclass(frozen=True, slots=True, eq=False)

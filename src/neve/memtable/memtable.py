@@ -4,7 +4,7 @@
     batches  │ first sequence │ keys │ rows │ …                               upsert, delete many
 
 Rows put one by one lie in a dict, as the bytes that were logged. Batches stay the Arrow batches
-they were; a get indexes what it must. Which of the two is newer is told by the sequence, for a
+they were; a get indexes what it must. The sequence decides which of the two is newer, for a
 single key as for a whole view.
 
 One writer at a time, any number of readers, no lock between them:
@@ -29,13 +29,12 @@ from typing import Final
 import pyarrow as pa
 
 from neve.errors import Closed, InvalidArgument
+from neve.keys.columns import KeyArray
+from neve.keys.encoding import KeyEncoder
 from neve.memtable.batch_index import INDEX_ROW_BYTES
 from neve.memtable.batch_journal import BatchJournal
-from neve.memtable.found_row import DELETED, BatchRow, Found
-from neve.memtable.given_columns import GivenColumns
+from neve.memtable.found_row import DELETED, BatchRow, Found, GivenColumns
 from neve.memtable.memtable_view import MemtableView, RowChange, visible_change
-from neve.model.key_column import KeyArray
-from neve.model.key_encoding import KeyEncoder
 from neve.model.row_codec import RowCodec
 from neve.model.schema import TableSchema
 
@@ -178,7 +177,7 @@ class Memtable:
     def given_with(self, key: bytes, more: GivenColumns) -> GivenColumns | None:
         """Return what is given of a key's row once a partial write of it is applied; None: all.
 
-        `more` is what that write gives by itself, when nothing is known of the key here.
+        `more` is what that write has by itself, when nothing is known of the key here.
         """
         found = self.get(key)
         if found is None:
@@ -263,7 +262,7 @@ class Memtable:
         return view
 
     def reclaim(self, visible: int) -> int:
-        """Drop overwritten rows that no reader can ask for; gives the bytes this freed.
+        """Drop overwritten rows that no reader can ask for; returns the bytes this freed.
 
         `visible` is the sequence that new readers take; pinned ones are kept besides. Only the
         writer calls it, for instance before it gives up a memtable that became too large. Rows of
@@ -280,7 +279,7 @@ class Memtable:
         for key in set(self._overwritten):
             newest = rows[key]
             if len(readers) == 1 and newest[0] <= readers[0]:
-                # Nearly always: nobody reads in the past.
+                # Nearly always: no one reads in the past.
                 dropped = _changes(newest[2])
                 rows[key] = (newest[0], newest[1], None)
             else:
@@ -336,7 +335,7 @@ class Memtable:
                 hint="Write to the table's newest memtable",
             )
         raise InvalidArgument(
-            f"sequence {sequence} is written behind sequence {self._accepted}",
+            f"sequence {sequence} is written after sequence {self._accepted}",
             hint="Apply changes in the order of their sequences",
         )
 
@@ -362,7 +361,7 @@ def _changes(change: RowChange | None) -> list[RowChange]:
 def _needed_changes(
     newest: RowChange, readers: Sequence[int]
 ) -> tuple[list[RowChange], list[RowChange]]:
-    """Divide a key's changes, newest first, into those that are kept and those nobody sees.
+    """Divide a key's changes, newest first, into those that are kept and those no reader sees.
 
     `readers` are sequences from high to low; everything above the first is kept.
     """
@@ -383,7 +382,7 @@ def _needed_changes(
 
 
 def _chained(changes: Sequence[RowChange]) -> RowChange:
-    """Return the first of these changes, newest first, with the others behind it."""
+    """Return the first of these changes, newest first, with the others after it."""
     chain: RowChange | None = None
     for sequence, value, _ in reversed(changes):
         chain = (sequence, value, chain)

@@ -1,7 +1,7 @@
 """MemtableView: what a memtable holds up to one sequence, as sorted Arrow.
 
 1. Taken: references to the rows put one by one and to the batches; later writes do not reach them.
-2. Sorted, when keys are asked for: all keys in one array, rows first, batches behind; sorted once;
+2. Sorted, when keys are asked for: all keys in one array, rows first, then batches; sorted once;
    of each key the change with the highest sequence stays.
 3. Made Arrow, when rows are asked for: the rows that stayed are decoded in one go, in key order,
    and woven with those of the batches in one `take`.
@@ -20,11 +20,11 @@ from typing import Final, TypeAlias, Union, cast
 import numpy as np
 import pyarrow as pa
 
+from neve.keys.arrays import Flags, Positions
+from neve.keys.columns import KeyArray
+from neve.keys.order import sorted_groups
 from neve.memtable.batch_journal import KeyedBatch
-from neve.memtable.found_row import DELETED, Deleted
-from neve.memtable.given_columns import GivenColumns
-from neve.memtable.key_order import Flags, Positions, sorted_groups
-from neve.model.key_column import KeyArray
+from neve.memtable.found_row import DELETED, Deleted, GivenColumns
 from neve.model.row_codec import RowCodec
 
 # Rows that may become one Arrow array: far from the 2 GiB that its offsets can say.

@@ -55,7 +55,7 @@ class CommitChanges:
     brought: tuple[ChangedFile, ...]
     """Files with rows that the Version after has."""
     drops_equal: bool
-    """Whether a row that was taken away and brought back as it was is no change."""
+    """Whether a row that was taken away and brought back as it was does not count as a change."""
 
 
 def grouped(commits: Iterable[CommitChanges]) -> Iterator[list[CommitChanges]]:

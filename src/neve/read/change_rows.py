@@ -1,32 +1,34 @@
-"""The rows that one side of a commit has and the other has not, as sorted runs.
+"""The rows that one side of a commit has and the other does not, as sorted runs.
 
-1. Of each file, find the positions: by the vectors of both sides, or all live rows of a file that
+1. For each file, find the positions: by the vectors of both sides, or all live rows of a file that
    the other side lacks.
 2. Cut them into pieces, one for each row group that has any; other groups are not read. Small
    pieces of a file are joined to blocks.
-3. Files whose keys follow each other are one run (see `neve.read.ordered_rows`).
+3. Files whose keys follow each other are one run (see `neve.keys.merge`). Small files are read
+   together and sorted: a block of them is a run.
 
-Of commits that are told together, rows of a file that several of them mark are read once, and each
-commit takes its own (see `neve.read.change_plan`).
+For commits that are reported together, rows that several of them mark in one file are read once and
+sorted, and each commit takes its own (see `neve.read.change_plan`).
 
 Rows come in the schema of the feed, whatever schema their file was written with.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
+from neve.keys.arrays import Flags, Positions
+from neve.keys.merge import Block, LoadBlock, Source
+from neve.keys.order import RowKeys, SortKey, merged_order, order_of
 from neve.model.data_file import DataFile
 from neve.read.change_plan import ChangedFile, CommitChanges, marked_often
 from neve.read.memory_rows import keys_of
-from neve.read.ordered_rows import Block, LoadBlock, Source
-from neve.read.row_keys import Flags, Positions, SortKey
 from neve.sstable.data_file_reader import DataFileReader
 from neve.sstable.deletion_vector import positions_in
 from neve.table.file_set import FileAccess
@@ -35,11 +37,22 @@ from neve.table.table_context import TableContext
 _FEW: Final = 8
 # Rows of a file that are held at once, unless a single group has more.
 _BLOCK_ROWS: Final = 65_536
+# Files up to this size are read together: most of their cost is that of a file, not of its rows.
+_SMALL_ROWS: Final = 4_096
+_SMALL_BYTES: Final = 1 << 20
+_JOINT_BYTES: Final = 8 << 20
 
 Check = Callable[[], None]
 """Raises when the files may be gone, or the table was closed."""
-_Placed: TypeAlias = tuple[Positions, Block]
-"""Rows with their keys, and their positions, ascending."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """Rows of files that several commits mark, all of them by key."""
+
+    block: Block
+    places: Mapping[str, Positions]
+    """By path: the place in the block of each marked row, by its position in the file."""
 
 
 class ChangeRows:
@@ -50,7 +63,8 @@ class ChangeRows:
         self._check = check
         self.context = context
         self._often: dict[str, ChangedFile] = {}
-        self._shared: dict[str, _Placed] = {}
+        self._marks: dict[str, BitMap64] = {}
+        self._shared: _Shared | None = None
 
     def tell_together(self, commits: Iterable[CommitChanges]) -> None:
         """Read what these commits have in common once, when the first of them needs it.
@@ -58,32 +72,48 @@ class ChangeRows:
         What others had in common is let go.
         """
         self._often = marked_often(commits)
-        self._shared = {}
+        self._marks = {}
+        self._shared = None
 
     def runs(self, changed: Iterable[ChangedFile]) -> list[list[Source]]:
         """Return the changed rows of one side of a commit; the rows of a run ascend by key."""
         by_run: dict[tuple[object, ...], list[ChangedFile]] = {}
+        small: list[ChangedFile] = []
+        shared: list[tuple[ChangedFile, BitMap64]] = []
         for each in changed:
             file = each.file
-            # Files of level 0 may overlap; those above do not within their partition.
-            part = file.path if file.level == 0 else (file.spec_id, file.partition)
-            by_run.setdefault((file.level, part), []).append(each)
+            wanted = self._wanted_of_shared(each)
+            if wanted is not None:
+                shared.append((each, wanted))
+            elif file.row_count <= _SMALL_ROWS and file.file_bytes <= _SMALL_BYTES:
+                small.append(each)
+            else:
+                # Files of level 0 may overlap; those above do not within their partition.
+                part = file.path if file.level == 0 else (file.spec_id, file.partition)
+                by_run.setdefault((file.level, part), []).append(each)
         for members in by_run.values():
             members.sort(key=lambda each: each.file.key_min)
-        return [[self._source(each) for each in members] for members in by_run.values()]
+        runs = [[self._source(each) for each in members] for members in by_run.values()]
+        runs += [[self._joint_source(files)] for files in _joint(small)]
+        if shared:
+            nearest = min(each.file.key_min for each, _ in shared)
+            load = partial(self._shared_block, shared)
+            runs.append([(self._sort_key(nearest), partial(iter, [load]))])
+        return runs
 
     def _source(self, changed: ChangedFile) -> Source:
+        return self._sort_key(changed.file.key_min), partial(self._blocks, changed)
+
+    def _joint_source(self, files: Sequence[ChangedFile]) -> Source:
+        load = partial(self._joint_block, files)
+        return self._sort_key(files[0].file.key_min), partial(iter, [load])
+
+    def _sort_key(self, key: bytes) -> SortKey:
         words = self.context.words
-        nearest: SortKey = changed.file.key_min
-        if words.is_exact:
-            nearest = words.word(changed.file.key_min)
-        return nearest, partial(self._blocks, changed)
+        return words.word(key) if words.is_exact else key
 
     def _blocks(self, changed: ChangedFile) -> Iterator[LoadBlock]:
         self._check()
-        if changed.without is not None and changed.file.path in self._often:
-            yield partial(self._shared_block, changed, changed.without)
-            return
         for reader, pieces in self._pieces(changed):
             yield partial(self._load, reader, pieces)
 
@@ -124,28 +154,63 @@ class ChangeRows:
     def _marked(self, file: DataFile) -> BitMap64:
         return self._access.marked(file) or BitMap64()
 
-    def _shared_block(self, changed: ChangedFile, other: DataFile) -> Block | None:
-        """Return one commit's rows of a file that several mark; None when it marks none."""
-        wanted = self._marked_since(changed.file, other)
-        if not len(wanted):
+    def _wanted_of_shared(self, changed: ChangedFile) -> BitMap64 | None:
+        """Return what a commit marks in a file that several mark; None: read it on its own."""
+        path, other = changed.file.path, changed.without
+        if other is None or path not in self._often:
             return None
-        path = changed.file.path
-        if path not in self._shared:
-            self._shared[path] = self._read_alone(self._often[path])
-        positions, (rows, keys) = self._shared[path]
-        places = np.searchsorted(positions, wanted)
-        if not np.array_equal(positions.take(places, mode="clip"), wanted):
-            # A vector that marks less than one before it: not ours, and read on its own.
-            return self._read_alone(changed)[1]
-        return rows.take(places), keys.taken(places)
+        wanted = self._marked(other) - self._marked(changed.file)
+        # A vector that marks less than one before it is not ours.
+        return wanted if wanted <= self._all_marks(path) else None
 
-    def _read_alone(self, changed: ChangedFile) -> _Placed:
-        """Read all changed rows of a file that is on both sides."""
-        assert changed.without is not None
-        positions = self._marked_since(changed.file, changed.without)
-        tables = [self._read(reader, pieces) for reader, pieces in self._pieces(changed)]
-        rows = pa.concat_tables([self.context.schema.arrow_schema.empty_table(), *tables])
-        return positions, self._with_keys(rows.combine_chunks())
+    def _all_marks(self, path: str) -> BitMap64:
+        """Return what all commits mark in a file that several mark."""
+        if path not in self._marks:
+            whole = self._often[path]
+            assert whole.without is not None
+            self._marks[path] = self._marked(whole.without) - self._marked(whole.file)
+        return self._marks[path]
+
+    def _shared_block(self, changed: Sequence[tuple[ChangedFile, BitMap64]]) -> Block | None:
+        """Return the rows that one commit marks in files that several mark."""
+        if self._shared is None:
+            self._shared = self._read_shared()
+        taken: list[Positions] = []
+        for each, wanted in changed:
+            path = each.file.path
+            marked = positions_in(self._all_marks(path))
+            taken.append(self._shared.places[path][np.searchsorted(marked, positions_in(wanted))])
+        places = np.sort(np.concatenate(taken))
+        rows, keys = self._shared.block
+        keys = keys.taken(places)
+        merged_order([keys])  # no key is there twice
+        return (rows.take(places), keys) if len(places) else None
+
+    def _read_shared(self) -> _Shared:
+        rows, parts = self._read_together(self._often.values())
+        order, _ = order_of(parts)
+        place_of = np.empty(len(order), np.int64)
+        place_of[order] = np.arange(len(order))
+        counts = [len(self._all_marks(path)) for path in self._often]
+        places = np.split(place_of, np.cumsum(counts)[:-1])
+        block = rows.take(order), RowKeys.joined(parts).taken(order)
+        return _Shared(block, dict(zip(self._often, places, strict=True)))
+
+    def _joint_block(self, files: Sequence[ChangedFile]) -> Block | None:
+        """Read all changed rows of small files at once."""
+        rows, parts = self._read_together(files)
+        order = merged_order(parts)
+        return (rows.take(order), RowKeys.joined(parts).taken(order)) if len(order) else None
+
+    def _read_together(self, files: Iterable[ChangedFile]) -> tuple[pa.Table, list[RowKeys]]:
+        """Return all changed rows of some files, one after another, and their keys in parts."""
+        tables = [self.context.schema.arrow_schema.empty_table()]
+        for changed in files:
+            self._check()
+            tables += [self._read(reader, pieces) for reader, pieces in self._pieces(changed)]
+        rows, keys = self._with_keys(pa.concat_tables(tables).combine_chunks())
+        ends = np.cumsum([table.num_rows for table in tables]).tolist()
+        return rows, [keys.between(start, stop) for start, stop in pairwise((0, *ends))]
 
     def _load(self, reader: DataFileReader, pieces: Sequence["_Piece"]) -> Block:
         return self._with_keys(self._read(reader, pieces))
@@ -183,3 +248,18 @@ class _Piece:
         if self.count * _FEW < rows.num_rows:
             return rows.take(np.flatnonzero(self.chosen))
         return rows.filter(pa.array(self.chosen))
+
+
+def _joint(small: Sequence[ChangedFile]) -> Iterator[list[ChangedFile]]:
+    """Put small files, by their smallest keys, together into what is held at once."""
+    together: list[ChangedFile] = []
+    row_count = byte_count = 0
+    for each in sorted(small, key=lambda each: each.file.key_min):
+        row_count += each.file.row_count
+        byte_count += each.file.file_bytes
+        if together and (row_count > _BLOCK_ROWS or byte_count > _JOINT_BYTES):
+            yield together
+            together, row_count, byte_count = [], each.file.row_count, each.file.file_bytes
+        together.append(each)
+    if together:
+        yield together

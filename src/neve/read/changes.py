@@ -1,21 +1,21 @@
-"""Changes of rows between Versions of a table, as Arrow: what a change feed gives.
+"""Changes of rows between Versions of a table, as Arrow: the content of a change feed.
 
 For each commit, in the order of commits:
 
 1. The rows it took away and those it brought, as sorted runs (see `neve.read.change_rows`).
-2. All runs are cut into windows of keys (see `neve.read.ordered_rows`), and the rows of a window
+2. All runs are cut into windows of keys (see `neve.keys.merge`), and the rows of a window
    sorted once. A key on both sides was updated, one that was only brought is an insert, one that
    was only taken away a delete.
 
         taken     b  d  e              b  update_preimage, update_postimage
         brought   a  b  e  f           a  insert    d  delete    …
 
-3. Of an update the row before comes first. After a rollback, equal rows are left out.
+3. For an update the row before comes first. After a rollback, equal rows are left out.
 
-C1  Within a commit rows come by key, and never in another order.
-C2  No window holds more than one block of rows of each run, whatever the commit is; small ones
-    are joined, up to some thousand rows.
-C3  Rows of two commits are never in one batch.
+CHANGES-1  Within a commit rows come by key, and never in another order.
+CHANGES-2  No window holds more than a block of rows of each run, and one of small blocks, whatever
+    the commit is.
+CHANGES-3  Rows of two commits are never in one batch.
 """
 
 from collections.abc import Iterator
@@ -28,13 +28,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from neve.errors import SchemaMismatch
+from neve.keys.arrays import Flags, Positions
+from neve.keys.merge import Window, ordered_windows, rows_by_key
+from neve.keys.order import paired_order
 from neve.model.arrow_types import ArrowField
 from neve.model.row_codec import RowCodec
 from neve.model.schema import TableSchema
 from neve.read.change_plan import CommitChanges
 from neve.read.change_rows import ChangeRows
-from neve.read.ordered_rows import Window, ordered_windows, rows_by_key
-from neve.read.row_keys import Flags, Positions, paired_order
 
 CHANGE_TYPE: Final = "_change_type"
 COMMIT_VERSION: Final = "_commit_version"
@@ -106,7 +107,7 @@ def _joined(
 
 
 def _differ(rows: pa.Table, order: Positions, paired: Flags, codec: RowCodec) -> Flags:
-    """Tell which places in the order are no half of a pair of equal rows."""
+    """Return which places in the order are not half of a pair of equal rows."""
     places = np.flatnonzero(paired).reshape(-1, 2)
     before, after = rows.take(order[places[:, 0]]), rows.take(order[places[:, 1]])
     kept = np.ones(len(order), np.bool_)
@@ -155,7 +156,7 @@ class _Labels:
         self._timestamp = pa.scalar(commit.timestamp_ms, pa.timestamp("ms", tz="UTC"))
 
     def on(self, table: pa.Table, codes: _Codes | int) -> pa.Table:
-        """Put the labels behind the columns of rows."""
+        """Put the labels after the columns of rows."""
         count = table.num_rows
         labels = [
             _words(codes, count),

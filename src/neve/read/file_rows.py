@@ -20,11 +20,11 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from neve.keys.order import RowKeys
 from neve.model.bound_predicate import Always
 from neve.model.pruning_facts import ColumnFacts, Match, match
 from neve.read.filters import Flags
 from neve.read.memory_rows import MemoryRows, keys_of
-from neve.read.row_keys import RowKeys
 from neve.read.scan_plan import PlannedFile, ScanPlan
 from neve.table.table_view import TableView
 

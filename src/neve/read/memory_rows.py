@@ -12,10 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from neve.keys.arrays import Flags, as_large, concat_keys, key_place, within
+from neve.keys.columns import KeyArray
+from neve.keys.key_hashes import KeyHashes
+from neve.keys.order import RowKeys
+from neve.keys.ranges import KeyRange
 from neve.memtable.memtable import Memtable
 from neve.memtable.memtable_view import MemtableView
-from neve.model.key_column import KeyArray
-from neve.model.key_range import KeyRange
 from neve.model.write_batch import SEQUENCE_MAX
 from neve.read.row_keys import Flags, RowKeys, key_place
 from neve.sstable.key_arrays import as_large, concat_keys, within
@@ -134,6 +137,6 @@ def _members(keys: KeyArray, others: KeyArray) -> Flags:
     return pc.is_in(keys, value_set=others).to_numpy(zero_copy_only=False)
 
 
-def keys_of(keys: KeyArray, words: SearchWords) -> RowKeys:
+def keys_of(keys: KeyArray, words: KeyHashes) -> RowKeys:
     """Return encoded keys in the form in which an ordered scan compares them."""
     return RowKeys(words.words(keys)) if words.is_exact else RowKeys(keys)

@@ -4,7 +4,7 @@ A scan is a description until one of its methods runs it; each run reads the sam
 sequence. Rows in memory are taken when the scan is made, files are pinned while a run lasts.
 
     in any order     pieces of all files, some read ahead by threads; rows in memory last
-    by key           asked for with `key_range` or `reverse`: see `neve.read.ordered_rows`
+    by key           asked for with `key_range` or `reverse`: see `neve.keys.merge`
 
 No key is looked for in two files: a Version is clean, so a scan only drops rows that vectors mark
 and rows whose keys are in the memtables. `explain` reports what a scan will do and what its last
@@ -35,6 +35,10 @@ import numpy as np
 import pyarrow as pa
 
 from neve.errors import InvalidArgument
+from neve.keys.arrays import key_at
+from neve.keys.columns import KeyArray
+from neve.keys.merge import Block, LoadBlock, Source, ordered_rows
+from neve.keys.order import SortKey
 from neve.model.data_file import DataFile
 from neve.model.key_column import KeyArray
 from neve.model.shown_html import facts, note, page, shown_page

@@ -21,6 +21,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from neve.errors import InvalidArgument, NeveError, SchemaMismatch
+from neve.keys.columns import KeyArray
+from neve.keys.encoding import KeyEncoder
 from neve.model.array_fit import fit_column
 from neve.model.arrow_types import TypeKind, child_fields, kind_of
 from neve.model.key_column import KeyArray

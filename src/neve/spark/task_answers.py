@@ -37,7 +37,6 @@ from neve.errors import (
 )
 from neve.jobs.run import BulkWork
 from neve.manifest.version_codec import decode_edit, encode_edit
-from neve.model.key_column import KeyArray
 from neve.model.version import Operation, VersionEdit, VersionFacts
 from neve.sstable.deletion_vector import decode_vector, encode_vector
 

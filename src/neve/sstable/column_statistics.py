@@ -5,12 +5,13 @@ how many of them are NULL. Inside lists and maps that is all, as in Iceberg; els
 the number of their NaN, and leaves that prune have bounds in the form of
 `neve.model.single_value`, of text and binaries at most 16 code points or bytes.
 
-B1  A lower bound is not above any value, an upper bound not below one. NaN counts as no value.
-B2  A bound that was cut off is rounded outwards: cutting lowers it, so the last code point (or
-    byte) of an upper bound that can be raised is raised, and what is behind it dropped. Where none
-    can, there is no upper bound.
-B3  A lower bound of zero is −0.0 and an upper one +0.0, as they are one value to some readers and
-    two to others.
+SSTABLE-22  A lower bound is not above any value, an upper bound not below one. NaN counts as no
+    value.
+SSTABLE-23  A bound that was cut off is rounded outwards: cutting lowers it, so the last code point
+    (or byte) of an upper bound that can be raised is raised, and what follows it dropped. Where
+    none can, there is no upper bound.
+SSTABLE-24  A lower bound of zero is −0.0 and an upper one +0.0, as they are one value to some
+    readers and two to others.
 """
 
 from collections.abc import Sequence

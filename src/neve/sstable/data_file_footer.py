@@ -24,10 +24,11 @@ The metadata has these texts by key, besides what every Parquet file has:
 A chunk is all pages of one column in one row group, with their headers. Parquet's own checksums
 are there too, for others; they cover the pages and not the headers that say how to read them.
 
-P1  The file has the size and the footer checksum that its Version says, and begins with PAR1.
-P2  Chunks lie behind one another from byte 4, without gaps.
-P3  Its rows are as many as its Version says.
-P4  Offsets and lengths are inside the file before anything is read by them.
+SSTABLE-1  The file has the size and the footer checksum that its Version says, and begins with
+    PAR1.
+SSTABLE-2  Chunks follow one another from byte 4, without gaps.
+SSTABLE-3  Its rows are as many as its Version says.
+SSTABLE-4  Offsets and lengths are inside the file before anything is read by them.
 
 Files that others wrote have no `neve.checksums`, and perhaps gaps: of those, pages are verified.
 """
@@ -35,8 +36,9 @@ Files that others wrote have no `neve.checksums`, and perhaps gaps: of those, pa
 import base64
 import binascii
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cached_property
-from typing import Final
+from typing import Final, TypeAlias, cast
 
 import google_crc32c
 import numpy as np
@@ -46,6 +48,9 @@ import pyarrow.parquet as pq
 
 from neve.errors import Corruption
 from neve.model.data_file import DataFile
+from neve.model.plain_values import PlainValue, decimal_of, stored_type
+from neve.model.pruning_facts import ColumnFacts
+from neve.model.schema import TableSchema
 from neve.storage.object_store import ObjectStore
 from neve.storage.table_paths import TablePaths, join_path
 
@@ -106,9 +111,9 @@ def seal(body: pa.Buffer, schema: pa.Schema, facts: FooterFacts) -> SealedFile:
     chunks = chunk_places(metadata)
     footer_at = body.size - TRAILER_BYTES - _footer_length(body)
     ends = np.append(chunks.starts.ravel(), footer_at)
-    assert ends[0] == len(MAGIC), "P2"
+    assert ends[0] == len(MAGIC), "SSTABLE-2"
     tail_at = int(chunks.starts[-1, -1] + chunks.lengths[-1, -1])
-    assert (np.diff(ends[:-1]) == chunks.lengths.ravel()[:-1]).all(), "P2"
+    assert (np.diff(ends[:-1]) == chunks.lengths.ravel()[:-1]).all(), "SSTABLE-2"
     pieces = [
         body.slice(start, length)
         for start, length in zip(
@@ -162,7 +167,8 @@ def chunk_places(metadata: pq.FileMetaData) -> ChunkPlaces:
         row_group = metadata.row_group(group)
         if row_group.num_columns != shape[1]:
             raise Corruption(
-                f"P4: row group {group} has {row_group.num_columns} columns instead of {shape[1]}"
+                f"SSTABLE-4: row group {group} has {row_group.num_columns} columns "
+                f"instead of {shape[1]}"
             )
         for at in range(shape[1]):
             chunk = row_group.column(at)
@@ -174,7 +180,7 @@ def chunk_places(metadata: pq.FileMetaData) -> ChunkPlaces:
 
 
 class OpenFooter:
-    """The footer of a data file, checked against what its Version says (P1, P3)."""
+    """The footer of a data file, checked against what its Version says (SSTABLE-1, SSTABLE-3)."""
 
     def __init__(self, file: DataFile, path: str, footer: bytes) -> None:
         self._file = file
@@ -190,19 +196,21 @@ class OpenFooter:
         tail = store.get_range(path, start=start, length=file.file_bytes - start + 1)
         if len(tail) != file.file_bytes - start:
             raise Corruption(
-                f"P1: data file has not the {file.file_bytes} bytes it was written with",
+                f"SSTABLE-1: data file was written with {file.file_bytes} bytes and has others",
                 path=path,
                 hint="Restore it from a copy, or roll back to a Version without it",
             )
         length = TRAILER_BYTES + int.from_bytes(tail[-TRAILER_BYTES:-4], "little")
         if tail[-4:] != MAGIC or length + len(MAGIC) > file.file_bytes:
-            raise Corruption("P1: data file does not end as Parquet does", path=path)
+            raise Corruption("SSTABLE-1: data file does not end as Parquet does", path=path)
         if length > len(tail):
             tail = store.get_range(path, start=file.file_bytes - length, length=length)
         footer = tail[-length:]
         if file.footer_crc and google_crc32c.value(footer) != file.footer_crc:
             raise Corruption(
-                "P1: data file has a damaged footer", path=path, offset=file.file_bytes - length
+                "SSTABLE-1: data file has a damaged footer",
+                path=path,
+                offset=file.file_bytes - length,
             )
         return cls(file, path, footer)
 
@@ -222,7 +230,8 @@ class OpenFooter:
             ) from error
         if metadata.num_rows != self._file.row_count:
             raise Corruption(
-                f"P3: data file has {metadata.num_rows} rows instead of {self._file.row_count}",
+                f"SSTABLE-3: data file has {metadata.num_rows} rows "
+                f"instead of {self._file.row_count}",
                 path=self._path,
             )
         return metadata
@@ -235,11 +244,11 @@ class OpenFooter:
         for group in range(metadata.num_row_groups):
             rows = metadata.row_group(group).num_rows
             if rows <= 0:
-                raise Corruption(f"P4: a row group has {rows} rows", path=self._path)
+                raise Corruption(f"SSTABLE-4: a row group has {rows} rows", path=self._path)
             starts.append(starts[-1] + rows)
         if starts[-1] != metadata.num_rows:
             raise Corruption(
-                f"P3: row groups have {starts[-1]} rows instead of {metadata.num_rows}",
+                f"SSTABLE-3: row groups have {starts[-1]} rows instead of {metadata.num_rows}",
                 path=self._path,
             )
         return tuple(starts)
@@ -252,7 +261,7 @@ class OpenFooter:
         # Both are below 2^63, so compare without adding.
         is_inside = (starts >= len(MAGIC)) & (lengths >= 0) & (lengths <= self.offset - starts)
         if not is_inside.all():
-            raise Corruption("P4: a chunk of the data file lies outside of it", path=self._path)
+            raise Corruption("SSTABLE-4: a chunk lies outside of the data file", path=self._path)
         return places
 
     @cached_property
@@ -274,3 +283,75 @@ class OpenFooter:
                 path=self._path,
             )
         return found.astype(np.uint32, copy=False)
+
+
+_Leaf: TypeAlias = tuple[int, pa.DataType]
+
+
+class GroupFacts:
+    """What the footer says of the columns of each row group, read once; safe for many threads.
+
+    Only primitive columns at the top have facts, and only where the footer counts as the schema
+    does: files of others may hold, say, timestamps in another unit. Parquet does not count NaN.
+    """
+
+    def __init__(self, metadata: pq.FileMetaData, schema: TableSchema) -> None:
+        self._metadata = metadata
+        self._leaves = _leaves(metadata, schema)
+        # Safe on its own: facts read twice are the same.
+        self._known: dict[tuple[int, int], ColumnFacts] = {}
+
+    def byte_count(self, group: int) -> int:
+        """Return about how many bytes a group has in memory."""
+        return int(self._metadata.row_group(group).total_byte_size)
+
+    def of(self, group: int, field_id: int) -> ColumnFacts | None:
+        """Return what is known of a column in a group; None when nothing is."""
+        leaf = self._leaves.get(field_id)
+        if leaf is None:
+            return None
+        facts = self._known.get((group, field_id))
+        if facts is None:
+            facts = self._read(group, *leaf)
+            self._known[group, field_id] = facts
+        return facts
+
+    def _read(self, group: int, place: int, type_: pa.DataType) -> ColumnFacts:
+        row_group = self._metadata.row_group(group)
+        statistics = row_group.column(place).statistics
+        row_count = row_group.num_rows
+        if statistics is None:
+            return ColumnFacts(row_count=row_count)
+        lower = upper = None
+        if statistics.has_min_max:
+            lower = _plain(statistics.min_raw, type_)
+            upper = _plain(statistics.max_raw, type_)
+        null_count = statistics.null_count  # None where it was not counted
+        return ColumnFacts(lower=lower, upper=upper, null_count=null_count, row_count=row_count)
+
+
+def _leaves(metadata: pq.FileMetaData, schema: TableSchema) -> dict[int, _Leaf]:
+    stored = metadata.schema.to_arrow_schema()
+    paths = {metadata.schema.column(at).path: at for at in range(metadata.num_columns)}
+    leaves: dict[int, _Leaf] = {}
+    for column in schema.columns:
+        place = paths.get(column.name)
+        at = stored.get_field_index(column.name)
+        if place is None or at < 0 or pa.types.is_nested(column.type):
+            continue
+        if stored_type(stored.field(at).type) == stored_type(column.type):
+            leaves[column.field_id] = place, column.type
+    return leaves
+
+
+def _plain(raw: object, type_: pa.DataType) -> PlainValue | None:
+    """Return a bound as a plain value; None when it is none of the column."""
+    if pa.types.is_decimal(type_):
+        unscaled = int.from_bytes(raw, signed=True) if isinstance(raw, bytes) else raw
+        return decimal_of(unscaled, type_) if isinstance(unscaled, int) else None
+    if pa.types.is_string(type_):
+        try:
+            return cast("bytes", raw).decode()
+        except UnicodeDecodeError:
+            return None
+    return raw if isinstance(raw, bool | int | float | bytes | Decimal) else None

@@ -8,9 +8,9 @@ Rows come from one of two places, and are the same in both:
 The key index comes from the index file. One that is missing, damaged, or of another file is no
 error: keys are read from the data file and indexed again, and rows too come from there.
 
-R1  Opening compares size and footer checksum with what the Version says of the file.
-R2  Whatever byte is damaged, a read gives the rows that were written, or raises Corruption.
-R3  A position that `find` gives was compared with the row's own key, unless words are exact.
+SSTABLE-5  Opening compares size and footer checksum with what the Version says of the file.
+SSTABLE-6  Whatever byte is damaged, a read returns the rows that were written or raises Corruption.
+SSTABLE-7  The position that `find` returns was compared with the row's key, unless words are exact.
 """
 
 from bisect import bisect_right
@@ -24,9 +24,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from neve.errors import Corruption, InvalidArgument, NotFound, SchemaMismatch
+from neve.keys.arrays import key_at, keys_ascend, same_keys
+from neve.keys.columns import KeyArray
+from neve.keys.encoding import KeyEncoder
+from neve.keys.key_hashes import KeyHashes, Words
 from neve.model.data_file import DataFile, FileFormat
-from neve.model.key_column import KeyArray
-from neve.model.key_encoding import KeyEncoder
 from neve.model.row_lineage import LINEAGE_NAMES, LINEAGE_SCHEMA
 from neve.model.schema import TableSchema
 from neve.observability.metrics import (
@@ -35,15 +37,12 @@ from neve.observability.metrics import (
     NoRecorder,
     Recorder,
 )
-from neve.sstable.data_file_footer import OpenFooter
+from neve.sstable.data_file_footer import GroupFacts, OpenFooter
 from neve.sstable.group_cache import CachedGroup, GroupCache
-from neve.sstable.group_facts import GroupFacts
 from neve.sstable.index_file import IndexFile, open_index_file
-from neve.sstable.key_arrays import key_at, keys_ascend, same_keys
 from neve.sstable.key_index import KeyIndex
 from neve.sstable.parquet_groups import ParquetGroups, one_batch
 from neve.sstable.row_cells import Row, RowCells, RowGetter
-from neve.sstable.search_words import SearchWords, Words
 from neve.storage.mapped_object import map_object
 from neve.storage.object_store import ObjectStore
 from neve.storage.table_paths import TablePaths
@@ -66,11 +65,11 @@ class DataFileReader:
         paths: TablePaths,
         schema: TableSchema,
         encoder: KeyEncoder,
-        words: SearchWords,
+        words: KeyHashes,
         group_cache: GroupCache,
         recorder: Recorder | None = None,
     ) -> None:
-        """Open a file of this schema, its own; raises NotFound, Corruption (R1)."""
+        """Open a file of this schema, its own; raises NotFound, Corruption (SSTABLE-5)."""
         # Fixed at construction.
         self.file: Final = file
         self._store = store
@@ -81,8 +80,6 @@ class DataFileReader:
         self._recorder = NoRecorder() if recorder is None else recorder
         # The file's own names: a key column may have been renamed since.
         self._key_names = [column.name for column in schema.key_columns]
-        self._cells = RowCells(schema)
-        self._key_cells = RowCells(_key_part(schema))
         # Safe on its own.
         self._cache = group_cache
         self._footer = OpenFooter.read(file, store=store, paths=paths)
@@ -95,6 +92,16 @@ class DataFileReader:
         self._getters: dict[int, RowGetter] = {}
         self._key_getters: dict[int, RowGetter] = {}
         self._uniform_rows = 0
+
+    # How single rows are read: made when the first one is.
+
+    @cached_property
+    def _cells(self) -> RowCells:
+        return RowCells(self._schema)
+
+    @cached_property
+    def _key_cells(self) -> RowCells:
+        return RowCells(_key_part(self._schema))
 
     # Groups
 
@@ -153,7 +160,7 @@ class DataFileReader:
         if table is None:
             table = self._read_cached(groups, names, stop - start)
         if table is None:
-            # Without columns only the number of rows is asked for, and the key tells it.
+            # Without columns only the number of rows is asked for, and the key has it.
             table = self._parquet.read(groups, names or self._key_names, use_threads=use_threads)
             table = table.select(names)
         return table.slice(start - self._starts[groups[0]], stop - start)
@@ -202,7 +209,7 @@ class DataFileReader:
             return index.find_one(word)
         # Candidates are nearly always none or one.
         for position in index.candidates(word):
-            # Whoever finds a row wants it next: out of a decoded group, the whole row is at hand.
+            # A row that was found is wanted next: out of a decoded group, the whole row is at hand.
             n, i = self._place_of(position)
             get = self._key_getter(n) if self._has_index_rows else self._getter(n)
             if self._key_of(get, i, position) == key:
@@ -270,7 +277,7 @@ class DataFileReader:
     def verify(self) -> None:
         """Read the whole file and check all that is known of it; raises Corruption naming it.
 
-        1. Size and footer (R1), checksums of all bytes.
+        1. Size and footer (SSTABLE-5), checksums of all bytes.
         2. Every row can be decoded, and there are as many as there should be.
         3. Keys ascend, from the first to the last that the Version says.
         """

@@ -14,10 +14,10 @@
 A position is `high << 32 | low`; a bitmap holds the low parts in Roaring's portable format. neve
 writes no bitmap without positions, and encodes runs. Others write empty bitmaps too.
 
-D1  The length counts magic and vector, and the blob is exactly 8 bytes longer.
-D2  The checksum is CRC-32 (IEEE) of magic and vector.
-D3  The vector ends with its last bitmap; positions are below 2^63.
-D4  A vector marks as many rows as whoever refers to it says, all of them rows of its data file.
+SSTABLE-15  The length counts magic and vector, and the blob is exactly 8 bytes longer.
+SSTABLE-16  The checksum is CRC-32 (IEEE) of magic and vector.
+SSTABLE-17  The vector ends with its last bitmap; positions are below 2^63.
+SSTABLE-18  A vector marks as many rows as its reference says, all of them rows of its data file.
 
 Bytes that break a rule are Corruption; nothing is allocated by a number before it was checked.
 """
@@ -55,7 +55,7 @@ _OFFSET_MIN: Final = 4
 
 
 def encode_vector(positions: BitMap64) -> bytes:
-    """Return the blob of a vector; equal positions give equal bytes."""
+    """Return the blob of a vector; equal positions have equal bytes."""
     compact = positions.copy()
     compact.run_optimize()
     checked = _MAGIC + compact.serialize()
@@ -98,7 +98,7 @@ def read_vector(
 ) -> BitMap64:
     """Read the vector that a Version refers to; raises Corruption, or NotFound for its file.
 
-    With `row_count`, that of the data file, a position behind its last row is Corruption too.
+    With `row_count`, that of the data file, a position after its last row is Corruption too.
     """
     path = join_path(paths.root, ref.path)
     if ref.offset < _OFFSET_MIN or not VECTOR_BYTES_MIN <= ref.length <= VECTOR_BYTES_MAX:
@@ -122,7 +122,7 @@ def read_vector(
 def check_marked(
     positions: BitMap64, ref: VectorRef, *, row_count: int | None, path: str | None = None
 ) -> None:
-    """Raise Corruption when a vector does not fit what refers to it (D4)."""
+    """Raise Corruption when a vector does not fit what refers to it (SSTABLE-18)."""
     if len(positions) != ref.cardinality:
         raise Corruption(
             f"the deletion vector marks {len(positions):,} rows, not {ref.cardinality:,}",

@@ -2,9 +2,9 @@
 
 The group used longest ago makes room for a new one; one larger than the whole cache is not kept.
 
-G1  An entry of a file that was dropped never comes back: a group whose decoding began before the
-    drop is given to whoever asked for it, and not kept.
-G2  The bytes of all entries are never more than `bytes_max`.
+SSTABLE-25  An entry of a file that was dropped never comes back: a group whose decoding began
+    before the drop is returned to its caller, and not kept.
+SSTABLE-26  The bytes of all entries are never more than `bytes_max`.
 """
 
 from collections import OrderedDict
@@ -20,7 +20,7 @@ Part: TypeAlias = tuple[str, int, bool]
 
 
 class CachedGroup:
-    """One decoded group, and the function that reads its rows once somebody has made it."""
+    """One decoded group, and the function that reads its rows, once it was made."""
 
     __slots__ = ("batch", "byte_count", "read_row")
 
@@ -83,7 +83,7 @@ class GroupCache:
         with self._lock:
             self._loading.setdefault(path, set()).add(loading)
         try:
-            # Outside of the lock: nobody waits for another's decoding.
+            # Outside of the lock: no thread waits for another's decoding.
             entry = CachedGroup(decode())
         except BaseException:
             with self._lock:

@@ -31,13 +31,15 @@ begin at multiples of 64, with zeros between them.
 
 A section that is not there has offset, length and crc 0. Checksums are CRC32C.
 
-I1  The file belongs to the data file that has its size, row count and footer checksum, and to no
-    other: a head that says otherwise is Corruption.
-I2  Opening checks the head alone. Words and positions are checked when the key index is first asked
-    for, schema and directory when the first group is, a group when it is itself; each once.
-I3  Nothing is taken from bytes whose checksum was not found right before. What then still breaks
-    the rules of the key index or of Arrow is Corruption too: somebody else wrote it.
-I4  An index file is a cache. Whoever meets Corruption here makes it again from the data file.
+SSTABLE-8  The file belongs to the data file that has its size, row count and footer checksum, and
+    to no other: a head that says otherwise is Corruption.
+SSTABLE-9  Opening checks the head alone. Words and positions are checked when the key index is
+    first asked for, schema and directory when the first group is, a group when it is itself; each
+    once.
+SSTABLE-10  Nothing is taken from bytes whose checksum was not found right before. What then still
+    breaks the rules of the key index or of Arrow is Corruption too: another program wrote it.
+SSTABLE-11  An index file is a cache. A reader that meets Corruption here makes it again from the
+    data file.
 """
 
 import struct
@@ -51,9 +53,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from neve.errors import Corruption
+from neve.keys.key_hashes import KeyHashes
 from neve.model.data_file import DataFile
 from neve.sstable.key_index import KeyIndex
-from neve.sstable.search_words import SearchWords
 
 MAGIC: Final = b"NEVEINDX"  # on disk: never change
 VERSION: Final = 1
@@ -87,7 +89,7 @@ def encode_index_file(
     *,
     file: DataFile,
     key_index: KeyIndex,
-    words: SearchWords,
+    words: KeyHashes,
     groups: Sequence[pa.RecordBatch] = (),
 ) -> tuple[memoryview, ...]:
     """Return the index file of `file`, in pieces; with `groups`, it holds the rows too.
@@ -150,7 +152,7 @@ class _Output:
         return self.fill(offset, piece)
 
     def reserve(self, length: int) -> int:
-        """Keep room for a piece that is filled in later; gives its offset."""
+        """Keep room for a piece that is filled in later; returns its offset."""
         padding = -self.length % _ALIGNMENT
         offset = self.length + padding
         self._pieces += [bytes(padding), b""]
@@ -168,8 +170,8 @@ class _Output:
         return pieces
 
 
-def open_index_file(buffer: pa.Buffer, *, file: DataFile, words: SearchWords) -> "IndexFile":
-    """Read the head of the index file of `file`; raises Corruption when it is not that (I1, I2)."""
+def open_index_file(buffer: pa.Buffer, *, file: DataFile, words: KeyHashes) -> "IndexFile":
+    """Read the head of an index file (SSTABLE-9); raises Corruption if it is not that of `file`."""
     if buffer.size < HEAD_BYTES:
         raise _damage(f"index file has only {buffer.size} bytes", file)
     head = buffer[:HEAD_BYTES].to_pybytes()
@@ -186,9 +188,9 @@ def open_index_file(buffer: pa.Buffer, *, file: DataFile, words: SearchWords) ->
     if length != buffer.size:
         raise _damage(f"index file of {length} bytes has {buffer.size}", file)
     if (data_bytes, row_count, footer_crc) != (file.file_bytes, file.row_count, file.footer_crc):
-        raise _damage("I1: index file belongs to another data file", file)
+        raise _damage("SSTABLE-8: index file belongs to another data file", file)
     if key_width != words.key_width:
-        raise _damage("I1: index file belongs to another kind of key", file)
+        raise _damage("SSTABLE-8: index file belongs to another kind of key", file)
     sections = tuple(
         _Piece(offset=offset, length=size, crc=crc)
         for offset, size, crc in _SECTION.iter_unpack(head[_HEAD.size : crc_at])
@@ -197,7 +199,7 @@ def open_index_file(buffer: pa.Buffer, *, file: DataFile, words: SearchWords) ->
 
 
 class IndexFile:
-    """An open index file; safe for many threads: what two check at once gives the same."""
+    """An open index file; safe for many threads: two that check at once find the same."""
 
     __slots__ = (
         "_batches",
@@ -217,7 +219,7 @@ class IndexFile:
         buffer: pa.Buffer,
         *,
         file: DataFile,
-        words: SearchWords,
+        words: KeyHashes,
         sections: tuple[_Piece, ...],
         group_rows: int,
     ) -> None:
@@ -256,7 +258,7 @@ class IndexFile:
             try:
                 self._schema = pa.ipc.read_schema(section)
             except (pa.ArrowException, OSError, ValueError) as error:
-                raise self._damage(f"I3: index file has no readable schema: {error}") from error
+                raise self._damage(f"SSTABLE-10: schema is not readable: {error}") from error
         return self._schema
 
     def group(self, number: int) -> pa.RecordBatch:
@@ -286,7 +288,7 @@ class IndexFile:
         section = self._checked(piece, what=what)
         if piece.length != count * np.dtype(kind).itemsize:
             raise self._damage(
-                f"I3: index file has {piece.length} bytes of {what} for {count} rows"
+                f"SSTABLE-10: index file has {piece.length} bytes of {what} for {count} rows"
             )
         numbers = np.frombuffer(memoryview(section), kind)
         # Bytes that were read, not mapped, may begin anywhere.
@@ -298,7 +300,7 @@ class IndexFile:
         if self._places is None:
             section = self._checked(self._sections[3], what="directory of groups")
             if section.size != self.group_count * _GROUP.size:
-                raise self._damage("I3: index file has another number of groups than its rows need")
+                raise self._damage("SSTABLE-10: number of groups does not fit the rows")
             self._places = tuple(
                 _Piece(offset=offset, length=length, crc=crc)
                 for offset, length, crc in _GROUP.iter_unpack(section.to_pybytes())
@@ -309,15 +311,19 @@ class IndexFile:
             batch: pa.RecordBatch = pa.ipc.read_record_batch(message, schema)
             batch.validate(full=True)
         except (pa.ArrowException, OSError, ValueError) as error:
-            raise self._damage(f"I3: index file has no rows in group {number}: {error}") from error
+            raise self._damage(f"SSTABLE-10: group {number} is not rows: {error}") from error
         if batch.num_rows != rows:
-            raise self._damage(f"I3: group {number} has {batch.num_rows} rows instead of {rows}")
+            raise self._damage(
+                f"SSTABLE-10: group {number} has {batch.num_rows} rows instead of {rows}"
+            )
         return batch
 
     def _checked(self, piece: _Piece, *, what: str) -> pa.Buffer:
         """Return the bytes of a piece, once their checksum was found right."""
         if piece.offset + piece.length > self._buffer.size:
-            raise self._damage(f"I3: index file ends before its {what}", offset=piece.offset)
+            raise self._damage(
+                f"SSTABLE-10: index file ends before its {what}", offset=piece.offset
+            )
         found = self._buffer.slice(piece.offset, piece.length)
         if google_crc32c.value(found) != piece.crc:
             raise self._damage(f"index file has damaged {what}", offset=piece.offset)

@@ -8,15 +8,15 @@ use.
 from collections.abc import Callable, Iterable
 
 from neve.errors import Corruption, NeveError, NotFound
+from neve.keys.arrays import concat_keys
+from neve.keys.encoding import KeyEncoder
+from neve.keys.key_hashes import KeyHashes
 from neve.model.data_file import DataFile, FileFormat
-from neve.model.key_encoding import KeyEncoder
 from neve.model.schema import TableSchema
 from neve.sstable.data_file_footer import OpenFooter
 from neve.sstable.index_file import encode_index_file, open_index_file
-from neve.sstable.key_arrays import concat_keys
 from neve.sstable.key_index import KeyIndex
 from neve.sstable.parquet_groups import ParquetGroups, one_batch
-from neve.sstable.search_words import SearchWords
 from neve.storage.mapped_object import map_object
 from neve.storage.object_store import ObjectStore
 from neve.storage.table_paths import TablePaths
@@ -30,7 +30,7 @@ class IndexFiles:
         self._store = store
         self._paths = paths
         self._encoder = encoder
-        self._words = SearchWords(encoder)
+        self._words = KeyHashes(encoder)
 
     def problem(self, file: DataFile, schema: TableSchema) -> NeveError | None:
         """Read the index file of a data file of this schema; says what makes it useless."""
@@ -51,7 +51,7 @@ class IndexFiles:
         return None
 
     def rebuild(self, file: DataFile, schema: TableSchema) -> int:
-        """Write the index file of a data file of this schema again; gives its bytes.
+        """Write the index file of a data file of this schema again; returns its bytes.
 
         Raises NotFound and Corruption of the data file.
         """
@@ -80,7 +80,7 @@ class IndexFiles:
     def rebuild_useless(
         self, files: Iterable[DataFile], schema_of: Callable[[int], TableSchema]
     ) -> list[str]:
-        """Write those index files again that are of no use; gives the paths of their data files."""
+        """Write index files that are of no use again; returns the paths of their data files."""
         rebuilt = []
         for file in files:
             schema = schema_of(file.schema_id)

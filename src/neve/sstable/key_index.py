@@ -4,9 +4,10 @@
     words     u64, ascending         words      u64, ascending
     position  is the array index     positions  u32 for each word: 12 bytes a row
 
-X1  Words ascend; exact ones strictly, for a file has one row per key.
-X2  Hashed: of equal words the lower position comes first. Whatever is found is a candidate only.
-X3  A position is below `row_count`.
+SSTABLE-12  Words ascend; exact ones strictly, for a file has one row per key.
+SSTABLE-13  Hashed: of equal words the lower position comes first. Whatever is found is a candidate
+    only.
+SSTABLE-14  A position is below `row_count`.
 
 One key is found in two steps: every 256th word is kept once more as a Python list, where a search
 makes no new numbers, and the stretch of 256 words it leads to is searched in the array. Many keys
@@ -21,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from neve.errors import Corruption, LimitExceeded
-from neve.model.key_column import KeyArray
-from neve.sstable.search_words import SearchWords, Words
+from neve.keys.columns import KeyArray
+from neve.keys.key_hashes import KeyHashes, Words
 
 Positions: TypeAlias = npt.NDArray[np.int64]
 StoredPositions: TypeAlias = npt.NDArray[np.uint32]
@@ -40,7 +41,7 @@ class KeyIndex:
     __slots__ = ("_fences", "_positions", "_view", "_words", "is_exact", "row_count")
 
     def __init__(self, words: Words, positions: StoredPositions | None) -> None:
-        """Take arrays that obey X1 to X3: `build` makes such, `checked` makes sure."""
+        """Take arrays that obey the rules above: `build` makes such, `checked` makes sure."""
         # Searching would first copy an array of another type or alignment, each time.
         assert words.dtype == np.uint64
         assert words.flags.aligned
@@ -54,7 +55,7 @@ class KeyIndex:
         self._fences: list[int] | None = None
 
     @classmethod
-    def build(cls, keys: KeyArray, words: SearchWords) -> "KeyIndex":
+    def build(cls, keys: KeyArray, words: KeyHashes) -> "KeyIndex":
         """Index the keys of a file, which ascend; raises LimitExceeded for more than 2^32 rows."""
         if len(keys) > POSITIONS_MAX:
             raise LimitExceeded(
@@ -71,18 +72,18 @@ class KeyIndex:
 
     @classmethod
     def checked(cls, words: Words, positions: StoredPositions | None) -> "KeyIndex":
-        """Take arrays that somebody else made; raises Corruption when they break a rule."""
+        """Take arrays that were read; raises Corruption when they break a rule."""
         before, behind = words[:-1], words[1:]
         in_order = before < behind if positions is None else before <= behind
         if not in_order.all():
-            raise Corruption("X1: the words of a key index do not ascend")
+            raise Corruption("SSTABLE-12: the words of a key index do not ascend")
         if positions is not None:
             if len(positions) != len(words):
                 raise Corruption(
-                    f"X3: a key index has {len(words)} words and {len(positions)} positions"
+                    f"SSTABLE-14: a key index has {len(words)} words and {len(positions)} positions"
                 )
             if len(positions) and int(positions.max()) >= len(words):
-                raise Corruption("X3: a key index leads behind the last row")
+                raise Corruption("SSTABLE-14: a key index leads beyond the last row")
         return cls(words, positions)
 
     @property
@@ -133,7 +134,7 @@ class KeyIndex:
         if self._positions is None:
             return range(at, at + 1)
         end = at + 1
-        # Other keys of the same hash are as rare as chance makes them, unless somebody made them.
+        # Other keys of the same hash are as rare as chance, unless they were made on purpose.
         if end < count and view[end] == word:
             end = bisect_right(view, word, end + 1)
         found: list[int] = self._positions[at:end].tolist()
@@ -177,7 +178,7 @@ class KeyIndex:
         fences = self._fences
         if fences is None:
             fences = self._made_fences()
-        # So many stretches begin below the word: it lies behind the beginning of the last of them,
+        # So many stretches begin below the word: it lies after the beginning of the last of them,
         # or is the beginning of the next.
         end = bisect_left(fences, word) << _STRETCH_BITS
         if not end:

@@ -77,7 +77,7 @@ class _Window(io.RawIOBase):
         stretch = self._stretches[place]
         start = self._at - stretch.start
         if start + length > stretch.content.size:
-            raise OSError(f"read behind the fetched bytes, at {self._at}")
+            raise OSError(f"read beyond the fetched bytes, at {self._at}")
         self._at += length
         return stretch.content.slice(start, length)
 
@@ -134,9 +134,9 @@ class ParquetGroups:
         return set(LINEAGE_NAMES) <= set(self._leaf_paths)
 
     def verify(self) -> None:
-        """Check every byte that a checksum covers, and the magic; raises Corruption (P1, P2)."""
+        """Check every byte that a checksum covers, and the magic; raises Corruption (SSTABLE-1)."""
         if self._fetch(0, len(MAGIC)).content.to_pybytes() != MAGIC:
-            raise self._damage("P1: data file does not begin as Parquet does", offset=0)
+            raise self._damage("SSTABLE-1: data file does not begin as Parquet does", offset=0)
         checksums, chunks = self.footer.checksums, self.footer.chunks
         if checksums is None:
             return
@@ -214,7 +214,7 @@ class ParquetGroups:
     def _fetch(self, start: int, length: int) -> _Stretch:
         content = self._store.get_range(self._path, start=start, length=length)
         if len(content) != length:
-            raise self._damage("P1: data file became shorter", offset=start)
+            raise self._damage("SSTABLE-1: data file became shorter", offset=start)
         return _Stretch(start, pa.py_buffer(content))
 
     def _check(self, stretches: Sequence[_Stretch], groups: range, leaves: Sequence[int]) -> None:

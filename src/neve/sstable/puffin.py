@@ -1,4 +1,4 @@
-"""Bytes of a Puffin file, in which deletion vectors lie one behind the other.
+"""Bytes of a Puffin file, in which deletion vectors follow one another.
 
     ┌──────┬────────┬─────┬────────┬────────┐
     │ PFA1 │ blob 1 │  …  │ blob n │ footer │
@@ -13,10 +13,10 @@ The payload lists the blobs, each with type, field ids, offset, length and prope
 the fields are those of Iceberg's row position, `referenced-data-file` and `cardinality` are
 properties, `snapshot-id` and `sequence-number` are -1, and nothing is compressed.
 
-P1  A payload is at most 8 MiB of JSON, flags are 0: neve reads no compressed footer.
-P2  Blobs lie between the first magic and the footer, and do not overlap.
-P3  The footer has no checksum: what reads rows goes by the place and the cardinality that the
-    manifest keeps, and the footer is for other readers and for people.
+SSTABLE-19  A payload is at most 8 MiB of JSON, flags are 0: neve reads no compressed footer.
+SSTABLE-20  Blobs lie between the first magic and the footer, and do not overlap.
+SSTABLE-21  The footer has no checksum: what reads rows goes by the place and the cardinality that
+    the manifest keeps, and the footer is for other readers and for people.
 """
 
 import json
@@ -32,7 +32,7 @@ from neve.sstable.deletion_vector import VECTOR_BYTES_MAX, decode_vector, encode
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 ReadAt = Callable[[int, int], bytes]
-"""Gives up to so many bytes (the second number) from an offset (the first)."""
+"""Returns up to so many bytes (the second number) from an offset (the first)."""
 
 MAGIC: Final = b"PFA1"  # on disk: never change
 VECTOR_TYPE: Final = "deletion-vector-v1"  # on disk: never change
@@ -85,7 +85,7 @@ class PuffinBlob:
 
     @property
     def cardinality(self) -> int | None:
-        """Number of rows that a vector marks; None when it is missing or is no number."""
+        """Number of rows that a vector marks; None when it is missing or not a number."""
         digits = self.properties.get(_CARDINALITY, "")
         is_number = digits.isascii() and digits.isdigit() and len(digits) <= _CARDINALITY_DIGITS_MAX
         return int(digits) if is_number else None
@@ -105,7 +105,7 @@ def write_puffin(
     """Return the bytes of a Puffin file and where in it each data file's vector lies.
 
     `vectors` has the location of each data file, as Iceberg's metadata spells it. Equal vectors
-    give equal bytes.
+    have equal bytes.
     """
     pieces = [MAGIC]
     offset = len(MAGIC)
@@ -116,7 +116,7 @@ def write_puffin(
         if not positions:
             raise InvalidArgument(
                 f"the deletion vector of {data_file} marks no row",
-                hint="Leave out files of which every row is live",
+                hint="Leave out files whose rows are all live",
             )
         blob = encode_vector(positions)
         place = BlobPlace(offset=offset, length=len(blob), cardinality=len(positions))
@@ -192,8 +192,8 @@ def read_puffin_vector(read_at: ReadAt, blob: PuffinBlob, *, path: str) -> BitMa
     """Read a vector by what the footer says about it; raises Corruption."""
     if not blob.is_vector or blob.compression_codec is not None:
         raise Corruption(
-            f"a blob of type {blob.type!a}, compression {blob.compression_codec!a}, is no deletion "
-            "vector",
+            f"a blob of type {blob.type!a}, compression {blob.compression_codec!a}, is not a "
+            "deletion vector",
             path=path,
             offset=blob.offset,
         )
@@ -257,7 +257,7 @@ class _FooterReader:
         except (ValueError, RecursionError) as error:
             self._refuse(f"it cannot be read: {error}", error)
         if not isinstance(document, dict):
-            self._refuse("it is no object")
+            self._refuse("it is not an object")
         listed = document.get("blobs")
         if not isinstance(listed, list):
             self._refuse("it lists no blobs")
@@ -268,7 +268,7 @@ class _FooterReader:
     def _blobs(self, listed: list[Json]) -> Iterator[PuffinBlob]:
         for members in listed:
             if not isinstance(members, dict):
-                self._refuse("a blob is no object")
+                self._refuse("a blob is not an object")
             fields = members.get("fields")
             if not isinstance(fields, list):
                 self._refuse("the fields of a blob are no list")
@@ -296,12 +296,12 @@ class _FooterReader:
     def _number(self, value: Json) -> int:
         # bool is an int to Python, and none to JSON.
         if isinstance(value, bool) or not isinstance(value, int) or abs(value) > _I64_MAX:
-            self._refuse(f"{_shown(value)} is no number")
+            self._refuse(f"{_shown(value)} is not a number")
         return value
 
     def _text(self, value: Json) -> str:
         if not isinstance(value, str):
-            self._refuse(f"{_shown(value)} is no text")
+            self._refuse(f"{_shown(value)} is not text")
         try:
             value.encode()
         except UnicodeEncodeError as error:

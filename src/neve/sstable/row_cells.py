@@ -7,8 +7,8 @@ function that goes from row number to dict with nothing between the buffers and 
 2. A column with NULLs gets a look at the validity bitmap in front of its getter.
 3. The row function calls all getters and pairs the values with the names.
 
-C1  The row is what `RowCodec.decode` gives for the same row of `RowCodec.encode_batch`: the same
-    Python values, or the same error.
+SSTABLE-27  The row is what `RowCodec.decode` returns for the same row of `RowCodec.encode_batch`:
+    the same Python values, or the same error.
 """
 
 from collections.abc import Callable
@@ -17,8 +17,8 @@ from typing import Final, TypeAlias, cast
 import pyarrow as pa
 
 from neve.errors import Corruption, SchemaMismatch
+from neve.keys.columns import ArrowArray
 from neve.model.arrow_types import NESTED_KINDS, TypeKind, kind_of
-from neve.model.key_column import ArrowArray
 from neve.model.row_values import Domain, storage_type, value_reader, value_writer
 from neve.model.scalar_values import FromRaw, ToRaw, Unfit, scalar_form
 from neve.model.schema import Column, TableSchema

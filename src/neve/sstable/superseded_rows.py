@@ -1,6 +1,6 @@
 """Which rows of the files of a Version new rows and deletes stand in for.
 
-A commit is clean when no key is left with two live rows. Whoever adds rows, or deletes some, asks
+A commit is clean when no key is left with two live rows. A writer that adds or deletes rows asks
 here where the older rows of their keys are, and marks these in the same commit.
 
     keys, sorted        b  d  e  k  m  q  z
@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap64
 
+from neve.keys.arrays import within
+from neve.keys.columns import KeyArray
 from neve.model.data_file import DataFile
-from neve.model.key_column import KeyArray
-from neve.sstable.key_arrays import within
 
 
 class FindsPositions(Protocol):
@@ -39,9 +39,9 @@ def superseded_rows(
 ) -> dict[str, BitMap64]:
     """Return the live rows of ascending `keys` by path of their file; others are left out.
 
-    `vector_of` gives the rows of a file that are marked already, and so no longer live. Only files
-    whose bounds hold one of the keys are opened. `keys_for` gives those of the keys that may be in
-    a file's partition, where the key tells that.
+    `vector_of` returns the rows of a file that are marked already, and so no longer live. Only
+    files whose bounds hold one of the keys are opened. `keys_for` returns those of the keys that
+    may be in a file's partition, where the key decides that.
     """
     found: dict[str, BitMap64] = {}
     if not len(keys):

@@ -37,9 +37,9 @@ class _Entry:
 
 
 class VectorCache:
-    """Gives the vector of a data file, and the mask of its live rows. Safe for many threads.
+    """Returns the vector of a data file, and the mask of its live rows. Safe for many threads.
 
-    What it gives is shared: nobody may change a bitmap that came from here.
+    What it returns is shared: a bitmap that came from here is never changed.
     """
 
     def __init__(self, store: ObjectStore, paths: TablePaths, bytes_max: int) -> None:
@@ -93,7 +93,7 @@ class VectorCache:
             if entry is not None:
                 self._entries.move_to_end(key)
                 return entry
-        # Outside of the lock: a slow store holds up nobody who finds what they need.
+        # Outside of the lock: a slow store does not hold up readers of what is here.
         vector = read_vector(self._store, self._paths, ref, row_count=file.row_count)
         entry = _Entry(vector, ref.length)
         self._keep(ref, entry)

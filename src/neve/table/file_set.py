@@ -23,6 +23,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
+from neve.keys.columns import KeyArray
+from neve.keys.ranges import KeyRange
 from neve.model.data_file import DataFile, PartitionValue, disjoint_runs
 from neve.model.key_column import KeyArray
 from neve.model.partition_groups import Positions

@@ -12,8 +12,8 @@ from typing import Final
 from pyroaring import BitMap64
 
 from neve.errors import NeveError
+from neve.keys.encoding import KeyEncoder
 from neve.model.data_file import DataFile, FileFormat, VectorRef, WalSegmentRef
-from neve.model.key_encoding import KeyEncoder
 from neve.model.schema import TableSchema
 from neve.sstable.data_file_writer import DataFileWriter, WriteTarget, WrittenFile
 from neve.sstable.parquet_layout import ParquetLayout

@@ -26,8 +26,6 @@ import pyarrow as pa
 
 from neve.errors import Corruption, NotFound, SchemaMismatch
 from neve.model.data_file import DataFile, PartitionValue
-from neve.model.key_column import KeyArray
-from neve.model.key_encoding import KeyEncoder
 from neve.model.partition_groups import Positions, partition_groups
 from neve.model.partition_identity import PartitionIdentity, newest_form
 from neve.model.partition_spec import PartitionField, PartitionSpec

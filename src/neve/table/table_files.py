@@ -23,6 +23,10 @@ import numpy.typing as npt
 from pyroaring import BitMap64
 
 from neve.errors import NeveError
+from neve.keys.arrays import key_at
+from neve.keys.columns import KeyArray
+from neve.keys.encoding import KeyEncoder
+from neve.keys.key_hashes import KeyHashes
 from neve.model.data_file import DataFile
 from neve.model.key_column import KeyArray
 from neve.model.version import Version

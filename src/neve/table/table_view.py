@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from neve.memtable.found_row import DELETED, BatchRow, Found
-from neve.memtable.given_columns import GivenColumns
+from neve.keys.arrays import Flags, key_at
+from neve.keys.columns import KeyArray
+from neve.memtable.found_row import DELETED, BatchRow, Found, GivenColumns
 from neve.memtable.memtable import Memtable
-from neve.model.key_column import KeyArray
 from neve.model.write_batch import SEQUENCE_MAX
 from neve.sstable.key_arrays import key_at
 from neve.sstable.row_cells import RowCells

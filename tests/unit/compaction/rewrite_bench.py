@@ -7,14 +7,13 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from neve.compaction.local_executor import EVERY_KEY, execute
+from neve.compaction.local_executor import EVERY_KEY, KeepMask, execute
 from neve.compaction.plan import CompactionPlan, CompactionReason
-from neve.compaction.row_stream import KeepMask
-from neve.compaction.sorted_rows import SortedRows
+from neve.keys.arrays import key_place
+from neve.keys.columns import KeyArray
+from neve.keys.encoding import KeyEncoder
+from neve.keys.ranges import KeyRange
 from neve.model.data_file import DataFile, FileFormat, VectorRef
-from neve.model.key_column import KeyArray
-from neve.model.key_encoding import KeyEncoder
-from neve.model.key_range import KeyRange
 from neve.model.row_lineage import LINEAGE_NAMES
 
 INT_KEYS = KeyEncoder([pa.int64()], ["id"])
@@ -52,7 +51,7 @@ class TableSource:
     def key_bound(self, key: bytes, *, side: Literal["left"]) -> int:
         assert side == "left"
         keys = self._encode_keys(self._rows)
-        return sum(SortedRows.of(self._rows, keys).key_at(i) < key for i in range(len(keys)))
+        return key_place(keys, key)
 
 
 class ListSink:

@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from neve.compaction import local_executor
 from neve.errors import Corruption, Unavailable
+from neve.keys import merge
+from neve.keys.encoding import KeyEncoder
 from neve.model.data_file import DataFile
-from neve.model.key_encoding import KeyEncoder
 from tests.unit.compaction.rewrite_bench import ListSink, RewriteBench
 
 ENCODERS = {
@@ -118,7 +118,8 @@ def test_files_apart_are_read_one_after_another_and_never_sorted(
     def refuse(_: object) -> NoReturn:
         raise AssertionError("nothing is to be sorted")
 
-    monkeypatch.setattr(local_executor, "merged", refuse)
+    monkeypatch.setattr(merge, "merged_order", refuse)
+    monkeypatch.setattr(merge, "DEFAULT_SIZE", merge.WindowSize(rows=1))
     bench = RewriteBench(group_rows=2)
     bench.add_ids(10, 11, 12)
     bench.add_ids(1, 2, 3)
@@ -129,7 +130,10 @@ def test_files_apart_are_read_one_after_another_and_never_sorted(
     assert handed_on == [0, 2, 3, 5], "a group is read when the one before it was handed on"
 
 
-def test_only_one_group_of_each_run_is_held() -> None:
+def test_only_one_group_of_each_run_is_held_beyond_a_window(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(merge, "DEFAULT_SIZE", merge.WindowSize(rows=1, bytes=1))
     held: list[int] = []
     bench = RewriteBench(group_rows=10)
     for start in range(4):
@@ -146,7 +150,7 @@ def test_only_one_group_of_each_run_is_held() -> None:
 
 def test_a_window_too_large_to_sort_at_once_is_cut_by_key(monkeypatch: pytest.MonkeyPatch) -> None:
     def ids_with(limit: int) -> tuple[list[str], int]:
-        monkeypatch.setattr(local_executor, "SORTED_BYTES_MAX", limit)
+        monkeypatch.setattr(merge, "SORTED_BYTES_MAX", limit)
         bench = RewriteBench(group_rows=64)
         bench.add_ids(*range(0, 99, 3))
         bench.add_ids(*range(1, 99, 3))

@@ -5,6 +5,10 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from neve.manifest.commit import TableCommitter
+from neve.table.file_writers import FileWriters
+from neve.table.partitions import split_by_partition
+from neve.table.table_context import TableContext
 
 import neve
 from neve.compaction.policy import full_plan
@@ -14,7 +18,6 @@ from neve.manifest.commit import TableCommitter
 from neve.manifest.rebase import Proposal
 from neve.manifest.table_head import HeadChange
 from neve.model.data_file import FileFormat
-from neve.model.key_column import KeyArray
 from neve.model.version import Operation, VersionFacts
 from neve.sstable.data_file_writer import WrittenFile
 from neve.sstable.superseded_rows import superseded_rows

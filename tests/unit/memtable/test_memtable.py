@@ -57,7 +57,7 @@ def test_a_sequence_that_does_not_rise_is_refused(write: Write, sequence: int) -
     memtable = NUMBERED.memtable()
     put(memtable, 7, 2, "b")
 
-    with pytest.raises(InvalidArgument, match="behind sequence 7"):
+    with pytest.raises(InvalidArgument, match="after sequence 7"):
         write(memtable, sequence)
 
     assert memtable.row_count == 1

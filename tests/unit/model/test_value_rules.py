@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from neve.errors import InvalidArgument, SchemaMismatch
-from neve.model.key_encoding import KeyEncoder
+from neve.keys.encoding import KeyEncoder
 from neve.model.plain_values import PlainValue, is_float, is_nan, plain_of, to_plain
 from neve.model.predicate import col
 from neve.model.row_codec import RowCodec

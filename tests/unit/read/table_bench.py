@@ -7,13 +7,16 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from neve.table.file_set import FileSet
+from neve.table.table_context import TableContext
+from neve.table.table_files import TableFiles
+from neve.table.table_view import TableView
 from pyroaring import BitMap64
 
 from neve.catalog.stored_table import StoredTable
 from neve.memtable.memtable import Memtable
 from neve.model.arrow_types import ArrowField
 from neve.model.data_file import DataFile, FileFormat, PartitionValue, VectorRef
-from neve.model.key_column import KeyArray
 from neve.model.partition_spec import PartitionSpec
 from neve.model.row_codec import RowCodec
 from neve.model.schema import TableSchema, normalize_batch

@@ -270,7 +270,7 @@ def test_two_live_rows_of_one_key_are_damage() -> None:
     bench.add(numbered(range(5)))
     bench.add(numbered([3]))
 
-    with pytest.raises(Corruption, match="same key"):
+    with pytest.raises(Corruption, match="two live rows have the key"):
         bench.scan(key_range=(0, 5)).to_arrow()
 
 

@@ -4,9 +4,10 @@ from datetime import date, timedelta
 
 import pyarrow as pa
 import pytest
+from neve.table.table_context import TableContext
 
 from neve.errors import InvalidArgument, SchemaMismatch
-from neve.model.key_range import KeyRange
+from neve.keys.ranges import KeyRange
 from neve.model.predicate import Predicate, col
 from neve.read.filter_text import parse_filter
 from neve.read.scan_plan import asked_range, implied_range

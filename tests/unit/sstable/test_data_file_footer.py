@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from neve.errors import Corruption
+from neve.keys.arrays import key_at
 from neve.model.data_file import DataFile, FileFormat
 from neve.sstable.data_file_footer import MAGIC, OpenFooter
-from neve.sstable.key_arrays import key_at
 from tests.unit.sstable.data_files import (
     FORMATS,
     PATHS,

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from neve.errors import Corruption, InvalidArgument, NeveError, NotFound
+from neve.keys.arrays import key_at
 from neve.model.data_file import DataFile, FileFormat
 from neve.model.row_codec import RowCodec
 from neve.model.schema import TableSchema
@@ -19,7 +20,6 @@ from neve.observability.metrics import SSTABLE_GROUPS_DECODED, SSTABLE_INDEX_REB
 from neve.sstable.data_file_reader import DataFileReader
 from neve.sstable.data_file_writer import WrittenFile
 from neve.sstable.group_cache import GroupCache
-from neve.sstable.key_arrays import key_at
 from neve.storage.local_store import LocalStore
 from tests.conftest import Record
 from tests.gates import Gate
@@ -98,7 +98,7 @@ def test_a_file_of_another_size_is_corruption(surplus: int) -> None:
     payload = opened.files.bytes_of(opened.file)
     changed = payload + b"\0" if surplus > 0 else payload[:surplus]
     opened.files.store.put(path_of(opened.file), changed)
-    with pytest.raises(Corruption, match="P1") as caught:
+    with pytest.raises(Corruption, match="SSTABLE-1:") as caught:
         _ = opened.reader
     assert caught.value.path == path_of(opened.file)
 
@@ -123,7 +123,7 @@ def test_a_footer_longer_than_the_first_read_is_read_whole() -> None:
 def test_other_facts_than_the_file_has_are_corruption() -> None:
     opened = Open(FileFormat.COLUMNAR)
     more = replace(opened.file, row_count=301)
-    with pytest.raises(Corruption, match="P3"):
+    with pytest.raises(Corruption, match="SSTABLE-3:"):
         opened.files.open(more).group(0)
 
 
@@ -354,9 +354,9 @@ def test_many_keys_are_found_in_any_order(
 
 def test_keys_that_share_a_word_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     # A hash that is the same for every key: all rows are candidates of each.
-    monkeypatch.setattr("neve.sstable.search_words.SearchWords.word", lambda *_: 7)
+    monkeypatch.setattr("neve.keys.key_hashes.KeyHashes.word", lambda *_: 7)
     monkeypatch.setattr(
-        "neve.sstable.search_words.SearchWords.words",
+        "neve.keys.key_hashes.KeyHashes.words",
         lambda _, keys: np.full(len(keys), 7, np.uint64),
     )
     for file_format in FileFormat:

@@ -261,7 +261,7 @@ def test_a_wrong_cardinality_in_the_footer_is_corruption(said: str) -> None:
 def test_another_blob_is_no_vector(members: dict[str, str]) -> None:
     payload = file_with(blob_with(**members))
 
-    with pytest.raises(Corruption, match="is no deletion vector"):
+    with pytest.raises(Corruption, match="is not a deletion vector"):
         read_puffin_vector(reader(payload), footer_of(payload).blobs[0], path="v.puffin")
 
 

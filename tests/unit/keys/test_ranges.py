@@ -5,7 +5,7 @@ from typing import cast
 import pytest
 
 from neve.errors import InvalidArgument
-from neve.model.key_range import KeyRange
+from neve.keys.ranges import KeyRange
 
 
 def test_a_range_that_ends_before_it_starts_is_refused() -> None:

@@ -5,8 +5,9 @@ from typing import cast
 import pyarrow as pa
 import pytest
 
-from neve.memtable.key_order import exact_word, exact_words, sorted_groups
-from neve.model.key_column import KeyArray
+from neve.keys.columns import KeyArray
+from neve.keys.key_hashes import exact_word, exact_words
+from neve.keys.order import sorted_groups
 
 CASES: dict[str, tuple[pa.DataType, list[bytes]]] = {
     "nothing": (pa.binary(), []),
@@ -43,4 +44,4 @@ def test_one_word_and_many_agree() -> None:
     keys = [b"\0\0\1", b"\xff\1\2", b"abc"]
     array = cast("pa.FixedSizeBinaryArray", pa.array(keys, pa.binary(3)))
 
-    assert exact_words(array, 3).tolist() == [*map(exact_word, keys)]
+    assert exact_words(array, width=3).tolist() == [*map(exact_word, keys)]

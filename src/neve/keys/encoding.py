@@ -10,12 +10,12 @@ A user key is the concatenation of its columns, in primary-key order; all number
     fixed_size_binary(n), uuid        the bytes as they are
     string (UTF-8), binary            each 00 written as 00 FF, then 00 00
 
-K1  Bytewise order of keys is the order of the tuples of their values.
-K2  No key is the prefix of another key of the same columns, so whatever follows a key (a sequence
-    number, a length) never changes the order of different keys.
-K3  Equal values are one key: −0.0 is written as +0.0, decimals in the column's scale, timestamps
-    as UTC. There is no NULL and no NaN in a key.
-K4  Decoding accepts exactly the bytes that encoding makes; all else is Corruption.
+KEYS-1  Bytewise order of keys is the order of the tuples of their values.
+KEYS-2  No key is the prefix of another key of the same columns, so whatever follows a key (a
+    sequence number, a length) never changes the order of different keys.
+KEYS-3  Equal values are one key: −0.0 is written as +0.0, decimals in the column's scale,
+    timestamps as UTC. There is no NULL and no NaN in a key.
+KEYS-4  Decoding accepts exactly the bytes that encoding makes; all else is Corruption.
 
 An internal key adds which write of the key is meant, newest first:
 
@@ -23,7 +23,7 @@ An internal key adds which write of the key is meant, newest first:
     │ user key │ u64 = ((2^56 − 1 − sequence) << 8) | op     │  op: 0 delete, 1 put
     └──────────┴────────────────────────────────────────────┘
 
-Sequence 2^56 − 1 is never given to a write: eight zero bytes behind a user key sort before all
+Sequence 2^56 − 1 is never given to a write: eight zero bytes after a user key sort before all
 its writes, and the user key alone before those.
 """
 
@@ -35,10 +35,18 @@ from typing import Final
 import pyarrow as pa
 
 from neve.errors import Corruption, InvalidArgument, LimitExceeded
-from neve.model.key_column import KEY_BYTES_MAX, ArrowArray, ArrowColumn, KeyArray, KeyColumn
-from neve.model.key_range import KeyRange
-from neve.model.key_values import EncodeValue, unescape, value_codec
-from neve.model.key_vectors import KeyVectors
+from neve.keys.columns import (
+    KEY_BYTES_MAX,
+    ArrowArray,
+    ArrowColumn,
+    EncodeValue,
+    KeyArray,
+    KeyColumn,
+    unescape,
+    value_codec,
+)
+from neve.keys.ranges import KeyRange
+from neve.keys.vectors import KeyVectors
 from neve.model.shown_value import counted, listed, shown
 from neve.model.write_batch import SEQUENCE_MAX
 
@@ -98,7 +106,7 @@ class KeyEncoder:
         return self._width
 
     def encode(self, values: Sequence[object]) -> bytes:
-        """Return the key of one row; `neve.model.key_values` says which Python values fit.
+        """Return the key of one row; `neve.keys.columns` says which Python values fit.
 
         Raises InvalidArgument for a wrong number of values, SchemaMismatch naming the column for
         a value that does not fit, LimitExceeded above KEY_BYTES_MAX.
@@ -200,7 +208,9 @@ def split_internal_key(key: bytes) -> tuple[bytes, int, KeyOp]:
     sequence = _SEQUENCE_TOP - (tag >> 8)
     op = tag & 0xFF
     if sequence > SEQUENCE_MAX or op not in _OPS:
-        raise Corruption(f"internal key ends in {key[at:].hex()}, which is no write", offset=at)
+        raise Corruption(
+            f"internal key ends in {key[at:].hex()}, which no write ends in", offset=at
+        )
     return key[:at], sequence, KeyOp(op)
 
 

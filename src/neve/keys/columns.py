@@ -1,9 +1,24 @@
-"""One value of a key column to its bytes and back; the byte rules are in `key_encoding`.
+"""KeyColumn: which Arrow types may be in a primary key, and one value to its bytes and back.
+
+    kind        Arrow types                                        bytes in a key
+    BOOL        bool                                               1
+    INTEGER     int32, int64                                       4, 8
+    FLOAT       float32, float64                                   4, 8
+    DECIMAL     decimal128(precision, scale)                       16
+    DATE        date32                                             4
+    TIME        time64[us]                                         8
+    TIMESTAMP   timestamp[us], timestamp[ns], each naive or UTC    8
+    FIXED       fixed_size_binary(n)                               n
+    UUID        uuid                                               16
+    TEXT        string                                             varies
+    BINARY      binary                                             varies
+
+What the bytes are is in `neve.keys.encoding`.
 
 `value_codec` picks the functions once per column, so that encoding a key does not look at types
-again. Which Python values fit a type, and what they mean, is the same as in rows and said once, in
-`neve.model.scalar_values`; a key refuses NULL and NaN besides. What decoding gives, encoding takes,
-and makes the same bytes of it: a date or timestamp that Python cannot hold is an int both ways.
+again. Which Python values fit a type, and what they mean, is the same as in rows and defined in
+`neve.model.scalar_values`; a key refuses NULL and NaN besides. Encoding a decoded value makes the
+same bytes: a date or timestamp that Python cannot hold is an int both ways.
 
 A value of exactly the class that is expected takes the quick way here. All others are converted.
 """
@@ -14,16 +29,107 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal, Inexact, InvalidOperation
+from enum import StrEnum
 from typing import Final, TypeAlias, assert_never, cast
 from uuid import UUID
 
 import pyarrow as pa
 
-from neve.errors import Corruption
+from neve.errors import Corruption, InvalidArgument, LimitExceeded, SchemaMismatch
 from neve.model.arrow_types import type_name
-from neve.model.key_column import KeyColumn, KeyKind
 from neve.model.scalar_values import Raw, ToRaw, Unfit, scalar_form
 from neve.model.shown_value import shown, shown_type
+
+# pyarrow's classes take type arguments in the stubs only, hence the quotes.
+ArrowArray: TypeAlias = "pa.Array[pa.Scalar[pa.DataType]]"
+ArrowColumn: TypeAlias = "ArrowArray | pa.ChunkedArray[pa.Scalar[pa.DataType]]"
+KeyArray: TypeAlias = pa.FixedSizeBinaryArray | pa.BinaryArray | pa.LargeBinaryArray
+
+KEY_BYTES_MAX: Final = 65_535  # a written key's length fits in 16 bits
+
+
+class KeyKind(StrEnum):
+    """Families of key columns that share one encoding."""
+
+    BOOL = "bool"
+    INTEGER = "integer"
+    FLOAT = "float"
+    DECIMAL = "decimal"
+    DATE = "date"
+    TIME = "time"
+    TIMESTAMP = "timestamp"
+    FIXED = "fixed"
+    UUID = "uuid"
+    TEXT = "text"
+    BINARY = "binary"
+
+
+_LAYOUTS: Final[dict[pa.DataType, tuple[KeyKind, int | None]]] = {
+    pa.bool_(): (KeyKind.BOOL, 1),
+    pa.int32(): (KeyKind.INTEGER, 4),
+    pa.int64(): (KeyKind.INTEGER, 8),
+    pa.float32(): (KeyKind.FLOAT, 4),
+    pa.float64(): (KeyKind.FLOAT, 8),
+    pa.date32(): (KeyKind.DATE, 4),
+    pa.time64("us"): (KeyKind.TIME, 8),
+    pa.timestamp("us"): (KeyKind.TIMESTAMP, 8),
+    pa.timestamp("us", tz="UTC"): (KeyKind.TIMESTAMP, 8),
+    pa.timestamp("ns"): (KeyKind.TIMESTAMP, 8),
+    pa.timestamp("ns", tz="UTC"): (KeyKind.TIMESTAMP, 8),
+    pa.uuid(): (KeyKind.UUID, 16),
+    pa.string(): (KeyKind.TEXT, None),
+    pa.binary(): (KeyKind.BINARY, None),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyColumn:
+    """One column of a primary key."""
+
+    name: str
+    type: pa.DataType
+    kind: KeyKind
+    width: int | None  # bytes in a key; None: it varies from row to row
+
+    @classmethod
+    def of(cls, name: str, key_type: pa.DataType) -> "KeyColumn":
+        """Describe a column; raises InvalidArgument for a type no key can hold."""
+        kind, width = _layout(name, key_type)
+        if width is not None and width > KEY_BYTES_MAX:
+            raise LimitExceeded(
+                f"key column {shown(name)} takes {width} bytes",
+                limit=KEY_BYTES_MAX,
+                actual=width,
+                hint=f"A whole key has at most {KEY_BYTES_MAX} bytes",
+            )
+        return cls(name=name, type=key_type, kind=kind, width=width)
+
+    def refuses(self, what: str, *, hint: str, row: int | None = None) -> SchemaMismatch:
+        """Make the error for a value this column cannot hold; `what` continues its name."""
+        return SchemaMismatch(
+            f"key column {shown(self.name)} ({shown_type(self.type)}) {what}",
+            column=self.name,
+            row=row,
+            hint=hint,
+        )
+
+
+def _layout(name: str, key_type: pa.DataType) -> tuple[KeyKind, int | None]:
+    layout = _LAYOUTS.get(key_type)
+    if layout is not None:
+        return layout
+    if isinstance(key_type, pa.Decimal128Type) and 0 <= key_type.scale <= key_type.precision:
+        return KeyKind.DECIMAL, 16
+    # pyarrow's decimal types are subclasses of its fixed-size binary type: ask for the type id.
+    if pa.types.is_fixed_size_binary(key_type) and key_type.byte_width > 0:
+        return KeyKind.FIXED, key_type.byte_width
+    raise InvalidArgument(
+        f"column {shown(name)} cannot be in a primary key: its type is {shown_type(key_type)}",
+        hint="Use bool, int32, int64, float32, float64, decimal128(p, s) with 0 <= s <= p, date32, "
+        "time64[us], timestamp[us] or timestamp[ns] (naive or UTC), string, binary, "
+        "fixed_size_binary(n) with n above 0, or uuid",
+    )
+
 
 EncodeValue: TypeAlias = Callable[[object], bytes]
 DecodeValue: TypeAlias = Callable[[bytes, int], object]
@@ -83,7 +189,7 @@ def value_codec(column: KeyColumn) -> ValueCodec:
 
 
 def unescape(key: bytes, start: int) -> tuple[bytes, int]:
-    """Read one text or binary value at `start`; gives its bytes and where the next one begins."""
+    """Read one text or binary value at `start`; returns its bytes and where the next one begins."""
     end = start
     # One turn per NUL byte of the value: a key is at most 65,535 bytes.
     while True:
@@ -99,7 +205,7 @@ def unescape(key: bytes, start: int) -> tuple[bytes, int]:
 
 
 def _converter(column: KeyColumn) -> ToRaw:
-    """Make the function that checks any value and gives its raw form; it raises SchemaMismatch."""
+    """Return the function that checks any value and makes its raw form, or SchemaMismatch."""
     to_raw = scalar_form(column.type).to_raw
 
     def convert(value: object) -> Raw:
@@ -108,7 +214,7 @@ def _converter(column: KeyColumn) -> ToRaw:
         try:
             return to_raw(value)
         except Unfit as unfit:
-            # Only the reason is told: a value may be secret, or too large to print.
+            # Only the reason is reported: a value may be secret, or too large to print.
             raise column.refuses(
                 f"cannot hold the value: {unfit.reason}",
                 hint=f"Pass a {type_name(column.type)} value",
@@ -140,7 +246,9 @@ def _bool_codec(column: KeyColumn) -> ValueCodec:
 
     def decode(piece: bytes, at: int) -> object:
         if piece[0] > 1:
-            raise Corruption(f"byte {piece[0]:02x} is no bool of {shown(column.name)}", offset=at)
+            raise Corruption(
+                f"byte {piece[0]:02x} is not a bool of {shown(column.name)}", offset=at
+            )
         return piece[0] == 1
 
     return ValueCodec(encode, decode)

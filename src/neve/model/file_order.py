@@ -1,11 +1,11 @@
-"""KeyOrder: the files of levels from 1 on, by partition and level, each in the order of its keys.
+"""FileOrder: the files of levels from 1 on, by partition and level, each in the order of its keys.
 
     place (level, spec id, partition)     (key_min, path), ascending
     ─────────────────────────────────     ─────────────────────────────────
     1, 0, ()                              (a, f1)  (g, f7)  (q, f3)
     2, 0, ()                              (a, f2)  (m, f5)
 
-Files of one place do not overlap, so whether a file fits is told by its two neighbours: a bisection
+Files of one place do not overlap, so its two neighbours say whether a file fits: a bisection
 instead of a look at every file. An order is a value; the one after a change shares the places that
 the change does not touch.
 """
@@ -25,13 +25,13 @@ _Row = list[tuple[bytes, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class KeyOrder:
+class FileOrder:
     """Paths by place and smallest key; files of level 0 are in no order."""
 
     _rows: Mapping[Place, _Row] = field(default_factory=dict)
 
     @staticmethod
-    def of(files: Iterable[DataFile]) -> "KeyOrder":
+    def of(files: Iterable[DataFile]) -> "FileOrder":
         """Sort files."""
         rows: defaultdict[Place, _Row] = defaultdict(list)
         for file in files:
@@ -39,9 +39,9 @@ class KeyOrder:
                 rows[_place_of(file)].append((file.key_min, file.path))
         for row in rows.values():
             row.sort()
-        return KeyOrder(dict(rows))
+        return FileOrder(dict(rows))
 
-    def after(self, removed: Iterable[DataFile], added: Iterable[DataFile]) -> "KeyOrder":
+    def after(self, removed: Iterable[DataFile], added: Iterable[DataFile]) -> "FileOrder":
         """Return the order after a change; the cost follows the change and what it touches."""
         gone = [file for file in removed if file.level > 0]
         new = [file for file in added if file.level > 0]
@@ -55,10 +55,10 @@ class KeyOrder:
             del row[bisect_left(row, (file.key_min, file.path))]
         for file in new:
             insort(rows[_place_of(file)], (file.key_min, file.path))
-        return KeyOrder({place: row for place, row in rows.items() if row})
+        return FileOrder({place: row for place, row in rows.items() if row})
 
     def neighbours(self, file: DataFile) -> Iterator[str]:
-        """Paths right before and right behind where a file is, or would be, in its place."""
+        """Paths right before and right after where a file is, or would be, in its place."""
         row = self._rows.get(_place_of(file), [])
         at = bisect_left(row, (file.key_min, file.path))
         if at > 0:

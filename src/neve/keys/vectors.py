@@ -12,7 +12,7 @@ column. Arrow then joins runs, texts and terminators in one pass; only texts tha
 are copied before that, to escape it. A key that is a single run is returned as it was filled.
 
 Decoding: one pass finds every NUL byte that no FF follows. For each row the first of these at or
-behind the beginning of a text is where that text ends, so the ends of all rows are found by one
+after the beginning of a text is where that text ends, so the ends of all rows are found by one
 sorted search, and Arrow copies the texts between.
 """
 
@@ -28,17 +28,20 @@ import pyarrow.compute as pc
 from numpy.lib.stride_tricks import sliding_window_view
 
 from neve.errors import Corruption, InvalidArgument, LimitExceeded
-from neve.model.bad_row import first_bad_row
-from neve.model.column_words import fixed_bytes
-from neve.model.key_column import (
+from neve.keys.arrays import key_spans
+from neve.keys.columns import (
     KEY_BYTES_MAX,
+    NUL,
+    NUL_ESCAPED,
+    TERMINATOR,
     ArrowArray,
     ArrowColumn,
     KeyArray,
     KeyColumn,
     KeyKind,
 )
-from neve.model.key_values import NUL, NUL_ESCAPED, TERMINATOR
+from neve.model.bad_row import first_bad_row
+from neve.model.column_words import fixed_bytes
 from neve.model.shown_value import counted, listed, shown, shown_type
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
@@ -413,21 +416,14 @@ def _spans(keys: ArrowArray) -> tuple[Bytes, Positions, Positions]:
         raise InvalidArgument(f"keys are {type(keys).__name__}", hint="Pass one Arrow array")
     if keys.null_count:
         raise InvalidArgument("keys hold a NULL", hint="Drop the rows without a key first")
-    if pa.types.is_fixed_size_binary(keys.type):
-        width = keys.type.byte_width
-        data = _stored(keys, _BYTE, per_row=width)
-        edges = np.arange(len(keys) + 1, dtype=np.int64) * width
-    elif pa.types.is_binary(keys.type) or pa.types.is_large_binary(keys.type):
+    if not pa.types.is_fixed_size_binary(keys.type):
+        if not pa.types.is_binary(keys.type) and not pa.types.is_large_binary(keys.type):
+            raise InvalidArgument(
+                f"keys are {keys.type}, not binary", hint="Pass keys that encode_arrays made"
+            )
         if not _is_valid(keys):
             raise Corruption("offsets of a key array are damaged")
-        data = _text_bytes(keys)
-        offsets = _offsets(keys).astype(np.int64)
-        edges = offsets - offsets[0]
-    else:
-        raise InvalidArgument(
-            f"keys are {keys.type}, not binary", hint="Pass keys that encode_arrays made"
-        )
-    return data, edges[:-1], edges[1:]
+    return key_spans(cast("KeyArray", keys))
 
 
 def _windows(data: Bytes, starts: Positions, width: int) -> Bytes:
@@ -438,7 +434,7 @@ def _windows(data: Bytes, starts: Positions, width: int) -> Bytes:
 
 
 def _unescaped_nuls(data: Bytes) -> Positions:
-    """Give, ascending, the NUL bytes that FF does not follow."""
+    """Return, ascending, the NUL bytes that FF does not follow."""
     nul, escape = NUL_ESCAPED
     nuls = np.flatnonzero(data == nul).astype(np.int64, copy=False)
     followers = data[np.minimum(nuls + 1, data.size - 1)]
@@ -450,7 +446,7 @@ def _text_ends(
     column: KeyColumn, data: Bytes, stops: Positions, *, starts: Positions, limits: Positions
 ) -> Positions:
     """Return where the terminator of each row's text is."""
-    # The pad stands for "no stop left"; it lies behind the limit of every row.
+    # The pad means "no stop left"; it lies after the limit of every row.
     padded: Positions = np.append(stops, data.size)
     ends: Positions = padded[np.searchsorted(stops, starts)]
     _refuse_rows(ends + 1 >= limits, f"key ends inside column {shown(column.name)}")

@@ -1,4 +1,4 @@
-"""Search words: keys as unsigned 64-bit numbers, which one array holds and one search finds.
+"""KeyHashes: keys as unsigned 64-bit numbers, which one array holds and one search finds.
 
 A key of at most eight bytes, the same number for every row of the table, is its own word, read as
 a big-endian number. The order of words is then the order of keys, and a word that is found is the
@@ -8,8 +8,8 @@ Every other key is hashed: the word is the first half of its MurmurHash3 x64 128
 `mmh3` computes it for one key. Two keys may share a word, so that each finding has to be compared
 with the row's own key.
 
-W1  `word(key)` is what `words` gives for the same key in a column.
-W2  Words are stored (see `neve.sstable.index_file`): what a key's word is never changes.
+KEYS-5  `word(key)` is what `words` returns for the same key in a column.
+KEYS-6  Words are stored (see `neve.sstable.index_file`): what a key's word is never changes.
 
 How `words` hashes a column without a loop over rows:
 
@@ -25,14 +25,13 @@ from typing import Final, TypeAlias
 import mmh3
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
+from neve.keys.arrays import Positions, key_spans
+from neve.keys.columns import KeyArray
+from neve.keys.encoding import KeyEncoder
 from neve.model.column_words import fixed_bytes
-from neve.model.key_column import KeyArray
-from neve.model.key_encoding import KeyEncoder
 
 Words: TypeAlias = npt.NDArray[np.uint64]
-_Numbers: TypeAlias = npt.NDArray[np.int64]
 
 WORD_BYTES: Final = 8
 _BLOCK_BYTES: Final = 16
@@ -49,11 +48,11 @@ _ADD_2: Final = np.uint64(0x38495AB5)
 _WORD_BITS: Final = 64
 _FOLD: Final = np.uint64(33)
 
-# What is left of a little-endian word of which only so many bytes belong to the key.
+# Masks of a little-endian word, by how many of its bytes belong to the key.
 _KEPT: Final = np.array([(1 << 8 * count) - 1 for count in range(WORD_BYTES + 1)], np.uint64)
 
 
-class SearchWords:
+class KeyHashes:
     """How the keys of one table become words."""
 
     __slots__ = ("is_exact", "key_width")
@@ -67,7 +66,7 @@ class SearchWords:
     def word(self, key: bytes) -> int:
         """Return the word of a whole key."""
         if self.is_exact:
-            return int.from_bytes(key)
+            return exact_word(key)
         return mmh3.mmh3_x64_128_utupledigest(key, _SEED)[0]
 
     def first_word(self, key: bytes, *, after: bool = False) -> int:
@@ -86,17 +85,28 @@ class SearchWords:
         """Return the words of a column of keys, in its order."""
         if not self.is_exact:
             return _hashes(keys)
-        width = self.key_width
-        lines = fixed_bytes(keys, width=width)
-        if width == WORD_BYTES:
-            return lines.view(">u8").ravel().astype(np.uint64)
+        return exact_words(keys, width=self.key_width)
+
+
+def exact_words(keys: KeyArray, *, width: int) -> Words:
+    """Return keys of a fixed width of at most eight bytes as the numbers whose order is theirs."""
+    assert width <= WORD_BYTES, "a word holds eight bytes"
+    lines = fixed_bytes(keys, width=width)
+    if width < WORD_BYTES:
         padded = np.zeros((len(keys), WORD_BYTES), np.uint8)
         padded[:, WORD_BYTES - width :] = lines
-        return padded.view(">u8").ravel().astype(np.uint64)
+        lines = padded
+    return lines.view(">u8").ravel().astype(np.uint64)
+
+
+def exact_word(key: bytes) -> int:
+    """Return one key of at most eight bytes as its number."""
+    return int.from_bytes(key)
 
 
 def _hashes(keys: KeyArray) -> Words:
-    starts, lengths, memory = _places(keys)
+    memory, starts, ends = key_spans(keys)
+    lengths = ends - starts
     # Eight bytes can be read from each place where a byte of a key lies, and from the end.
     padded = np.zeros(len(memory) + _BLOCK_BYTES, np.uint8)
     padded[: len(memory)] = memory
@@ -108,24 +118,7 @@ def _hashes(keys: KeyArray) -> Words:
     return hashes
 
 
-def _places(keys: KeyArray) -> tuple[_Numbers, _Numbers, npt.NDArray[np.uint8]]:
-    """Return where each key begins, how long it is, and the memory they lie in."""
-    if isinstance(keys, pa.FixedSizeBinaryArray):
-        width = keys.type.byte_width
-        memory = fixed_bytes(keys, width=width).ravel()
-        return np.arange(len(keys)) * width, np.full(len(keys), width), memory
-    _, offsets, values = keys.buffers()
-    wide = isinstance(keys, pa.LargeBinaryArray)
-    if offsets is None or values is None or not len(keys):
-        nothing = np.zeros(len(keys), np.int64)
-        return nothing, nothing, np.zeros(0, np.uint8)
-    ends = np.frombuffer(memoryview(offsets), np.int64 if wide else np.int32)
-    ends = ends[keys.offset : keys.offset + len(keys) + 1].astype(np.int64)
-    memory = np.frombuffer(memoryview(values), np.uint8)[ends[0] : ends[-1]]
-    return ends[:-1] - ends[0], np.diff(ends), memory
-
-
-def _murmur3(at_byte: Words, starts: _Numbers, lengths: _Numbers) -> Words:
+def _murmur3(at_byte: Words, starts: Positions, lengths: Positions) -> Words:
     low = np.full(len(starts), _SEED, np.uint64)
     high = low.copy()
     blocks = lengths // _BLOCK_BYTES
@@ -142,14 +135,14 @@ def _murmur3(at_byte: Words, starts: _Numbers, lengths: _Numbers) -> Words:
     tails = starts + blocks * _BLOCK_BYTES
     left = lengths % _BLOCK_BYTES
     if int(left.max(initial=0)) > WORD_BYTES:
-        # A key without a second word keeps none of what lies behind its first.
+        # A key without a second word keeps nothing of what follows its first.
         seconds = np.where(left > WORD_BYTES, tails + WORD_BYTES, 0)
         high ^= _mixed_high(at_byte[seconds] & _KEPT[np.maximum(left - WORD_BYTES, 0)])
     low ^= _mixed_low(at_byte[tails] & _KEPT[np.minimum(left, WORD_BYTES)])
     return _finish(low, high, lengths.astype(np.uint64))
 
 
-def _mix(low: Words, high: Words, at_byte: Words, begins: _Numbers) -> tuple[Words, Words]:
+def _mix(low: Words, high: Words, at_byte: Words, begins: Positions) -> tuple[Words, Words]:
     low = low ^ _mixed_low(at_byte[begins])
     low = (_rotated(low, 27) + high) * _FIVE + _ADD_1
     high = high ^ _mixed_high(at_byte[begins + WORD_BYTES])

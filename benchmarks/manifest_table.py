@@ -15,8 +15,6 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from neve.manifest.commit import TableCommitter
-from neve.manifest.writer_state import WriterState
 from pyroaring import BitMap64
 
 from benchmarks.peers.one_row import (
@@ -28,6 +26,7 @@ from benchmarks.peers.one_row import (
     row_visits,
 )
 from neve.keys.encoding import KeyEncoder
+from neve.manifest.commit import TableCommitter
 from neve.manifest.manifest_store import ManifestStore
 from neve.manifest.rebase import Keys, Proposal
 from neve.manifest.table_head import HeadChange, TableHead

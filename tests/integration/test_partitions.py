@@ -11,18 +11,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from neve.table.partitions import KeyPartitions
-from neve.table.table_context import TableContext
-from neve.table.table_files import TableFiles
 
 import neve
 from neve.catalog.kv_catalog import KVCatalog
 from neve.keys.arrays import key_at
 from neve.model.data_file import DataFile
-from neve.model.key_encoding import KeyEncoder
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
 from neve.sstable.data_file_reader import DataFileReader
+from neve.table.partitions import KeyPartitions
+from neve.table.table_context import TableContext
+from neve.table.table_files import TableFiles
 
 OPTIONS: Final = neve.TableOptions(background=False)
 START: Final = datetime(1969, 12, 30, tzinfo=UTC)

@@ -2,9 +2,9 @@
 
 import pyarrow as pa
 import pytest
-from neve.jobs.maintenance import CommittedMaintenance
 
 import neve
+from neve.jobs.maintenance import CommittedMaintenance
 from neve.testing.s3_servers import MotoServer
 from tests.unit.jobs.bulk_jobs import Jobs
 

@@ -35,7 +35,6 @@ from neve.memtable.memtable import Memtable
 from neve.model.schema import Column
 from neve.model.shown_value import shown
 from neve.model.write_batch import PartialRows, WriteBatch
-from neve.sstable.key_arrays import key_at
 from neve.table.partial_merge import (
     MERGED_ROWS_MAX,
     Places,

@@ -29,7 +29,6 @@ from neve.errors import Corruption, NeveError, NotFound, Unavailable
 from neve.keys.columns import KeyArray
 from neve.manifest.table_head import TableHead
 from neve.memtable.memtable import Memtable
-from neve.model.key_column import KeyArray
 from neve.model.write_batch import (
     Change,
     DeleteRow,

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from neve.compaction.key_ranges import even_ranges, has_live_keys
+from neve.compaction.rewrite_job import even_ranges, has_live_keys
 from neve.engine.recovery import read_mark, read_needed_logs
 from neve.engine.upkeep import Upkeep
 from neve.errors import Corruption, NeveError, NotFound, Unavailable

@@ -14,11 +14,9 @@ import pyarrow as pa
 from neve.engine.partial_rows import narrowed_codec
 from neve.engine.row_input import ArrowStream, batches_of, imported_table
 from neve.errors import InvalidArgument, SchemaMismatch
-from neve.keys.columns import KeyArray
+from neve.keys.columns import KEY_BYTES_MAX, KeyArray, KeyColumn, value_codec
 from neve.memtable.memtable import Memtable
 from neve.model.array_fit import fit_column, nulls
-from neve.model.key_column import KEY_BYTES_MAX, KeyArray, KeyColumn
-from neve.model.key_values import value_codec
 from neve.model.partition_spec import PartitionSpec
 from neve.model.row_codec import RowCodec
 from neve.model.schema import Column

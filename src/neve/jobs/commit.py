@@ -36,6 +36,7 @@ from neve.engine.publishing import CommitPublishing
 from neve.engine.run_name import RunName
 from neve.errors import Conflict, NeveError, NotFound, OutcomeUnknown
 from neve.jobs.run import BulkOutcome, BulkWork, JobBase, JobIdentity
+from neve.keys.columns import KeyArray
 from neve.manifest.commit import CommitPlan, TableCommitter, base_in
 from neve.manifest.rebase import Proposal, complete, rebase
 from neve.manifest.table_head import HeadChange
@@ -43,7 +44,6 @@ from neve.manifest.table_versions import Committed
 from neve.manifest.version_reader import Session, TableSnapshot
 from neve.manifest.writer_state import Intent
 from neve.model.data_file import DataFile, PartitionValue
-from neve.model.key_column import KeyArray
 from neve.model.partition_groups import Positions, partition_groups
 from neve.model.partition_identity import PartitionId, PartitionIdentity
 from neve.model.version import Operation, Version, VersionEdit

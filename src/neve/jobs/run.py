@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pyroaring import BitMap64
 
 from neve.engine.run_name import RunIds, RunName
+from neve.keys.columns import KeyArray
 from neve.manifest.table_head import HeadChange
 from neve.model.data_file import DataFile, FileFormat
-from neve.model.key_column import KeyArray
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
 from neve.model.version import Version

@@ -15,14 +15,11 @@ import pyarrow.compute as pc
 from neve.keys.arrays import Flags, as_large, concat_keys, key_place, within
 from neve.keys.columns import KeyArray
 from neve.keys.key_hashes import KeyHashes
-from neve.keys.order import RowKeys
+from neve.keys.order import Flags, RowKeys, key_place
 from neve.keys.ranges import KeyRange
 from neve.memtable.memtable import Memtable
 from neve.memtable.memtable_view import MemtableView
 from neve.model.write_batch import SEQUENCE_MAX
-from neve.read.row_keys import Flags, RowKeys, key_place
-from neve.sstable.key_arrays import as_large, concat_keys, within
-from neve.sstable.search_words import SearchWords
 from neve.table.partial_merge import merged_on
 from neve.table.schema_mapping import SchemaMapping
 from neve.table.table_view import TableView

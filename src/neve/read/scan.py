@@ -40,17 +40,13 @@ from neve.keys.columns import KeyArray
 from neve.keys.merge import Block, LoadBlock, Source, ordered_rows
 from neve.keys.order import SortKey
 from neve.model.data_file import DataFile
-from neve.model.key_column import KeyArray
 from neve.model.shown_html import facts, note, page, shown_page
 from neve.model.shown_value import listed, shown
 from neve.read.chosen_columns import chosen_columns
 from neve.read.file_rows import FilePieces, FileRows, Piece
 from neve.read.filters import Filter, row_filter
 from neve.read.memory_rows import MemoryRows, keys_of
-from neve.read.ordered_rows import Block, LoadBlock, Source, ordered_rows
-from neve.read.row_keys import SortKey
 from neve.read.scan_plan import PlannedFile, ScanPlan, asked_range, plan_scan
-from neve.sstable.key_arrays import key_at
 from neve.storage.own_process import KeptInProcess
 from neve.table.table_view import Row, TableView
 

@@ -23,6 +23,8 @@ from typing import Final
 import pyarrow as pa
 
 from neve.errors import Corruption, InvalidArgument, LimitExceeded, NeveError
+from neve.keys.encoding import KeyEncoder
+from neve.keys.ranges import KeyRange
 from neve.model.bound_predicate import (
     AllOf,
     Always,
@@ -32,8 +34,6 @@ from neve.model.bound_predicate import (
     all_of,
 )
 from neve.model.data_file import ColumnStatistics, DataFile
-from neve.model.key_encoding import KeyEncoder
-from neve.model.key_range import KeyRange
 from neve.model.partition_spec import PartitionSpec
 from neve.model.plain_values import PlainValue, stored_type, to_plain
 from neve.model.projection import project

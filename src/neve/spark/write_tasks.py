@@ -25,8 +25,8 @@ from neve.errors import NeveError
 from neve.jobs.merge import BulkMerge, ClauseKind, MergeClause, MergePiece, choices_of
 from neve.jobs.rows import BulkRows, KeyedRows, duplicate_keys, last_of_each
 from neve.jobs.run import JobBase
+from neve.keys.columns import KeyArray
 from neve.model.array_fit import nulls
-from neve.model.key_column import KeyArray
 from neve.model.partition_groups import partition_groups
 from neve.model.schema_view import ArrowArray
 from neve.spark.job_site import JobSite

@@ -24,9 +24,7 @@ import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from neve.keys.columns import KeyArray
-from neve.keys.ranges import KeyRange
 from neve.model.data_file import DataFile, PartitionValue, disjoint_runs
-from neve.model.key_column import KeyArray
 from neve.model.partition_groups import Positions
 from neve.model.version import Version
 from neve.sstable.data_file_reader import DataFileReader

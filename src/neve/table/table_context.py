@@ -3,13 +3,12 @@
 from collections.abc import Mapping
 
 from neve.errors import InvalidArgument, SchemaMismatch
-from neve.model.key_column import KEY_BYTES_MAX, KeyColumn
-from neve.model.key_encoding import KeyEncoder
-from neve.model.key_values import value_codec
+from neve.keys.columns import KEY_BYTES_MAX, KeyColumn, value_codec
+from neve.keys.encoding import KeyEncoder
+from neve.keys.key_hashes import KeyHashes
 from neve.model.row_codec import RowCodec
 from neve.model.schema import TableSchema
 from neve.model.shown_value import listed, shown
-from neve.sstable.search_words import SearchWords
 from neve.table.definitions import Definitions
 from neve.table.partitions import KeyPartitions
 from neve.table.schema_mapping import SchemaMapping
@@ -40,7 +39,7 @@ class TableContext:
             [column.type for column in keys], [column.name for column in keys]
         )
         self._encode_value = value_codec(KeyColumn.of(keys[0].name, keys[0].type)).encode
-        self.words = SearchWords(self.encoder)
+        self.words = KeyHashes(self.encoder)
         self.partitions = KeyPartitions(schema, self.encoder, definitions.spec)
         """What a key says of the partition of its row."""
         self.is_single_key = len(keys) == 1

@@ -25,16 +25,12 @@ from pyroaring import BitMap64
 from neve.errors import NeveError
 from neve.keys.arrays import key_at
 from neve.keys.columns import KeyArray
-from neve.keys.encoding import KeyEncoder
-from neve.keys.key_hashes import KeyHashes
 from neve.model.data_file import DataFile
-from neve.model.key_column import KeyArray
 from neve.model.version import Version
 from neve.sstable.data_file_reader import DataFileReader
 from neve.sstable.deletion_vector import bitmap_of, positions_in
 from neve.sstable.group_cache import GroupCache
 from neve.sstable.index_rebuild import IndexFiles
-from neve.sstable.key_arrays import key_at
 from neve.sstable.vector_cache import VectorCache
 from neve.storage.clock import IdSource
 from neve.table.file_set import FileSet

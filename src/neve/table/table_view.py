@@ -15,12 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from neve.keys.arrays import Flags, key_at
+from neve.keys.arrays import key_at
 from neve.keys.columns import KeyArray
 from neve.memtable.found_row import DELETED, BatchRow, Found, GivenColumns
 from neve.memtable.memtable import Memtable
 from neve.model.write_batch import SEQUENCE_MAX
-from neve.sstable.key_arrays import key_at
 from neve.sstable.row_cells import RowCells
 from neve.table.file_set import FileSet
 from neve.table.partial_merge import Places, merged_on, merged_row

@@ -8,15 +8,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from neve.jobs.merge import BulkMerge, ClauseKind, MergeClause, MergePiece, choices_of
-from neve.jobs.rows import BulkRows, KeyedRows, last_of_each, sorted_by_key
-from neve.jobs.run import JobBase
 
 import neve
 from neve.jobs.merge import BulkMerge, ClauseKind, MergeClause, MergePiece, choices_of
 from neve.jobs.rows import BulkRows, KeyedRows, last_of_each, sorted_by_key
 from neve.jobs.run import JobBase
-from neve.model.key_encoding import KeyEncoder
+from neve.keys.encoding import KeyEncoder
 from neve.model.schema import normalize_batch
 from tests.unit.engine.tables import a_catalog, a_table
 from tests.unit.jobs.bulk_jobs import Jobs

@@ -15,12 +15,12 @@ import pytest
 import neve
 from neve.catalog.kv_catalog import KVCatalog
 from neve.keys.arrays import key_at
+from neve.keys.encoding import KeyEncoder
 from neve.model.data_file import DataFile
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
 from neve.sstable.data_file_reader import DataFileReader
 from neve.table.partitions import KeyPartitions
-from neve.table.table_context import TableContext
 from neve.table.table_files import TableFiles
 
 OPTIONS: Final = neve.TableOptions(background=False)
@@ -316,9 +316,9 @@ def test_the_partition_told_by_a_key_is_that_of_its_row(field: str) -> None:
     rows = key_rows(200)
     schema = TableSchema.from_arrow(rows.schema, primary_key=list(KEYS))
     spec = PartitionSpec.parse([field], schema)
-    context = TableContext(schema, schema_of=lambda _id: schema, spec_of=lambda _id: spec)
-    keys = context.encoder.encode_arrays([rows.column(name) for name in KEYS])
-    partitioning = KeyPartitions(schema, context.encoder, lambda _id: spec).of_spec(0)
+    encoder = KeyEncoder([rows.schema.field(name).type for name in KEYS], list(KEYS))
+    keys = encoder.encode_arrays([rows.column(name) for name in KEYS])
+    partitioning = KeyPartitions(schema, encoder, lambda _id: spec).of_spec(0)
     assert partitioning is not None
 
     groups = partitioning.groups(keys)

@@ -20,7 +20,7 @@ from neve import spark as ns
 from neve.jobs.run import BulkOutcome, JobIdentity
 from neve.spark import job_runner
 from neve.spark.job_runner import TableJobs
-from neve.spark.task_answers import Message
+from neve.spark.task_answers import Message, TaskAnswer, answer_of
 from neve.spark.write_plan import write_plan
 from tests.spark.bulk_tables import (
     DDL,

@@ -15,7 +15,7 @@ from neve.errors import (
     SchemaMismatch,
     Unavailable,
 )
-from neve.spark.task_answers import Message, error_in
+from neve.spark.task_answers import Message, TaskAnswer, answer_of, answered, error_in
 
 
 def messages(batches: Iterator[pa.RecordBatch]) -> list[Message]:

@@ -25,6 +25,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from neve.errors import NeveError, OutcomeUnknown
+from neve.keys.columns import KeyArray
 from neve.manifest.commit import CommitPlan, TableCommitter
 from neve.manifest.rebase import Proposal, complete
 from neve.manifest.table_head import HeadChange

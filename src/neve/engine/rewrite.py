@@ -18,9 +18,17 @@ import pyarrow as pa
 
 from neve.compaction.local_executor import FileSink, check_count, execute
 from neve.compaction.plan import CompactionPlan
-from neve.compaction.rewrite_job import PlanExecutor, RewriteJob, RewriteTask, TableDefinition
+from neve.compaction.rewrite_job import (
+    TASK_ROWS,
+    PlanExecutor,
+    RewriteJob,
+    RewriteTask,
+    TableDefinition,
+    cut_plan,
+)
 from neve.engine.run_name import RunName
 from neve.errors import Conflict, NeveError, OutcomeUnknown
+from neve.keys.columns import KeyArray
 from neve.manifest.commit import TableCommitter
 from neve.manifest.rebase import Proposal
 from neve.manifest.table_head import HeadChange

@@ -18,6 +18,7 @@ import pyarrow as pa
 from neve.engine.background import end_forgotten
 from neve.engine.write_path import key_batch
 from neve.errors import Closed, Corruption, NotFound
+from neve.keys.columns import KeyArray
 from neve.manifest.leases import HeldLease
 from neve.memtable.memtable import Memtable
 from neve.memtable.memtable_view import taken_rows

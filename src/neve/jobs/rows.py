@@ -21,6 +21,9 @@ from pyroaring import BitMap64
 
 from neve.errors import InvalidArgument
 from neve.jobs.run import BulkWork, JobBase
+from neve.keys.arrays import concat_keys, same_keys
+from neve.keys.columns import KeyArray
+from neve.keys.encoding import KeyEncoder
 from neve.model.data_file import DataFile, PartitionValue
 from neve.sstable.data_file_writer import DataFileWriter
 from neve.sstable.parquet_groups import one_batch

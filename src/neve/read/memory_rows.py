@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from neve.keys.arrays import Flags, as_large, concat_keys, key_place, within
 from neve.keys.columns import KeyArray
 from neve.keys.key_hashes import KeyHashes
-from neve.keys.order import Flags, RowKeys, key_place
+from neve.keys.order import RowKeys
 from neve.keys.ranges import KeyRange
 from neve.memtable.memtable import Memtable
 from neve.memtable.memtable_view import MemtableView

@@ -36,6 +36,7 @@ from neve.errors import (
     Unavailable,
 )
 from neve.jobs.run import BulkWork
+from neve.keys.columns import KeyArray
 from neve.manifest.version_codec import decode_edit, encode_edit
 from neve.model.version import Operation, VersionEdit, VersionFacts
 from neve.sstable.deletion_vector import decode_vector, encode_vector

@@ -25,6 +25,8 @@ import numpy as np
 import pyarrow as pa
 
 from neve.errors import Corruption, NotFound, SchemaMismatch
+from neve.keys.columns import KeyArray
+from neve.keys.encoding import KeyEncoder
 from neve.model.data_file import DataFile, PartitionValue
 from neve.model.partition_groups import Positions, partition_groups
 from neve.model.partition_identity import PartitionIdentity, newest_form

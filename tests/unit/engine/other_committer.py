@@ -10,6 +10,7 @@ import neve
 from neve.compaction.policy import full_plan
 from neve.engine.rewrite import Execution, Rewrite
 from neve.engine.write_path import key_batch
+from neve.keys.columns import KeyArray
 from neve.manifest.commit import TableCommitter
 from neve.manifest.rebase import Proposal
 from neve.manifest.table_head import HeadChange

@@ -10,6 +10,7 @@ import pytest
 from pyroaring import BitMap64
 
 from neve.catalog.stored_table import StoredTable
+from neve.keys.columns import KeyArray
 from neve.memtable.memtable import Memtable
 from neve.model.arrow_types import ArrowField
 from neve.model.data_file import DataFile, FileFormat, PartitionValue, VectorRef

@@ -1,18 +1,36 @@
-"""How the demo ends: what was measured, and a picture of the levels; or all of it as JSON."""
+"""The demo as a whole: plays the acts one after the other and sums up what was measured."""
 
-from collections.abc import Sequence
+import shlex
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from rich.text import Text
 
-from neve.cli.demo_acts import Act
-from neve.cli.demo_findings import Finding, Found, LevelsFound, Timing, shown_seconds
+import neve
+from examples.demo.acts import ACTS, Act
+from examples.demo.narrator import Narrator
+from examples.demo.order_rows import ARROW_SCHEMA, KEY, PARTITIONS, DemoTable
+from examples.demo.stage import (
+    Finding,
+    Found,
+    LevelsFound,
+    Stage,
+    Timing,
+    namespace_of,
+    shown_seconds,
+)
+from neve.catalog.kv_catalog import KVCatalog
 from neve.cli.fitted_text import clipped, wrapped
 from neve.cli.output import JsonDocument, Page
 from neve.cli.shown_text import Json
+from neve.errors import InvalidArgument, NotFound
 from neve.model.levels_picture import LEGEND, MARKED, levels_svg, picture_lines
+from neve.observability.metrics import Counters
+from neve.storage.clock import SystemClock, SystemIds
 
 _NUMBER_COLUMNS: Final = 12
 _TIME_COLUMNS: Final = 9
@@ -128,3 +146,85 @@ def _timing_line(what: str, p50: str, p99: str, rate: str, width: int) -> str:
 def _tell(page: Page, number: str, words: str) -> None:
     line = Text.assemble((f"{number:>{_NUMBER_COLUMNS}}", "bold cyan"), f"  {words}")
     page.lines(wrapped(line, page.columns, indent=_NUMBER_COLUMNS + 2))
+
+
+def play(*, lake: str | None = None, as_json: bool = False) -> None:
+    """Play every act in a lake at this path, or in one that is removed at the end.
+
+    The story goes to standard output; with `as_json`, only its numbers do.
+    """
+    page = None if as_json else Page()
+    clock = SystemClock()
+    began_at = clock.monotonic()
+    counters, run_id = Counters(), SystemIds().uuid().hex[:8]
+    narrator = Narrator(page)
+    narrator.open(f"{len(ACTS)} acts on real files; numbers are measured, every ✔ is checked")
+    with _lake(lake) as root, _opened(root, counters) as catalog:
+        stage = Stage(
+            root=root,
+            lake=catalog,
+            orders=catalog.create_table(
+                f"{namespace_of(run_id)}.orders", ARROW_SCHEMA, KEY, partition_by=PARTITIONS
+            ),
+            counters=counters,
+            clock=clock,
+            table=DemoTable(),
+            run_id=run_id,
+            narrator=narrator,
+        )
+        played = [_played(stage, number, act) for number, act in enumerate(ACTS, start=1)]
+        picture = root / f"levels-{run_id}.svg"
+        write_svg(played, picture)
+    seconds = clock.monotonic() - began_at
+    if page is None:
+        write_json(played, seconds)
+        return
+    sum_up(page, played, seconds)
+    if lake is None:
+        _say_how_to_keep(page)
+    else:
+        _say_what_is_kept(page, lake, picture)
+
+
+@contextmanager
+def _lake(lake: str | None) -> Iterator[Path]:
+    if lake == "":
+        raise InvalidArgument(
+            "--lake is given without a name", hint="Name a directory, or leave --lake out"
+        )
+    if lake is not None:
+        yield Path(lake)
+        return
+    with tempfile.TemporaryDirectory(prefix="neve-demo-") as directory:
+        yield Path(directory)
+
+
+def _opened(root: Path, counters: Counters) -> KVCatalog:
+    try:
+        return neve.open(root, recorder=counters)
+    except NotFound as error:
+        raise InvalidArgument(
+            f"no directory can be made at {root}",
+            hint="Give --lake a directory on a disk that this user can write to",
+        ) from error
+
+
+def _played(stage: Stage, number: int, act: Act) -> Played:
+    stage.narrator.act(number, act.title, act.code)
+    began_at = stage.clock.monotonic()
+    found = act.play(stage)
+    return Played(act=act, seconds=stage.clock.monotonic() - began_at, found=found)
+
+
+def _say_what_is_kept(page: Page, lake: str, picture: Path) -> None:
+    page.line()
+    words = f"Kept in {lake}, the picture as {picture.name}. Look around:"
+    page.lines(wrapped(Text(words), page.columns, indent=0))
+    page.line(f"  neve tables --lake {shlex.quote(lake)}")
+
+
+def _say_how_to_keep(page: Page) -> None:
+    page.line()
+    page.line("To keep the tables and look around:")
+    page.line("  neve demo --lake ./lake")
+    page.line("  neve tables --lake ./lake")

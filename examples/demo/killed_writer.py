@@ -11,7 +11,7 @@ from threading import Lock, Thread
 from typing import Final
 
 import neve
-from neve.cli.demo_table import DemoTable
+from examples.demo.order_rows import DemoTable
 
 THREADS: Final = 4
 _ROWS_MAX: Final = 1_000_000

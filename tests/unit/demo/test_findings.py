@@ -2,7 +2,7 @@
 
 import pytest
 
-from neve.cli.demo_findings import Finding, Latency, Timing, shown_seconds
+from examples.demo.stage import Finding, Latency, Timing, shown_seconds
 
 
 @pytest.mark.parametrize(

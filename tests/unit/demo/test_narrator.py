@@ -2,7 +2,7 @@
 
 import pytest
 
-from neve.cli.demo_narrator import Narrator
+from examples.demo.narrator import Narrator
 from neve.cli.output import Page
 
 

@@ -1,27 +1,33 @@
-"""The act in which others read the table as it is, and how the demo asks DuckDB.
+"""The acts of other systems: PyIceberg and DuckDB read the table, RocksDB recovers a log of neve.
 
-Both read Iceberg's metadata, the Parquet files and the deletion vectors; neither knows neve. What
-they give is compared row by row.
+The readers get Iceberg's metadata, the Parquet files and the deletion vectors; neither knows neve.
+RocksDB gets a log that neve wrote in its dialect, beside the files of an empty database. Every row
+is compared.
 """
 
 import importlib
 import importlib.util
 import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 from pyiceberg.table import StaticTable
 
-from neve.cli.demo_findings import Finding, Found
-from neve.cli.demo_stage import Stage, check_equal
+from examples.demo.stage import Finding, Found, Stage, check_equal
+from neve.errors import Corruption
+from neve.storage.local_store import LocalStore
+from neve.wal.log_options import LogOptions, SyncPolicy
+from neve.wal.record_format import Dialect
+from neve.wal.write_ahead_log import WriteAheadLog
 
 _EXTENSIONS: Final = ("avro", "httpfs", "iceberg")  # each needs the one before it
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Somebody who could not be asked, and what to install for it."""
+    """A system that is not installed, and what to install for it."""
 
     hint: str
 
@@ -77,3 +83,57 @@ def read_by_duckdb(sql: str, metadata: str) -> pa.Table | Missing:
 
 def _fit(rows: pa.Table, like: pa.Table) -> pa.Table:
     return rows.select(like.column_names).cast(like.schema)
+
+
+_ROWS: Final = 5_000
+# Behind every number that a new database has given out.
+_LOG_NUMBER: Final = 1_000
+
+
+def rocksdb(stage: Stage) -> tuple[Found, ...]:
+    """Let RocksDB recover neve's rows, or say that it is not there."""
+    narrator = stage.narrator
+    if importlib.util.find_spec("rocksdict") is None:
+        narrator.left_out("RocksDB is not installed here: pip install rocksdict")
+        return (Finding("rocksdb_is_installed", value=False),)
+    narrator.say(
+        "neve can write its log in RocksDB's format, so a second implementation checks it, and "
+        "tools for such logs read it"
+    )
+    directory = stage.root / f"rocksdb-{stage.run_id}"
+    store = LocalStore(str(directory / "neve"))
+    log = WriteAheadLog(
+        files=store,
+        store=store,
+        log_path="{:06}.wal".format,
+        next_log_number=1,
+        next_sequence=1,
+        options=LogOptions(dialect=Dialect.ROCKSDB, sync=SyncPolicy.NONE, recycle_count=0),
+    )
+    for number in range(_ROWS):
+        log.append(stage.table.put(number))
+    log.close()
+    content = store.get("000001.wal").payload
+    recovered = _recovered_by_rocksdb(directory / "rocksdb", content)
+    due = {stage.table.key(number): stage.table.value(number) for number in range(_ROWS)}
+    if recovered != due:
+        raise Corruption(f"RocksDB recovered {len(recovered):,} rows, {len(due):,} are due")
+    narrator.found(f"RocksDB recovered neve's log: {len(recovered):,} rows, every byte equal")
+    return (
+        Finding("rocksdb_is_installed", value=True),
+        Finding("rocksdb_rows", len(recovered)),
+    )
+
+
+def _recovered_by_rocksdb(directory: Path, content: bytes) -> dict[bytes, bytes]:
+    # By name: RocksDB is nobody's dependency, only a guest here.
+    rocksdict = importlib.import_module("rocksdict")
+    options = rocksdict.Options(raw_mode=True)
+    options.create_if_missing(True)
+    rocksdict.Rdict(str(directory), options).close()
+    (directory / f"{_LOG_NUMBER:06d}.log").write_bytes(content)
+    database = rocksdict.Rdict(str(directory), rocksdict.Options(raw_mode=True))
+    try:
+        return dict(database.items())
+    finally:
+        database.close()

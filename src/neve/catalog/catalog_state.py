@@ -26,7 +26,7 @@ from neve.catalog.table_name import (
     similar_name_hint,
     with_ancestors,
 )
-from neve.errors import AlreadyExists, Corruption, InvalidArgument, NotFound
+from neve.errors import AlreadyExists, Corruption, InvalidArgument, NotFound, Phrase, Wording
 from neve.manifest.json_document import write_document
 from neve.storage.table_paths import check_name
 
@@ -90,8 +90,7 @@ class CatalogState:
         if found is None:
             raise NotFound(
                 f"there is no table {name!a}",
-                hint=similar_name_hint(name, self.tables)
-                or "`list_tables` and `neve tables` give those there are",
+                hint=similar_name_hint(name, self.tables) or Wording(Phrase.LIST_TABLES),
             )
         return found
 
@@ -162,7 +161,7 @@ class CatalogState:
         if str(name) in self.tables:
             raise AlreadyExists(
                 f"there is a table {str(name)!a} already",
-                hint=f"Open it with lake.table({str(name)!a}), {way_out}, or choose another name",
+                hint=Wording(Phrase.TABLE_IS_THERE, name=str(name), way_out=way_out),
             )
 
     def _check_namespace_is_there(self, namespace: str) -> None:
@@ -171,7 +170,7 @@ class CatalogState:
             raise NotFound(
                 f"there is no namespace {namespace!a}",
                 hint=similar_name_hint(namespace, self.namespaces)
-                or "`list_namespaces` gives those there are",
+                or Wording(Phrase.LIST_NAMESPACES),
             )
 
     def _check(self) -> None:

@@ -39,6 +39,8 @@ from neve.errors import (
     InvalidArgument,
     NeveError,
     NotFound,
+    Phrase,
+    Wording,
 )
 from neve.iceberg.publisher import IcebergPublisher
 from neve.manifest.documents import Lease
@@ -201,13 +203,13 @@ class CatalogTable(KeptInProcess):
         if len(given) != 1:
             raise InvalidArgument(
                 f"{counted(len(given), 'version')} asked for instead of one",
-                hint="Give one of version, timestamp and tag",
+                hint=Wording(Phrase.NAME_ONE_VERSION),
             )
         if tag is not None:
             if not isinstance(tag, str):
                 raise InvalidArgument(
                     f"a tag is text, not {type(tag).__name__}",
-                    hint="Give one of the tags in `history()`",
+                    hint=Wording(Phrase.NAME_A_TAG),
                 )
             version = self._tagged(tag)
         elif timestamp is not None:
@@ -215,7 +217,7 @@ class CatalogTable(KeptInProcess):
         elif isinstance(version, bool) or not isinstance(version, int):
             raise InvalidArgument(
                 f"a version is a number, not {type(version).__name__}",
-                hint="Give one of the numbers in `history()`",
+                hint=Wording(Phrase.NAME_A_VERSION),
             )
         return self._view(self.stored.versions.version_in(self._seen.state.session, version))
 
@@ -485,7 +487,10 @@ class CatalogTable(KeptInProcess):
     def _tagged(self, tag: str) -> int:
         tags = self._tags()
         if tag not in tags:
-            raise NotFound(f"there is no tag {tag!a}", hint=similar_name_hint(tag, tags))
+            raise NotFound(
+                f"there is no tag {tag!a}",
+                hint=similar_name_hint(tag, tags) or Wording(Phrase.NAME_A_TAG),
+            )
         return tags[tag]
 
     def _current_at(self, moment: int) -> int:

@@ -39,7 +39,9 @@ from neve.errors import (
     NeveError,
     NotFound,
     OutcomeUnknown,
+    Phrase,
     Unavailable,
+    Wording,
 )
 from neve.model.shown_html import shown_page
 from neve.observability.events import Listener
@@ -257,7 +259,7 @@ class KVCatalog(KeptInProcess):
                 f"the table {name!a} exists with another {' and '.join(different)}",
                 keys=different,
                 path=self.location,
-                hint="Open it with `table` and take its definition, or choose another name",
+                hint=Wording(Phrase.TAKE_ITS_DEFINITION),
             )
         return table
 
@@ -289,7 +291,7 @@ class KVCatalog(KeptInProcess):
             raise OutcomeUnknown(
                 f"the table {name!a} is dropped, but its name or files may still be there",
                 path=self.location,
-                hint="`recover` removes what is left",
+                hint=Wording(Phrase.RECOVER),
             ) from error
         if not is_mine:
             raise NotFound(f"the table {name!a} was dropped by somebody else")

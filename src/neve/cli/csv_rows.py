@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 
+from neve.cli.command_wording import command_words
 from neve.cli.json_rows import codec_of
 from neve.cli.refused_rows import RefusedRows, nth_left
 from neve.cli.value_forms import text_reader
@@ -256,7 +257,7 @@ class CsvRows:
                 place = nth_left(before + number, self._cut_off)
                 if self._refused is None:
                     raise SchemaMismatch(
-                        f"{self.places_of([place])[0]}: {error.message}",
+                        f"{self.places_of([place])[0]}: {command_words(error.message)}",
                         column=error.column,
                         hint=error.hint,
                     ) from None

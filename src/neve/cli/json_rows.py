@@ -14,6 +14,7 @@ from typing import BinaryIO, Final
 
 import pyarrow as pa
 
+from neve.cli.command_wording import command_words
 from neve.cli.refused_rows import RefusedRows
 from neve.cli.value_forms import json_reader, parse_json
 from neve.engine.partial_rows import given_columns, narrowed_codec
@@ -108,7 +109,7 @@ class JsonRows:
             return self._codec.encode(values)
         except SchemaMismatch as error:
             raise SchemaMismatch(
-                f"{where}: {error.message}", column=error.column, hint=error.hint
+                f"{where}: {command_words(error.message)}", column=error.column, hint=error.hint
             ) from None
 
     def batch(self, rows: Sequence[bytes]) -> pa.RecordBatch:

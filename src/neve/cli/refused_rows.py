@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import BinaryIO, Final, TypeAlias
 
+from neve.cli.command_wording import command_words
 from neve.cli.row_output import new_file
 from neve.errors import InvalidArgument, NeveError, SchemaMismatch
 from neve.model.shown_value import counted
@@ -80,7 +81,9 @@ class RefusedRows:
         # Rows of one block are refused for one reason after the other.
         in_order = sorted(self._told, key=lambda told: told[0])
         lines = [
-            error.message if names_place else f"{names[place]}: {error.message}"
+            command_words(error.message)
+            if names_place
+            else f"{names[place]}: {command_words(error.message)}"
             for place, error, names_place in in_order
         ]
         more = self.count - len(lines)
@@ -93,7 +96,7 @@ class RefusedRows:
         if self.count == 1:
             _, error, _ = self._told[0]
             column = error.column if isinstance(error, SchemaMismatch) else None
-            hint = "" if error.hint is None else f"{_sentence(error.hint)} "
+            hint = "" if error.hint is None else f"{_sentence(command_words(error.hint))} "
             return SchemaMismatch(
                 details[0], column=column, hint=f"{hint}Nothing was written; {ways_out}"
             )
@@ -140,7 +143,7 @@ def telling_the_row(place_of: PlaceOf, written: Callable[[], int]) -> Iterator[N
 def _placed(error: SchemaMismatch, place_of: PlaceOf, before: int) -> SchemaMismatch:
     row = None if error.row is None else before + error.row
     return SchemaMismatch(
-        error.message if row is None else f"{place_of(row)}: {error.message}",
+        error.message if row is None else f"{place_of(row)}: {command_words(error.message)}",
         column=error.column,
         path=error.path,
         hint=_with_count(error.hint, before, is_refused=True),
@@ -153,7 +156,7 @@ def _with_count(hint: str | None, before: int, *, is_refused: bool) -> str | Non
     words = "Nothing was written"
     if before:
         words = f"{counted(before, 'row')} before it {'is' if before == 1 else 'are'} written"
-    return words if hint is None else f"{_sentence(hint)} {words}"
+    return words if hint is None else f"{_sentence(command_words(hint))} {words}"
 
 
 def _sentence(hint: str) -> str:

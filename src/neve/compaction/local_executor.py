@@ -25,7 +25,7 @@ import pyarrow as pa
 from neve.compaction.plan import CompactionPlan
 from neve.compaction.row_stream import KeepMask, RowReading, RowSource, live_pieces
 from neve.compaction.sorted_rows import SortedRows, merged
-from neve.errors import Corruption
+from neve.errors import Corruption, Phrase, Wording
 from neve.model.data_file import DataFile
 from neve.model.key_column import KeyArray
 from neve.model.key_range import KeyRange
@@ -146,7 +146,7 @@ def check_count(plan: CompactionPlan, row_count: int) -> None:
         raise Corruption(
             f"{row_count:,} live rows were read, the manifest has {plan.live_count:,}",
             path=plan.inputs[0].path,
-            hint="Run verify to see which file or vector is damaged",
+            hint=Wording(Phrase.FIND_DAMAGE),
         )
 
 

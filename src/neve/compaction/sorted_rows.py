@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from neve.errors import Corruption
+from neve.errors import Corruption, Phrase, Wording
 from neve.model.column_words import fixed_bytes
 from neve.model.key_column import KeyArray
 
@@ -103,7 +103,7 @@ def merged(pieces: Sequence[SortedRows]) -> SortedRows:
     if not result.ascends():
         raise Corruption(
             f"two live rows have the key {_repeated_key(result).hex()}",
-            hint="Run verify, and write the row of this key again: one of the two is stale",
+            hint=Wording(Phrase.WRITE_AGAIN, rows="row"),
         )
     return result
 

@@ -18,7 +18,7 @@ from typing import Final, cast
 import pyarrow as pa
 
 from neve.engine.table_engine import TableEngine
-from neve.errors import Closed, InvalidArgument, NotFound
+from neve.errors import Closed, InvalidArgument, NotFound, Phrase, Wording
 from neve.manifest.sessions import ReadSession
 from neve.model.shown_value import shown
 from neve.model.version import Version, apply_edit
@@ -174,12 +174,13 @@ class _Stretch:
         for name, number in (("since", since), ("until", since if until is None else until)):
             if type(number) is not int or number < 0:
                 raise InvalidArgument(
-                    f"{name}={shown(number)} is no number of a version",
-                    hint="Pass a whole number; since=0 begins with the table",
+                    Wording(Phrase.NOT_A_VERSION, name=name, number=shown(number)),
+                    hint=Wording(Phrase.NAME_A_NUMBER),
                 )
         if until is not None and until < since:
             raise InvalidArgument(
-                f"until={until} is before since={since}", hint="Changes go forward in time"
+                Wording(Phrase.UNTIL_BEFORE_SINCE, until=until, since=since),
+                hint="Changes go forward in time",
             )
         current = self._versions.head().current_version
         asked = since if until is None else until
@@ -197,8 +198,7 @@ class _Stretch:
             raise NotFound(
                 f"the history after version {self.since} has expired",
                 path=self._engine.parts.paths.manifest,
-                hint=f"Changes are kept from since={oldest} on; to start again, scan version "
-                f"{oldest} and go on from there",
+                hint=Wording(Phrase.CHANGES_KEPT_SINCE, oldest=oldest),
             )
 
     def _context(self, schema_id: int) -> ReadContext:

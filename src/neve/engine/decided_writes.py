@@ -27,7 +27,7 @@ from neve.engine.partial_rows import (
 )
 from neve.engine.table_engine import TableEngine
 from neve.engine.write_path import ATOMIC_BYTES_MAX, PreparedWrite, WritePath
-from neve.errors import InvalidArgument, SchemaMismatch
+from neve.errors import InvalidArgument, Phrase, SchemaMismatch, Wording
 from neve.memtable.given_columns import GivenColumns
 from neve.memtable.memtable import Memtable
 from neve.model.key_column import KeyArray
@@ -82,7 +82,7 @@ class DecidedWrites:
             if path.put(expected)[1] != path.put(row)[1]:
                 raise InvalidArgument(
                     "the expected row has another key than the row",
-                    hint="Give the row of the same key as it was read, or None for no row",
+                    hint=Wording(Phrase.EXPECTED_ROW),
                 )
         return self._put_decided(row, is_expected)
 

@@ -38,7 +38,7 @@ from neve.engine.side_by_side import run_side_by_side
 from neve.engine.table_options import TableOptions
 from neve.engine.table_parts import Definitions, TableParts
 from neve.engine.write_path import PreparedWrite, WritePath
-from neve.errors import Closed, Conflict, Fenced, NeveError, NotFound
+from neve.errors import Closed, Conflict, Fenced, NeveError, NotFound, Phrase, Wording
 from neve.manifest.table_commit import TableCommitter
 from neve.manifest.table_head import HeadChange
 from neve.manifest.table_versions import Committed
@@ -451,7 +451,7 @@ class LiveWriter:
                     f"writer {head.writer_epoch} has taken the table over from writer "
                     f"{self._epoch}",
                     path=self._parts.paths.manifest,
-                    hint="Reopen the table",
+                    hint=Wording(Phrase.OPEN_AGAIN),
                 )
             )
         if self._ended is not None:

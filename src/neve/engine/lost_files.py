@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from neve.engine.table_parts import TableParts
-from neve.errors import Corruption, NotFound
+from neve.errors import Corruption, NotFound, Phrase, Wording
 
 
 class LostFiles:
@@ -32,8 +32,7 @@ class LostFiles:
             raise Corruption(
                 f"version {number} has lost a file",
                 path=missing.path,
-                hint="Restore it from a copy, or roll back to a version without it; `verify` "
-                "names all that are missing",
+                hint=Wording(Phrase.RESTORE_LOST_FILE),
             ) from missing
 
     def _is_retained(self, number: int) -> bool:

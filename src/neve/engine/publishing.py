@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable
 
 from neve.engine.table_parts import TableParts
-from neve.errors import NeveError, NotPublished, Unavailable
+from neve.errors import NeveError, NotPublished, Phrase, Unavailable, Wording
 from neve.observability.metrics import PUBLISH_FAILURES, PUBLISH_SECONDS, PUBLISHES
 
 logger = logging.getLogger(__name__)
@@ -61,8 +61,7 @@ class CommitPublishing:
                 f"{error.what_and_where}",
                 version=version,
                 path=self._parts.paths.metadata,
-                hint="Its rows are safe and need not be written again; the next commit publishes "
-                "them",
+                hint=Wording(Phrase.NEXT_COMMIT_PUBLISHES),
             ) from error
 
     def try_publish(self) -> None:

@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from neve.engine.partial_rows import given_rows
 from neve.engine.table_parts import TableParts, append_files_of
-from neve.errors import Corruption, NeveError, NotFound, Unavailable
+from neve.errors import Corruption, NeveError, NotFound, Phrase, Unavailable, Wording
 from neve.manifest.table_head import TableHead
 from neve.memtable.memtable import Memtable
 from neve.model.key_column import KeyArray
@@ -126,7 +126,7 @@ def read_mark(parts: TableParts, table: UUID) -> LogMark | None:
         raise Corruption(
             f"the mark of the log belongs to table {mark.table}",
             path=path,
-            hint="restore it from a copy, or open with recovery mode 'skip_corrupt'",
+            hint=Wording(Phrase.SALVAGE_LOG, what="it", mode="'skip_corrupt'"),
         )
     return mark
 

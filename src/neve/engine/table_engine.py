@@ -36,7 +36,7 @@ from neve.engine.table_options import TableOptions
 from neve.engine.table_parts import Definitions, TableParts, append_files_of
 from neve.engine.upkeep import Upkeep
 from neve.engine.write_path import PreparedWrite
-from neve.errors import Closed, InvalidArgument, NeveError, NotFound, StorageFull
+from neve.errors import Closed, InvalidArgument, NeveError, NotFound, Phrase, StorageFull, Wording
 from neve.manifest.leases import HeldLease
 from neve.manifest.version_reader import TableSnapshot
 from neve.model.key_column import KeyArray
@@ -58,10 +58,6 @@ logger = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 
 _REOPEN_TRIES: Final = 5
-_NO_ROOM: Final = (
-    "A writer needs 256 KiB to begin: free as much outside of the table, then expire and "
-    "collect_garbage free what the table does not need. With read_only=True it can be read as it is"
-)
 
 
 class TableEngine:
@@ -117,7 +113,9 @@ class TableEngine:
             try:
                 self._writer = self._open_writer()
             except StorageFull as error:
-                raise StorageFull(error.message, path=error.path, hint=_NO_ROOM) from error
+                raise StorageFull(
+                    error.message, path=error.path, hint=Wording(Phrase.ROOM_FOR_A_WRITER)
+                ) from error
             if self.options.background:
                 self._flush_replayed(self._writer)
                 self._writer.start_background(
@@ -371,7 +369,7 @@ class TableEngine:
             return forked(path=path)
         if self._is_dropped:
             return Closed("the table was dropped", path=path, hint="Make another one")
-        return Closed("the table was closed", path=path, hint="Open it again")
+        return Closed("the table was closed", path=path, hint=Wording(Phrase.OPEN_AGAIN))
 
     def _context(self, snapshot: TableSnapshot) -> ReadContext:
         schema = self.definitions.schema(snapshot.head.schema_id)
@@ -385,7 +383,7 @@ class TableEngine:
             raise InvalidArgument(
                 "rows cannot be logged in an object store",
                 path=parts.objects.location,
-                hint="Open the table with read_only=True, or keep the warehouse in a directory",
+                hint=Wording(Phrase.ONLY_READ),
             )
         lock = append_files.lock(parts.paths.lock)
         try:

@@ -27,7 +27,7 @@ from neve.engine.open_files import OpenFiles
 from neve.engine.recovery import read_mark, read_needed_logs
 from neve.engine.table_parts import Definitions, TableParts, append_files_of
 from neve.engine.upkeep import Upkeep
-from neve.errors import Corruption, NeveError, NotFound, Unavailable
+from neve.errors import Corruption, NeveError, NotFound, Phrase, Unavailable, Wording
 from neve.model.data_file import DataFile, VectorRef
 from neve.model.key_column import KeyArray
 from neve.model.key_range import KeyRange
@@ -39,7 +39,6 @@ from neve.sstable.puffin import read_puffin_footer
 from neve.storage.table_paths import join_path
 
 _KEYS_AT_ONCE: Final = 4_000_000
-_REBUILD_HINT: Final = "Rows are not affected. Compact the table, or run rebuild_indexes"
 
 ProgressOf = Callable[[int, int], None]
 """Told how many of how many bytes are done."""
@@ -301,6 +300,7 @@ def refuse_problems(report: VerifyReport) -> VerifyReport:
     worst = report.problems[0]
     error = Corruption(
         f"{counted(len(report.problems), 'thing')} wrong with the table; first: {worst.message}",
+        problems=report.problems,
         path=worst.path,
         offset=worst.offset,
         hint=worst.hint or "Restore the file from a copy, or roll back to a version without it",
@@ -386,7 +386,9 @@ def _useless_index(problem: NeveError, path: str) -> NeveError:
     if isinstance(problem, NotFound):
         return problem
     return Corruption(
-        f"the index file is damaged: {problem.message}", path=path, hint=_REBUILD_HINT
+        f"the index file is damaged: {problem.message}",
+        path=path,
+        hint=Wording(Phrase.REBUILD_INDEXES),
     )
 
 

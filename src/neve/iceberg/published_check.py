@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from neve.engine.verification import Findings, VerifiedTable
-from neve.errors import Corruption, NeveError, NotFound
+from neve.errors import Corruption, NeveError, NotFound, Phrase, Wording
 from neve.iceberg.metadata_folder import MetadataFolder
 from neve.iceberg.metadata_names import is_intact
 from neve.iceberg.plain_reader import PlainFile, PlainReader, PlainSnapshot, Record, field_id
@@ -39,10 +39,6 @@ from neve.storage.table_paths import split_path
 ArrowColumn: TypeAlias = "pa.ChunkedArray[Any]"
 
 _TRIES: Final = 5
-_REPUBLISH_HINT: Final = (
-    "Rows are not affected. Publish the table again: delete the folder `metadata` of the table, "
-    "then call iceberg_metadata()"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +115,7 @@ class _Published:
         problem = Corruption(
             "version-hint.text is missing or does not hold a number",
             path=self._table.parts.paths.metadata,
-            hint=_REPUBLISH_HINT,
+            hint=Wording(Phrase.REPUBLISH),
         )
         return Findings(problems=(problem,))
 
@@ -171,7 +167,9 @@ class _Published:
     def _note(self, problem: NeveError) -> None:
         path = (problem.path or "").removeprefix(self._root)
         kind = NotFound if isinstance(problem, NotFound) else Corruption
-        noted = kind(f"published metadata: {problem.message}", path=path, hint=_REPUBLISH_HINT)
+        noted = kind(
+            f"published metadata: {problem.message}", path=path, hint=Wording(Phrase.REPUBLISH)
+        )
         if str(noted) not in {str(each) for each in self._problems}:
             self._problems.append(noted)
 

@@ -31,7 +31,7 @@ from threading import Lock
 from typing import Final
 
 from neve.engine.table_parts import Definitions
-from neve.errors import Corruption, NeveError, NotFound, Unavailable
+from neve.errors import Corruption, NeveError, NotFound, Phrase, Unavailable, Wording
 from neve.iceberg.metadata_folder import MetadataFolder
 from neve.iceberg.metadata_garbage import MetadataGarbage
 from neve.iceberg.metadata_names import parse_name
@@ -218,7 +218,7 @@ class IcebergPublisher:
         raise Unavailable(
             "other processes kept publishing the table first",
             path=self._path,
-            hint="The rows are safe; publish again",
+            hint=Wording(Phrase.PUBLISH_AGAIN),
         )
 
     def _understood(

@@ -24,7 +24,7 @@ from typing import Final, TypeAlias, cast
 
 import pyarrow as pa
 
-from neve.errors import LimitExceeded, SchemaMismatch
+from neve.errors import LimitExceeded, Phrase, SchemaMismatch, Wording
 from neve.model.shown_value import shown, shown_type
 
 FIELD_ID_KEY: Final = b"PARQUET:field_id"
@@ -237,7 +237,7 @@ def _normalize_decimal(arrow_type: pa.DataType, *, path: str) -> pa.DataType:
         raise SchemaMismatch(
             f"column {shown(path)} has {precision} decimal digits, more than {DECIMAL_DIGITS_MAX}",
             column=path,
-            hint=f"Use at most decimal128({DECIMAL_DIGITS_MAX}, s), or string",
+            hint=Wording(Phrase.SMALLER_DECIMAL, digits=DECIMAL_DIGITS_MAX),
         )
     if not 0 <= scale <= precision:
         raise SchemaMismatch(

@@ -104,7 +104,7 @@ def _converter(column: KeyColumn) -> ToRaw:
 
     def convert(value: object) -> Raw:
         if value is None:
-            raise column.refuses("is NULL", hint="A key column always has a value: pass one")
+            raise column.refuses("is NULL", hint="A key column always has a value: give it one")
         try:
             return to_raw(value)
         except Unfit as unfit:
@@ -179,7 +179,7 @@ def _float_codec(column: KeyColumn) -> ValueCodec:
         number = value if type(value) is float else cast("float", convert(value))
         if math.isnan(number):
             raise column.refuses(
-                "is NaN", hint="A key has an order and NaN has none: pass a number"
+                "is NaN", hint="A key has an order and NaN has none: give a number"
             )
         try:
             piece = layout.pack(number)

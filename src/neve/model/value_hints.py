@@ -5,14 +5,15 @@ from typing import Final, cast
 
 import pyarrow as pa
 
+from neve.errors import Phrase, Wording
 from neve.model.arrow_types import TypeKind, kind_of, type_name
 
 _WAYS: Final = {
-    TypeKind.DATE: "Give a date, such as datetime.date(2024, 1, 31)",
-    TypeKind.TIME: "Give a time, such as datetime.time(22, 31, 8)",
-    TypeKind.TIMESTAMP: "Give a datetime without a zone, such as datetime(2024, 1, 31)",
-    TypeKind.TIMESTAMPTZ: "Give a datetime with a zone, such as datetime(2024, 1, 31, tzinfo=UTC)",
-    TypeKind.UUID: "Give a uuid.UUID",
+    TypeKind.DATE: Phrase.GIVE_A_DATE,
+    TypeKind.TIME: Phrase.GIVE_A_TIME,
+    TypeKind.TIMESTAMP: Phrase.GIVE_A_TIMESTAMP,
+    TypeKind.TIMESTAMPTZ: Phrase.GIVE_A_TIMESTAMPTZ,
+    TypeKind.UUID: Phrase.GIVE_A_UUID,
 }
 _EXAMPLE_DIGITS: Final = 1420
 
@@ -21,8 +22,9 @@ def value_hint(arrow_type: pa.DataType) -> str:
     """Say what a value of a type looks like."""
     kind = kind_of(arrow_type)
     if kind is TypeKind.DECIMAL:
-        return f"Give a Decimal with at most {decimal_digits(arrow_type)}"
-    return _WAYS.get(kind, f"The column holds {type_name(arrow_type)}")
+        return Wording(Phrase.GIVE_A_DECIMAL, digits=decimal_digits(arrow_type))
+    way = _WAYS.get(kind)
+    return f"The column holds {type_name(arrow_type)}" if way is None else Wording(way)
 
 
 def decimal_digits(arrow_type: pa.DataType) -> str:

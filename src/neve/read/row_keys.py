@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from neve.errors import Corruption
+from neve.errors import Corruption, Phrase, Wording
 from neve.model.key_column import KeyArray
 from neve.read.byte_order import byte_order
 from neve.sstable.key_arrays import key_at
@@ -120,5 +120,5 @@ def _order(parts: Sequence[RowKeys]) -> tuple[Positions, Flags]:
 def _repeated() -> Corruption:
     return Corruption(
         "two live rows of the table have the same key",
-        hint="Run verify, and write the rows of this key again: one of the two is stale",
+        hint=Wording(Phrase.WRITE_AGAIN, rows="rows"),
     )

@@ -33,7 +33,7 @@ from uuid import UUID
 
 import google_crc32c
 
-from neve.errors import Corruption
+from neve.errors import Corruption, Phrase, Wording
 
 _MAGIC: Final = b"NVLM"  # on disk: never change
 _FORMAT: Final = 1  # on disk: never change, only add
@@ -42,9 +42,10 @@ _CHECKSUM: Final = struct.Struct("<I")
 MARK_BYTES: Final = 74  # on disk: never change
 assert _LAYOUT.size + _CHECKSUM.size == MARK_BYTES
 
-_HINT: Final = (
-    "restore it from a copy, or open with recovery mode 'skip_corrupt', which keeps what can be "
-    "read and writes another mark"
+_HINT: Final = Wording(
+    Phrase.SALVAGE_LOG,
+    what="it",
+    mode="'skip_corrupt', which keeps what can be read and writes another mark",
 )
 
 

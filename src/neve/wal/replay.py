@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 from uuid import UUID
 
-from neve.errors import Corruption, LimitExceeded, NeveError, Unavailable
+from neve.errors import Corruption, LimitExceeded, NeveError, Phrase, Unavailable, Wording
 from neve.storage.object_store import ObjectStore
 from neve.wal.batch_codec import LoggedBatch, LogStart, decode_batch
 from neve.wal.durable_claims import claims_behind, cut_file, lost_rows
@@ -43,9 +43,10 @@ from neve.wal.record_format import Dialect
 from neve.wal.recovery_mode import Problem, RecoveryMode, ReplayReport
 from neve.wal.segment_reader import Damage, DamageKind, ReadAt, Record, SegmentReader, Stale
 
-_SALVAGE_HINT = (
-    "restore the file from a copy, or open with recovery mode 'point_in_time' (keeps what is "
-    "before) or 'skip_corrupt' (keeps what can be read)"
+_SALVAGE_HINT = Wording(
+    Phrase.SALVAGE_LOG,
+    what="the file",
+    mode="'point_in_time' (keeps what is before) or 'skip_corrupt' (keeps what can be read)",
 )
 
 

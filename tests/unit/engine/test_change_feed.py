@@ -145,7 +145,7 @@ def test_a_handle_that_only_reads_tells_the_same(lake: KVCatalog, table: neve.Ta
         (5, None, "there is no version 5 yet. The current version is 4"),
         (0, 9, "there is no version 9 yet. The current version is 4"),
         (3, 2, "until=2 is before since=3"),
-        (-1, None, "since=-1 is no number of a version"),
+        (-1, None, "since=-1 is not the number of a version"),
         (True, None, "since=True is no number"),
         (0, 2.0, "until=2.0 is no number"),
         ("2", None, "since='2' is no number"),

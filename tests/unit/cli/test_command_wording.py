@@ -1,15 +1,17 @@
 """What fails on the command line is told in words that can be typed there."""
 
 import errno
+import pickle
 import re
 from pathlib import Path
+from string import Formatter
 
 import pyarrow as pa
 import pytest
 
 import neve
-from neve.cli.failure_words import failure_hint, failure_message
-from neve.errors import Corruption, InvalidArgument, NeveError
+from neve.cli.command_wording import command_words, failure_hint, failure_message
+from neve.errors import Corruption, InvalidArgument, NeveError, Phrase, Wording
 from neve.storage.disk import error_from_disk
 from tests.unit.cli.rows_lake import RowsLake
 from tests.unit.sstable.data_files import arrow_schema
@@ -185,3 +187,24 @@ def test_the_number_of_a_rule_is_never_the_first_word(error: NeveError, said: st
     assert all(word in shown for word in said.split(" "))
     assert not re.match(r"[A-Z]\d+:", shown)
     assert failure_hint(error) is None
+
+
+@pytest.mark.parametrize("phrase", Phrase, ids=lambda phrase: phrase.name)
+def test_every_phrase_of_the_library_has_words_that_can_be_typed(phrase: Phrase) -> None:
+    gaps = {gap for _, gap, _, _ in Formatter().parse(phrase.value) if gap}
+    said = Wording(phrase, **dict.fromkeys(gaps, "x"), type="long")
+
+    words = command_words(said)
+
+    assert not PYTHON.search(words)
+    assert words != said
+    assert "{" not in words
+
+
+def test_wording_survives_the_way_to_another_process() -> None:
+    said = Wording(Phrase.WRITE_AGAIN, rows="row")
+
+    again = pickle.loads(pickle.dumps(said))  # noqa: S301 - made here
+
+    assert again == said
+    assert (again.phrase, again.facts) == (said.phrase, said.facts)

@@ -24,10 +24,9 @@ from examples.demo.stage import (
     shown_seconds,
 )
 from neve.catalog.kv_catalog import KVCatalog
-from neve.cli.fitted_text import clipped, wrapped
-from neve.cli.output import JsonDocument, Page
-from neve.cli.shown_text import Json
 from neve.errors import InvalidArgument, NotFound
+from neve.inspect.page import JsonDocument, Page, clipped, wrapped
+from neve.inspect.shown_text import Json
 from neve.model.levels_picture import LEGEND, MARKED, levels_svg, picture_lines
 from neve.observability.metrics import Counters
 from neve.storage.clock import SystemClock, SystemIds

@@ -10,8 +10,6 @@ from neve.cli.completed_words import complete_namespace, complete_property, comp
 from neve.cli.documented_command import DocumentedCommand
 from neve.cli.drop_checks import ask_before_dropping, without_writer
 from neve.cli.lake_options import on_a_lake, open_lake, pairs_of
-from neve.cli.output import JsonDocument, Page, write_json
-from neve.cli.shown_text import Json, shown_text
 from neve.cli.table_arguments import table_argument
 from neve.cli.table_words import (
     history_lines,
@@ -21,6 +19,8 @@ from neve.cli.table_words import (
     unflushed_words,
 )
 from neve.errors import InvalidArgument, NeveError, NotFound
+from neve.inspect.page import JsonDocument, Page, write_json
+from neve.inspect.shown_text import Json, shown_text
 from neve.model.shown_value import counted
 
 

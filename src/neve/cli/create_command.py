@@ -22,10 +22,10 @@ from neve.cli.imported_rows import STANDARD_INPUT, ImportForm, delimiter_of, for
 from neve.cli.inferred_schema import infer_schema
 from neve.cli.lake_options import on_a_lake, open_lake, pairs_of
 from neve.cli.number_type import memory_option
-from neve.cli.output import Page, write_json
-from neve.cli.shown_text import shown_text
 from neve.cli.table_words import table_json
 from neve.errors import AlreadyExists, InvalidArgument
+from neve.inspect.page import Page, write_json
+from neve.inspect.shown_text import shown_text
 from neve.model.arrow_types import ArrowField
 from neve.model.shown_value import counted, shown
 

@@ -18,7 +18,7 @@ from typing import Final
 from rich.text import Text
 
 from neve.catalog.catalog_table import CatalogTable
-from neve.cli.shown_text import Json, shown_text
+from neve.inspect.shown_text import Json, shown_text
 from neve.model.arrow_types import (
     NESTED_KINDS,
     ArrowField,

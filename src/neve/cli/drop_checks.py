@@ -10,9 +10,9 @@ from typing import Final
 
 from neve.catalog.kv_catalog import KVCatalog
 from neve.cli.exit_codes import Declined
-from neve.cli.shown_text import shown_text
 from neve.engine.table_parts import append_files_of
 from neve.errors import Fenced, NeveError, NotFound
+from neve.inspect.shown_text import shown_text
 from neve.model.shown_value import counted
 from neve.storage.append_file import LockHandle
 

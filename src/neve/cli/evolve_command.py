@@ -20,11 +20,11 @@ from neve.cli.column_words import column_of
 from neve.cli.completed_words import complete_column
 from neve.cli.documented_command import DocumentedGroup
 from neve.cli.lake_options import on_a_lake, open_lake
-from neve.cli.output import Page, write_json
-from neve.cli.shown_text import shown_text
 from neve.cli.table_arguments import table_argument
 from neve.cli.value_forms import text_reader
 from neve.errors import InvalidArgument
+from neve.inspect.page import Page, write_json
+from neve.inspect.shown_text import shown_text
 from neve.model.arrow_types import normalize_type, type_name
 from neve.model.scalar_values import Unfit
 from neve.model.shown_value import counted, shown

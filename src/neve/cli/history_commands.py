@@ -6,11 +6,11 @@ from neve.cli.completed_words import complete_tag
 from neve.cli.documented_command import DocumentedCommand
 from neve.cli.lake_options import on_a_lake, open_lake
 from neve.cli.number_type import WholeNumber
-from neve.cli.output import Page, write_json
-from neve.cli.shown_text import shown_text
 from neve.cli.table_arguments import table_argument
 from neve.engine.table_options import TableOptions
 from neve.errors import InvalidArgument
+from neve.inspect.page import Page, write_json
+from neve.inspect.shown_text import shown_text
 from neve.model.shown_value import counted
 
 

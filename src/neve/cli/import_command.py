@@ -31,13 +31,13 @@ from neve.cli.imported_rows import (
 )
 from neve.cli.lake_options import on_a_lake, open_lake
 from neve.cli.number_type import memory_option
-from neve.cli.output import Page, write_json
 from neve.cli.progress_bar import TellProgress, progress_bar
 from neve.cli.refused_rows import RefusedRows, TooManyRefused, nth_left, telling_the_row
-from neve.cli.shown_text import Json, shown_text
 from neve.cli.table_arguments import table_argument, written_columns
 from neve.engine.decided_writes import DecidedWrites
 from neve.errors import InvalidArgument, SchemaMismatch
+from neve.inspect.page import Page, write_json
+from neve.inspect.shown_text import Json, shown_text
 from neve.model.shown_value import counted
 
 _BATCH_ROWS: Final = 50_000

@@ -21,11 +21,11 @@ from neve.cli.documented_command import DocumentedCommand
 from neve.cli.json_file_rows import JsonFileRows
 from neve.cli.json_rows import JsonRows
 from neve.cli.lake_options import on_a_lake, open_lake
-from neve.cli.output import Page, write_json
 from neve.cli.refused_rows import telling_the_row
-from neve.cli.shown_text import Json
 from neve.cli.table_arguments import table_argument, written_columns
 from neve.errors import Conflict, InvalidArgument
+from neve.inspect.page import Page, write_json
+from neve.inspect.shown_text import Json
 from neve.model.shown_value import counted
 
 _STANDARD_INPUT: Final = "-"

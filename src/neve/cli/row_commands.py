@@ -15,12 +15,12 @@ import pyarrow as pa
 from neve.cli.key_command import KeyCommand
 from neve.cli.key_words import key_of, keys_of
 from neve.cli.lake_options import on_a_lake, open_lake
-from neve.cli.output import JsonDocument, Page, write_json
 from neve.cli.row_table import RowTable, json_rows, row_lines
-from neve.cli.shown_text import shown_text
 from neve.cli.table_arguments import filter_option, table_argument, wide_option
 from neve.cli.version_options import at_a_version, rows_at
 from neve.errors import InvalidArgument, NotFound
+from neve.inspect.page import JsonDocument, Page, write_json
+from neve.inspect.shown_text import shown_text
 from neve.model.shown_value import counted
 
 _NAMED_MAX: Final = 20

@@ -15,14 +15,14 @@ from neve.cli.documented_command import DocumentedCommand
 from neve.cli.key_words import bound_of
 from neve.cli.lake_options import on_a_lake, open_lake
 from neve.cli.number_type import WholeNumber
-from neve.cli.output import Page, write_json
 from neve.cli.row_output import STANDARD_OUTPUT, RowForm, asked_form, write_rows
 from neve.cli.row_table import RowTable
-from neve.cli.shown_text import Json, shown_text
 from neve.cli.table_arguments import filter_option, table_argument, to_file_argument, wide_option
 from neve.cli.table_words import unflushed_words
 from neve.cli.version_options import Rows, at_a_version, rows_at
 from neve.errors import InvalidArgument
+from neve.inspect.page import Page, write_json
+from neve.inspect.shown_text import Json, shown_text
 from neve.model.shown_value import counted
 from neve.read.scan import Scan
 from neve.read.scan_explanation import ScanExplanation

@@ -8,7 +8,7 @@ from rich.text import Text
 from neve.catalog.catalog_table import CatalogTable
 from neve.catalog.column_facts import column_facts
 from neve.cli.definition_history import column_json, definition_json, definition_lines
-from neve.cli.shown_text import Json, shown_text
+from neve.inspect.shown_text import Json, shown_text
 from neve.manifest.documents import Lease
 from neve.model.schema import TableSchema
 from neve.model.shown_value import counted, shown_moment

@@ -18,15 +18,15 @@ from neve.cli.command_wording import failure_text
 from neve.cli.documented_command import DocumentedCommand
 from neve.cli.lake_options import on_a_lake, open_lake
 from neve.cli.number_type import WholeNumber
-from neve.cli.output import JsonDocument, Page, write_json
 from neve.cli.progress_bar import progress_bar
-from neve.cli.shown_text import Json, shown_text
 from neve.cli.table_arguments import table_argument
 from neve.cli.table_words import lease_json, lease_lines, unflushed_words
 from neve.engine.table_options import TableOptions
 from neve.engine.upkeep import GarbageReport
 from neve.engine.verification import VerifyReport
 from neve.errors import Corruption, NeveError
+from neve.inspect.page import JsonDocument, Page, write_json
+from neve.inspect.shown_text import Json, shown_text
 from neve.model.shown_value import counted
 
 _OUTCOMES: Final = {

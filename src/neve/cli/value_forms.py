@@ -34,8 +34,8 @@ from typing import Final, NoReturn, TypeAlias, cast
 
 import pyarrow as pa
 
-from neve.cli.shown_text import Json
 from neve.errors import SchemaMismatch
+from neve.inspect.shown_text import Json
 from neve.model.arrow_types import NESTED_KINDS, ArrowField, TypeKind, child_fields, kind_of
 from neve.model.plain_values import stored_array, to_plain
 from neve.model.row_values import storage_type

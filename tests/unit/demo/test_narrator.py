@@ -3,7 +3,7 @@
 import pytest
 
 from examples.demo.narrator import Narrator
-from neve.cli.output import Page
+from neve.inspect.page import Page
 
 
 def tell(narrator: Narrator) -> None:

@@ -3,19 +3,23 @@
 A terminal gets colours, unless NO_COLOR or TERM say otherwise; a pipe gets the same lines without
 them. Lines are as wide as the terminal, in a pipe as $COLUMNS says or 100; rows of tables are never
 cut. A document is written as it comes, so a long one needs no memory.
+
+Lines are made to fit: clipped with an ellipsis, or broken between words. Widths are those of a
+terminal, where some characters take two columns and some none.
 """
 
 import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from neve.cli.shown_text import Json, drawn_in_ascii, is_drawable
+from neve.inspect.shown_text import Json, drawn_in_ascii, is_drawable
 
 PLAIN_COLUMNS: Final = 100
 _COLUMNS_MIN: Final = 40
@@ -54,7 +58,7 @@ class Page:
             self.line(text)
 
     def flush(self) -> None:
-        """Let whoever reads a pipe see the lines at once."""
+        """Let the reader of a pipe see the lines at once."""
         sys.stdout.flush()
 
 
@@ -98,5 +102,45 @@ def write_json(members: Mapping[str, Json]) -> None:
 
 def _columns_in_a_pipe() -> int:
     wished = os.environ.get("COLUMNS", "")
-    # What is no width that anybody means leaves the width as it is.
+    # A text that is not a width leaves the width as it is.
     return int(wished) if _COLUMNS_TEXT.fullmatch(wished) else PLAIN_COLUMNS
+
+
+def clipped(text: Text, columns: int) -> Text:
+    """Return the text, what is beyond `columns` replaced by an ellipsis."""
+    if cell_len(text.plain) <= columns:
+        return text
+    fitted = text.copy()
+    fitted.truncate(columns, overflow="ellipsis")
+    return fitted
+
+
+def wrapped(text: Text, columns: int, *, indent: int) -> Iterator[Text]:
+    """Yield the text in lines of at most `columns`, all but the first behind `indent` spaces."""
+    margin = ""
+    rest = text
+    while cell_len(rest.plain) > columns - len(margin):
+        at = _break_at(rest.plain, columns - len(margin))
+        yield Text.assemble(margin, _stripped(rest[:at], end=True))
+        rest = _stripped(rest[at:], end=False)
+        margin = " " * indent
+    yield Text.assemble(margin, rest)
+
+
+def _break_at(plain: str, columns: int) -> int:
+    """Find the last place between words that leaves a line of at most `columns`."""
+    used = fitting = 0
+    for character in plain:
+        used += cell_len(character)
+        if used > columns:
+            break
+        fitting += 1
+    words_begin = len(plain) - len(plain.lstrip())
+    between_words = plain.rfind(" ", words_begin, fitting + 1)
+    # A word longer than a line is broken where the line ends.
+    return between_words if between_words > 0 else max(1, fitting)
+
+
+def _stripped(text: Text, *, end: bool) -> Text:
+    plain = text.plain
+    return text[: len(plain.rstrip())] if end else text[len(plain) - len(plain.lstrip()) :]

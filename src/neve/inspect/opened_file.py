@@ -1,8 +1,8 @@
-"""A log named on the command line, open for reading.
+"""A file named on the command line, open for reading.
 
 The name may lead through symbolic links, and the file may be on any disk that this user can read.
 Its number, if it has one, is in its name: `000007.wal` is neve's, `000007.log` RocksDB's. With `-`
-for a name, standard input is kept in a temporary file first: a log is read in more than one pass.
+for a name, standard input is kept in a temporary file first: files are read in more than one pass.
 """
 
 import errno
@@ -39,7 +39,7 @@ _MAGICS: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogFileOnDisk:
+class OpenedFile:
     """An open file and what its name says."""
 
     name: str
@@ -49,7 +49,7 @@ class LogFileOnDisk:
     read_at: ReadAt
 
     def likeness(self) -> str | None:
-        """Say what the file looks like by its first bytes, when it is no log."""
+        """Say what the file looks like by its first bytes, when it is not what was expected."""
         beginning = self.read_at(0, _MAGIC_BYTES)
         for magic, what in _MAGICS:
             if beginning.startswith(magic):
@@ -57,9 +57,14 @@ class LogFileOnDisk:
         line = beginning.translate(None, b"\t\r\n")
         return "a text" if line.isascii() and line.decode().isprintable() else None
 
+    def likeness_words(self) -> str:
+        """Say the same as the end of a sentence; nothing when it is like nothing known."""
+        likeness = self.likeness()
+        return "" if likeness is None else f"; it looks like {likeness}"
+
 
 @contextmanager
-def open_log_file(path: str) -> Iterator[LogFileOnDisk]:
+def open_inspected(path: str) -> Iterator[OpenedFile]:
     """Open a file that is there and not empty; raises typed errors that say what to do."""
     disk = PosixDisk()
     if not path:
@@ -97,7 +102,7 @@ def _kept_input() -> Iterator[int]:
         yield kept.fileno()
 
 
-def look_at(disk: Disk, handle: int, path: str) -> LogFileOnDisk:
+def look_at(disk: Disk, handle: int, path: str) -> OpenedFile:
     """Describe a file that is open already; raises typed errors."""
     try:
         byte_count = disk.size(handle)
@@ -118,7 +123,7 @@ def look_at(disk: Disk, handle: int, path: str) -> LogFileOnDisk:
 
     name = Path(path).name
     numbered = _NUMBERED.fullmatch(name)
-    return LogFileOnDisk(
+    return OpenedFile(
         name=name,
         byte_count=byte_count,
         log_number=None if numbered is None else int(numbered[1]),

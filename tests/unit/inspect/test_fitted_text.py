@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text
 
-from neve.cli.fitted_text import clipped, wrapped
+from neve.inspect.page import clipped, wrapped
 
 
 def lines_of(text: str, columns: int, *, indent: int = 2) -> list[str]:

@@ -27,13 +27,15 @@ and parts behind the last record shown; damage is told in any case, its first 10
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import Final, assert_never
+from typing import Final, NamedTuple, assert_never
 
-from neve.cli.arrow_words import column_words, first_rows
-from neve.cli.log_file import LogFileOnDisk
-from neve.cli.output import JsonDocument
-from neve.cli.shown_text import Json, show_bytes, value_to_json
+import pyarrow as pa
+
 from neve.errors import NeveError
+from neve.inspect.opened_file import OpenedFile
+from neve.inspect.page import JsonDocument
+from neve.inspect.shown_text import Json, show_bytes, value_to_json
+from neve.model.arrow_types import field_id_of
 from neve.model.row_codec import describe_row
 from neve.wal.foreign_batches import Entry
 from neve.wal.inspected_batch import InspectedBatch, RowsEntry
@@ -53,6 +55,31 @@ from neve.wal.log_parts import (
 from neve.wal.segment_reader import DamageKind
 from neve.wal.version_edits import Fact, InternalKey, VersionEdit
 
+_FIRST_ROWS: Final = 3
+
+
+class ColumnWords(NamedTuple):
+    """One column in words."""
+
+    name: str
+    type: str
+    field_id: int | None
+
+
+def column_words(rows: pa.RecordBatch) -> list[ColumnWords]:
+    """Return the columns of a batch."""
+    return [ColumnWords(field.name, str(field.type), field_id_of(field)) for field in rows.schema]
+
+
+def first_rows(rows: pa.RecordBatch) -> list[dict[str, object]]:
+    """Return the first rows of a batch; none when Python has no value for something in them."""
+    try:
+        return rows.slice(0, _FIRST_ROWS).to_pylist()
+    except (pa.ArrowException, ValueError, OverflowError, KeyError):
+        # ValueError: a name in a struct that is no text. KeyError: a time zone nobody knows.
+        return []
+
+
 # Keeps a file that is nothing but damage from filling the memory; all of it is counted.
 _DAMAGE_MAX: Final = 10_000
 
@@ -68,7 +95,7 @@ class LogJson:
         self._omitted = 0
         self._ending: Ending | None = None
 
-    def write(self, file: LogFileOnDisk) -> Ending:
+    def write(self, file: OpenedFile) -> Ending:
         """Write everything; gives how the log ends."""
         identity = self._inspection.identity
         document = JsonDocument()

@@ -27,7 +27,7 @@ from neve.catalog.kv_catalog import KVCatalog
 from neve.errors import InvalidArgument, NotFound
 from neve.inspect.page import JsonDocument, Page, clipped, wrapped
 from neve.inspect.shown_text import Json
-from neve.model.levels_picture import LEGEND, MARKED, levels_svg, picture_lines
+from neve.notebook import LEGEND, MARKED, levels_svg, picture_lines
 from neve.observability.metrics import Counters
 from neve.storage.clock import SystemClock, SystemIds
 

@@ -21,7 +21,7 @@ from examples.demo.order_rows import DemoTable, by_key
 from neve.catalog.kv_catalog import KVCatalog
 from neve.catalog.table import Table
 from neve.errors import Corruption
-from neve.model.levels_picture import LevelBar
+from neve.notebook import LevelBar
 from neve.observability.metrics import Counters
 from neve.storage.clock import Clock
 

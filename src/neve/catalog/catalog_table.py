@@ -21,7 +21,6 @@ from neve.catalog.evolution import Evolution
 from neve.catalog.history_listing import list_history, summed_commits
 from neve.catalog.known_properties import changed_properties, check_removed, retention_of
 from neve.catalog.moment import Moment, moment_ms
-from neve.catalog.notebook import ShownTable, table_page
 from neve.catalog.partition_words import PartitionWords
 from neve.catalog.settlement import Settlement, up_to_date
 from neve.catalog.sort_order import SortOrder
@@ -49,9 +48,9 @@ from neve.manifest.table_head import HeadChange, Requirements, Retention, TableH
 from neve.manifest.table_versions import Committed
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
-from neve.model.shown_html import shown_page
 from neve.model.shown_value import counted, shown_moment
 from neve.model.version import Version, VersionEdit, VersionFacts
+from neve.notebook import ShownTable, shown_page, table_page
 from neve.storage.own_process import KeptInProcess
 
 _COMMIT_SECONDS: Final = 60.0
@@ -443,11 +442,17 @@ class CatalogTable(KeptInProcess):
             state = self.stored.load()
         except NeveError as error:
             problems.append(str(error))
+        meta = up_to_date(seen.meta, state)
         return table_page(
             ShownTable(
+                name=meta.name,
                 location=location,
-                meta=up_to_date(seen.meta, state),
-                state=state,
+                format_version=meta.format_version,
+                properties=meta.properties,
+                schema=state.schema,
+                spec=state.spec,
+                sorted_by=[*map(str, state.sort_order.fields)],
+                version=state.version,
                 unflushed=self._unflushed(),
                 problems=tuple(problems),
             )

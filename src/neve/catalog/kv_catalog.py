@@ -20,7 +20,6 @@ import pyarrow as pa
 from neve.catalog.catalog_state import is_table_id
 from neve.catalog.catalog_table import CatalogTable
 from neve.catalog.known_properties import check_texts
-from neve.catalog.notebook import TABLES_SHOWN, TableLine, lake_page
 from neve.catalog.schema_input import SchemaInput
 from neve.catalog.settlement import RecoveryReport, Settled, Settlement, refuse_stranger, up_to_date
 from neve.catalog.stored_table import TableState
@@ -43,7 +42,7 @@ from neve.errors import (
     Unavailable,
     Wording,
 )
-from neve.model.shown_html import shown_page
+from neve.notebook import TABLES_SHOWN, TableLine, lake_page, shown_page
 from neve.observability.events import Listener
 from neve.observability.metrics import Recorder
 from neve.storage.clock import Clock, IdSource, SystemClock, SystemIds
@@ -343,12 +342,12 @@ class KVCatalog(KeptInProcess):
         state = self._entries.state()
         names = sorted(state.tables)[:TABLES_SHOWN]
         lines = (self._line(name, state.tables[name]) for name in names)
-        return lake_page(self.location, state, lines)
+        return lake_page(self.location, state.namespaces, lines, table_count=len(state.tables))
 
     def _line(self, name: str, table_id: str) -> TableLine:
         try:
             # Without settling what is unsettled: to show something writes nothing.
-            return TableLine(name=name, found=self._warehouse.stored_table(table_id).load())
+            return TableLine(name=name, found=self._warehouse.stored_table(table_id).load().version)
         except NeveError as error:
             return TableLine(name=name, found=error)
 

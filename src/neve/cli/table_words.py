@@ -6,12 +6,12 @@ from typing import Final
 from rich.text import Text
 
 from neve.catalog.catalog_table import CatalogTable
-from neve.catalog.column_facts import column_facts
 from neve.cli.definition_history import column_json, definition_json, definition_lines
 from neve.inspect.shown_text import Json, shown_text
 from neve.manifest.documents import Lease
 from neve.model.schema import TableSchema
 from neve.model.shown_value import counted, shown_moment
+from neve.notebook import shown_columns
 
 _LEASES_SHOWN: Final = 10
 
@@ -159,7 +159,7 @@ def partition_texts(table: CatalogTable) -> list[str]:
 
 
 def _column_lines(schema: TableSchema) -> Iterator[Text]:
-    columns = column_facts(schema)
+    columns = shown_columns(schema)
     names = [shown_text(column.name) for column in columns]
     types = [shown_text(column.type) for column in columns]
     name_width, type_width = _width(names), _width(types)

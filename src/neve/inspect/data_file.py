@@ -25,10 +25,10 @@ from rich.text import Text
 
 from neve.errors import Corruption
 from neve.inspect.data_file_facts import (
-    ColumnFacts,
     DataFileFacts,
     GroupPlace,
     PageFinding,
+    ParquetColumn,
     facts_from_json,
     finding_from_json,
 )
@@ -147,14 +147,14 @@ def _damaged_inside(damage: str) -> Line:
     return Line(damaged(damage).text, _INDENT)
 
 
-def _columns(columns: tuple[ColumnFacts, ...]) -> Iterator[Part]:
+def _columns(columns: tuple[ParquetColumn, ...]) -> Iterator[Part]:
     width = max((len(shown_text(column.path)) for column in columns), default=0)
     for column in columns:
         line = _column_line(column, min(width, _NAME_COLUMNS_MAX))
         yield Part(json=_column_json(column), lines=[line])
 
 
-def _column_line(column: ColumnFacts, width: int) -> Line:
+def _column_line(column: ParquetColumn, width: int) -> Line:
     field_id = "-" if column.field_id is None else str(column.field_id)
     facts = [
         column.type_words,
@@ -183,7 +183,7 @@ def _group_line(place: int, group: GroupPlace) -> Line:
     return Line(text, _INDENT)
 
 
-def _column_json(column: ColumnFacts) -> Json:
+def _column_json(column: ParquetColumn) -> Json:
     return {
         "path": column.path,
         "field_id": column.field_id,

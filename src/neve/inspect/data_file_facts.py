@@ -57,7 +57,7 @@ class _Statistics(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ColumnFacts:
+class ParquetColumn:
     """One leaf column, over all row groups."""
 
     path: str
@@ -117,7 +117,7 @@ class DataFileFacts:
     footer_crc: int
     stamps: dict[str, str]
     """What only neve writes, without the checksums."""
-    columns: tuple[ColumnFacts, ...]
+    columns: tuple[ParquetColumn, ...]
     groups: tuple[GroupPlace, ...]
     is_sealed: bool
     """Whether it has checksums of its chunks."""
@@ -306,7 +306,7 @@ def read_facts(
 def facts_from_json(content: Any) -> DataFileFacts:  # noqa: ANN401 - JSON of another process
     """Read facts as `asdict` gives them."""
     columns = (
-        ColumnFacts(**{**each, "encodings": tuple(each["encodings"])})
+        ParquetColumn(**{**each, "encodings": tuple(each["encodings"])})
         for each in content["columns"]
     )
     groups = (GroupPlace(**{**each, "damage": tuple(each["damage"])}) for each in content["groups"])
@@ -352,7 +352,7 @@ def _footer_of(opened: OpenedFile, path: str) -> tuple[OpenFooter, bytes]:
     return OpenFooter(file, path, content), content
 
 
-def _column(metadata: pq.FileMetaData, at: int, field_ids: Mapping[str, int]) -> ColumnFacts:
+def _column(metadata: pq.FileMetaData, at: int, field_ids: Mapping[str, int]) -> ParquetColumn:
     column = metadata.schema.column(at)
     chunks = [metadata.row_group(group).column(at) for group in range(metadata.num_row_groups)]
     statistics = [cast("_Statistics", each.statistics) for each in chunks if each.is_stats_set]
@@ -360,7 +360,7 @@ def _column(metadata: pq.FileMetaData, at: int, field_ids: Mapping[str, int]) ->
     has_nulls = is_known and all(each.has_null_count for each in statistics)
     lowest, highest = _bounds(statistics) if is_known else (None, None)
     logical = _TYPE_ORIGIN.sub("", str(column.logical_type))
-    return ColumnFacts(
+    return ParquetColumn(
         path=column.path,
         field_id=field_ids.get(column.path),
         physical_type=column.physical_type,

@@ -26,8 +26,8 @@ import pyarrow as pa
 from neve.errors import InvalidArgument
 from neve.model.data_file import DataFile
 from neve.model.key_column import KeyArray
-from neve.model.shown_html import shown_page
 from neve.model.shown_value import listed, shown
+from neve.notebook import shown_page
 from neve.read.chosen_columns import chosen_columns
 from neve.read.file_rows import FilePieces, FileRows, Piece
 from neve.read.filter_input import Filter, row_filter

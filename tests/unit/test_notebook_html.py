@@ -3,7 +3,7 @@
 import pytest
 
 from neve.errors import Unavailable
-from neve.model.shown_html import ROWS_MAX, facts, listing, note, page, shown_page, warning
+from neve.notebook import ROWS_MAX, facts, listing, note, page, shown_page, warning
 from tests.unit.model.page_checks import Page
 
 HOSTILE = [

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from neve.model.data_file import DataFile, VectorRef
-from neve.model.levels_picture import (
+from neve.notebook import (
     FileBar,
     LevelBar,
     levels_of,

@@ -19,15 +19,10 @@ from typing import Final
 from uuid import UUID
 
 from neve.catalog.catalog_document import read_catalog_document
-from neve.catalog.table_name import (
-    TableName,
-    check_name_text,
-    check_namespace,
-    similar_name_hint,
-    with_ancestors,
-)
+from neve.catalog.table_name import TableName, check_name_text, check_namespace, with_ancestors
 from neve.errors import AlreadyExists, Corruption, InvalidArgument, NotFound, Phrase, Wording
 from neve.manifest.json_document import write_document
+from neve.model.suggestions import similar_name_hint
 from neve.storage.table_paths import check_name
 
 ROOT_KEY: Final = "root"

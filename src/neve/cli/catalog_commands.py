@@ -5,7 +5,6 @@ from rich.text import Text
 
 from neve.catalog.catalog_state import is_table_id
 from neve.catalog.kv_catalog import KVCatalog
-from neve.catalog.table_name import similar_name_hint
 from neve.cli.completed_words import complete_namespace, complete_property, complete_table
 from neve.cli.documented_command import DocumentedCommand
 from neve.cli.drop_checks import ask_before_dropping, without_writer
@@ -22,6 +21,7 @@ from neve.errors import InvalidArgument, NeveError, NotFound
 from neve.inspect.page import JsonDocument, Page, write_json
 from neve.inspect.shown_text import Json, shown_text
 from neve.model.shown_value import counted
+from neve.model.suggestions import similar_name_hint
 
 
 @click.command(

@@ -13,7 +13,6 @@ import click
 import pyarrow as pa
 
 from neve.catalog.kv_catalog import KVCatalog
-from neve.catalog.table_name import similar_name_hint
 from neve.cli.column_words import column_of
 from neve.cli.completed_words import complete_file, complete_new_column
 from neve.cli.documented_command import DocumentedCommand
@@ -28,6 +27,7 @@ from neve.inspect.page import Page, write_json
 from neve.inspect.shown_text import shown_text
 from neve.model.arrow_types import ArrowField
 from neve.model.shown_value import counted, shown
+from neve.model.suggestions import similar_name_hint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,7 +31,8 @@ from neve.engine.bulk_work import BulkOutcome, JobIdentity
 from neve.engine.job_base import JobBase
 from neve.engine.partial_rows import given_columns
 from neve.errors import InvalidArgument, SchemaMismatch
-from neve.model.schema import TableSchema, known_names_hint, similar_name_hint
+from neve.model.schema import TableSchema
+from neve.model.suggestions import known_names_hint, similar_name_hint
 from neve.spark.job_runner import TableJobs
 from neve.spark.job_site import JobSite
 from neve.spark.merge_tasks import (

@@ -6,11 +6,11 @@ Spark's catalog, but hands none of them to the reads and writes that follow. So 
 like this could never be read, and is refused as early as Spark lets a source speak.
 """
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from neve.errors import InvalidArgument
+from neve.model.suggestions import similar_name
 
 _STORAGE_PREFIX: Final = "storage."
 _OF_CREATE_TABLE: Final = "provider"
@@ -27,9 +27,9 @@ def refuse_slips(given: Iterable[str], known: Sequence[str]) -> None:
         folded = name.lower()
         if folded in names or folded.startswith(_STORAGE_PREFIX):
             continue
-        similar = difflib.get_close_matches(folded, names, n=1)
-        if similar:
-            meant = known[names.index(similar[0])]
+        similar = similar_name(folded, names)
+        if similar is not None:
+            meant = known[names.index(similar)]
             raise InvalidArgument(
                 f"the format neve has no option {name!a}", hint=f"Did you mean {meant!a}?"
             )

@@ -15,6 +15,53 @@ from examples.demo.spark_act import spark
 from examples.demo.stage import Found, Stage
 from examples.demo.table_acts import change, damage, levels, query, travel, upkeep, write
 
+_WRITE: Final = """\
+lake = neve.open("./lake")
+orders = lake.create_table("shop.orders", schema, ["customer", "id"],
+                           partition_by=["day(ordered_at)"])
+orders.put(row)      # durable when it returns
+orders.upsert(rows)  # dicts, Arrow, pandas or Polars
+"""
+_CRASH: Final = """\
+orders = neve.open("./lake").table("shop.orders")  # that is all
+"""
+_QUERY: Final = """\
+orders.flush()
+orders.get(("Ada", 8))
+orders.scan("amount > 999", columns=["id", "amount"]).to_arrow()
+"""
+_CHANGE: Final = """\
+orders.upsert(changed_rows)
+orders.delete_many(keys)
+orders.delete_where("id >= 199000")
+"""
+_TRAVEL: Final = """\
+orders.at(version=2).scan().to_arrow()
+orders.changes(since=2).read_all()
+orders.tag("first-load", 2)
+"""
+_READERS: Final = """\
+metadata = orders.iceberg_metadata()
+pyiceberg.table.StaticTable.from_metadata(metadata).scan().to_arrow()
+duckdb.sql(f"select * from iceberg_scan('{metadata}')")
+"""
+_UPKEEP: Final = """\
+orders.compact()
+orders.expire(keep_last=1)
+orders.collect_garbage(dry_run=False)
+"""
+_DAMAGE: Final = """\
+orders.verify()
+"""
+_SPARK: Final = """\
+ns.load(df, "./lake", "shop.by_day")  # ns.upsert, ns.merge, ns.compact
+batch = ns.upsert_batch("./lake", "shop.by_day", app_id="demo")
+stream.writeStream.foreachBatch(batch).start()
+"""
+_LEVELS: Final = """\
+orders.files().group_by("level").aggregate([("record_count", "sum")])
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Act:
@@ -25,62 +72,6 @@ class Act:
     play: Callable[[Stage], tuple[Found, ...]]
     code: str = ""
 
-
-_WRITE: Final = """\
-lake = neve.open("./lake")
-orders = lake.create_table("shop.orders", schema, ["customer", "id"],
-                           partition_by=["day(ordered_at)"])
-orders.put(row)      # durable when it returns
-orders.upsert(rows)  # dicts, Arrow, pandas or Polars
-"""
-
-_CRASH: Final = """\
-orders = neve.open("./lake").table("shop.orders")  # that is all
-"""
-
-_QUERY: Final = """\
-orders.flush()
-orders.get(("Ada", 8))
-orders.scan("amount > 999", columns=["id", "amount"]).to_arrow()
-"""
-
-_CHANGE: Final = """\
-orders.upsert(changed_rows)
-orders.delete_many(keys)
-orders.delete_where("id >= 199000")
-"""
-
-_TRAVEL: Final = """\
-orders.at(version=2).scan().to_arrow()
-orders.changes(since=2).read_all()
-orders.tag("first-load", 2)
-"""
-
-_READERS: Final = """\
-metadata = orders.iceberg_metadata()
-pyiceberg.table.StaticTable.from_metadata(metadata).scan().to_arrow()
-duckdb.sql(f"select * from iceberg_scan('{metadata}')")
-"""
-
-_UPKEEP: Final = """\
-orders.compact()
-orders.expire(keep_last=1)
-orders.collect_garbage(dry_run=False)
-"""
-
-_DAMAGE: Final = """\
-orders.verify()
-"""
-
-_SPARK: Final = """\
-ns.load(df, "./lake", "shop.by_day")  # ns.upsert, ns.merge, ns.compact
-batch = ns.upsert_batch("./lake", "shop.by_day", app_id="demo")
-stream.writeStream.foreachBatch(batch).start()
-"""
-
-_LEVELS: Final = """\
-orders.files().group_by("level").aggregate([("record_count", "sum")])
-"""
 
 ACTS: Final = (
     Act("write", "A lake, and a table of orders by day", write, _WRITE),

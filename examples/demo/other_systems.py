@@ -23,6 +23,9 @@ from neve.wal.record_format import Dialect
 from neve.wal.write_ahead_log import WriteAheadLog
 
 _EXTENSIONS: Final = ("avro", "httpfs", "iceberg")  # each needs the one before it
+_ROWS: Final = 5_000
+# Behind every number that a new database has given out.
+_LOG_NUMBER: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +86,6 @@ def read_by_duckdb(sql: str, metadata: str) -> pa.Table | Missing:
 
 def _fit(rows: pa.Table, like: pa.Table) -> pa.Table:
     return rows.select(like.column_names).cast(like.schema)
-
-
-_ROWS: Final = 5_000
-# Behind every number that a new database has given out.
-_LOG_NUMBER: Final = 1_000
 
 
 def rocksdb(stage: Stage) -> tuple[Found, ...]:

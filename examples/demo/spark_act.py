@@ -56,6 +56,19 @@ _CUSTOMERS: Final = 500
 _CANCELS_EACH: Final = 10
 # Coprime to the number of orders: events come back to an order now and then.
 _STRIDE: Final = 7_919
+# What Spark does next, after each step that it tells of.
+_NEXT: Final = {
+    "started": "Spark loads",
+    "load": "Spark upserts",
+    "upsert": "Spark merges",
+    "merge": "Spark streams",
+    "streaming": "Spark streams",
+    "stream": "Spark compacts",
+    "compact": "Spark SQL",
+    "sum_up": "Spark stops",
+}
+_LIVE_ROWS_MAX: Final = 2_000
+_PAUSE_SECONDS: Final = 0.01
 
 Order = dict[str, object]
 
@@ -134,20 +147,6 @@ class EventFiles:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
-
-# What Spark does next, after each step that it tells of.
-_NEXT: Final = {
-    "started": "Spark loads",
-    "load": "Spark upserts",
-    "upsert": "Spark merges",
-    "merge": "Spark streams",
-    "streaming": "Spark streams",
-    "stream": "Spark compacts",
-    "compact": "Spark SQL",
-    "sum_up": "Spark stops",
-}
-_LIVE_ROWS_MAX: Final = 2_000
-_PAUSE_SECONDS: Final = 0.01
 
 Told = dict[str, float]
 

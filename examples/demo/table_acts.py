@@ -55,6 +55,23 @@ _ROWS_PER_BATCH: Final = ROWS // _BATCHES
 _GETS: Final = 2_000
 # Coprime to the number of rows: every get asks for another one.
 _STRIDE: Final = 7_919
+_KEYS_AT_ONCE: Final = 1_000
+_GET_MANY_CALLS: Final = 5
+_AMOUNT_ABOVE: Final = 999
+_CENT: Final = Decimal("0.01")
+TAG: Final = "first-load"
+_OPTIONS: Final = TableOptions(
+    level0_files=2,
+    level1_bytes=48 << 10,
+    level_ratio=8,
+    file_bytes=192 << 10,
+    # By hand, so that every run draws the same.
+    background=False,
+)
+_SINKING: Final = tuple(range(first, DELETED_FROM, 12) for first in range(4))
+_ON_TOP: Final = tuple(range(first, DELETED_FROM, 31) for first in range(2))
+_LIVE: Final = range(5_000)
+_LEVELS_DUE: Final = 3
 
 
 def write(stage: Stage) -> tuple[Found, ...]:
@@ -166,12 +183,6 @@ def _upsert_batches(stage: Stage) -> Timing:
     )
 
 
-_KEYS_AT_ONCE: Final = 1_000
-_GET_MANY_CALLS: Final = 5
-_AMOUNT_ABOVE: Final = 999
-_CENT: Final = Decimal("0.01")
-
-
 def query(stage: Stage) -> tuple[Found, ...]:
     """Flush, and read the rows back in every way."""
     flush_seconds = _flush(stage)
@@ -256,9 +267,6 @@ def _filter(stage: Stage) -> None:
         f"filter: {wanted:,} amounts above {_AMOUNT_ABOVE}; {due:,} orders of the last day from "
         f"{plan.files_read} of {plan.files_total} files"
     )
-
-
-TAG: Final = "first-load"
 
 
 def change(stage: Stage) -> tuple[Found, ...]:
@@ -437,20 +445,6 @@ def _reported(run: Callable[[], object]) -> Corruption:
     except Corruption as error:
         return error
     raise Corruption("a flipped bit went unnoticed")
-
-
-_OPTIONS: Final = TableOptions(
-    level0_files=2,
-    level1_bytes=48 << 10,
-    level_ratio=8,
-    file_bytes=192 << 10,
-    # By hand, so that every run draws the same.
-    background=False,
-)
-_SINKING: Final = tuple(range(first, DELETED_FROM, 12) for first in range(4))
-_ON_TOP: Final = tuple(range(first, DELETED_FROM, 31) for first in range(2))
-_LIVE: Final = range(5_000)
-_LEVELS_DUE: Final = 3
 
 
 def levels(stage: Stage) -> tuple[Found, ...]:

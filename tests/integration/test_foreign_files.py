@@ -279,7 +279,9 @@ def test_a_decoder_that_needs_more_memory_than_it_may_have_says_so(tmp_path: Pat
 def test_a_name_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "odd.arrow"
     struct = pa.array([{"inner": 1}])
-    with pa.ipc.new_file(path, pa.schema([("id", pa.int64()), ("outer", struct.type)])) as file:
+    with pa.ipc.new_file(
+        str(path), pa.schema([("id", pa.int64()), ("outer", struct.type)])
+    ) as file:
         file.write(pa.record_batch([pa.array([1]), struct], names=["id", "outer"]))
     path.write_bytes(path.read_bytes().replace(b"inner", b"inn\x80r"))
 

@@ -25,7 +25,7 @@ from typing import BinaryIO, Final, Literal, cast
 import pyarrow as pa
 
 from neve.cli.csv_rows import CsvRows
-from neve.cli.json_file_rows import JsonFileRows
+from neve.cli.json_rows import JsonFileRows
 from neve.cli.refused_rows import PlaceOf, PlacesOf, RefusedRows
 from neve.errors import InvalidArgument, NeveError, NotFound, Unavailable
 from neve.inspect.decoder_child import SCHEMA, DecoderTask

@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from neve.cli.documented_command import DocumentedCommand
+from neve.cli.commands import DocumentedCommand
 from neve.cli.exit_codes import report_failure
 from neve.cli.number_type import WholeNumber, memory_option
 from neve.errors import Corruption, InvalidArgument, LimitExceeded, NeveError

@@ -66,6 +66,15 @@ BATCH_BYTES: Final = 16 << 20
 _ELEMENTS_MAX: Final = 1 << 26
 _EMPTY_ROWS_MAX: Final = 1 << 30
 _FEWER: Final = 16
+FRAME_HEAD: Final = struct.Struct("<cQQ")
+PIECE_SECONDS: Final = 10.0
+"""Time of the processor between two frames."""
+_ARROW_FILE_MAGIC: Final = b"ARROW1"
+_CONTINUES: Final = b"\xff" * 4
+_STREAM_HEAD_BYTES_MAX: Final = 256 << 20
+_ALIVE_SECONDS: Final = 1.0
+_OTHER_BYTES: Final = 2 << 30
+"""Address space that code and libraries take where nobody counts it."""
 
 
 class PlainBatches:
@@ -192,17 +201,7 @@ def _element_count(array: "pa.Array[pa.Scalar[pa.DataType]]") -> int:
     return 0
 
 
-FRAME_HEAD: Final = struct.Struct("<cQQ")
 ALIVE, BATCH, FACTS, GROUP, SCHEMA, ERROR, DONE = (bytes([each]) for each in b"ABFGSEZ")
-PIECE_SECONDS: Final = 10.0
-"""Time of the processor between two frames."""
-
-_ARROW_FILE_MAGIC: Final = b"ARROW1"
-_CONTINUES: Final = b"\xff" * 4
-_STREAM_HEAD_BYTES_MAX: Final = 256 << 20
-_ALIVE_SECONDS: Final = 1.0
-_OTHER_BYTES: Final = 2 << 30
-"""Address space that code and libraries take where nobody counts it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,6 +63,47 @@ _DOTS: Final = bytes(
     byte if chr(byte).isascii() and chr(byte).isprintable() else ord(".") for byte in range(256)
 )
 _OP_STYLES: Final = {"put": "green", "upsert rows": "green", "unknown": "bold red"}
+STRIP_COLUMNS_MAX: Final = 64
+STRIP_MEANINGS: Final = {
+    "█": "█▓ records",
+    "▁": "▁ padding",
+    "·": "· zeros",
+    "~": "~ an earlier log",
+    "✗": "✗ damaged",
+}
+_WRITERS: Final = {
+    Dialect.CRC32C: "neve",
+    Dialect.ROCKSDB: "RocksDB or LevelDB",
+    Dialect.MERUTABLE: "merutable (a table engine in Rust)",
+}
+_HEADERS: Final = {
+    "recyclable": "recyclable headers (with log number)",
+    "standard": "standard headers",
+}
+_PAYLOADS: Final = {
+    PayloadKind.BATCH: "write batches",
+    PayloadKind.EDIT: "version edits (files that joined or left)",
+}
+_ENDINGS: Final = {
+    EndReason.CLOSED: ("✔", "green"),
+    EndReason.END_OF_FILE: ("✔", "green"),
+    EndReason.UNWRITTEN: ("✔", "green"),
+    EndReason.STALE: ("✔", "green"),
+    EndReason.TORN_TAIL: ("~", "yellow"),
+    EndReason.DAMAGE: ("✗", "bold red"),
+}
+# Told by the part itself; the others are found only when records are put together.
+_PHYSICAL_DAMAGE: Final = frozenset(DamageKind) - {
+    DamageKind.UNFINISHED_RECORD,
+    DamageKind.MISSING_START,
+    DamageKind.MISSING_END,
+    DamageKind.INTERRUPTED_RECORD,
+}
+_DAMAGE_LINES_MAX: Final = 20
+_OFFSET_COLUMNS_MIN: Final = 7
+_KIND_COLUMNS: Final = 7
+_BYTES_COLUMNS: Final = 7
+_JOINTS: Final = {"first": "╮", "middle": "│", "last": "╯"}
 
 
 class RecordWords:
@@ -216,16 +257,6 @@ def _clip(text: str, length: int) -> str:
     return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
-STRIP_COLUMNS_MAX: Final = 64
-STRIP_MEANINGS: Final = {
-    "█": "█▓ records",
-    "▁": "▁ padding",
-    "·": "· zeros",
-    "~": "~ an earlier log",
-    "✗": "✗ damaged",
-}
-
-
 def strip_of(block: Block, *, columns: int) -> Text:
     """Draw a block to scale, a character for each of its `columns` parts."""
     step = BLOCK_BYTES / columns
@@ -259,41 +290,6 @@ def _symbol(part: Part, number: int) -> tuple[str, str, int]:
             return ("·", "dim", 1)
         case _:
             assert_never(part)
-
-
-_WRITERS: Final = {
-    Dialect.CRC32C: "neve",
-    Dialect.ROCKSDB: "RocksDB or LevelDB",
-    Dialect.MERUTABLE: "merutable (a table engine in Rust)",
-}
-_HEADERS: Final = {
-    "recyclable": "recyclable headers (with log number)",
-    "standard": "standard headers",
-}
-_PAYLOADS: Final = {
-    PayloadKind.BATCH: "write batches",
-    PayloadKind.EDIT: "version edits (files that joined or left)",
-}
-_ENDINGS: Final = {
-    EndReason.CLOSED: ("✔", "green"),
-    EndReason.END_OF_FILE: ("✔", "green"),
-    EndReason.UNWRITTEN: ("✔", "green"),
-    EndReason.STALE: ("✔", "green"),
-    EndReason.TORN_TAIL: ("~", "yellow"),
-    EndReason.DAMAGE: ("✗", "bold red"),
-}
-# Told by the part itself; the others are found only when records are put together.
-_PHYSICAL_DAMAGE: Final = frozenset(DamageKind) - {
-    DamageKind.UNFINISHED_RECORD,
-    DamageKind.MISSING_START,
-    DamageKind.MISSING_END,
-    DamageKind.INTERRUPTED_RECORD,
-}
-_DAMAGE_LINES_MAX: Final = 20
-_OFFSET_COLUMNS_MIN: Final = 7
-_KIND_COLUMNS: Final = 7
-_BYTES_COLUMNS: Final = 7
-_JOINTS: Final = {"first": "╮", "middle": "│", "last": "╯"}
 
 
 class _Run(NamedTuple):

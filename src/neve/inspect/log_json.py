@@ -56,6 +56,8 @@ from neve.wal.segment_reader import DamageKind
 from neve.wal.version_edits import Fact, InternalKey, VersionEdit
 
 _FIRST_ROWS: Final = 3
+# Keeps a file that is nothing but damage from filling the memory; all of it is counted.
+_DAMAGE_MAX: Final = 10_000
 
 
 class ColumnWords(NamedTuple):
@@ -78,10 +80,6 @@ def first_rows(rows: pa.RecordBatch) -> list[dict[str, object]]:
     except (pa.ArrowException, ValueError, OverflowError, KeyError):
         # ValueError: a name in a struct that is no text. KeyError: a time zone nobody knows.
         return []
-
-
-# Keeps a file that is nothing but damage from filling the memory; all of it is counted.
-_DAMAGE_MAX: Final = 10_000
 
 
 class LogJson:

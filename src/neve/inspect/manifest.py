@@ -53,6 +53,16 @@ from neve.storage.object_store import ObjectStore
 _FRAME_MAGIC: Final = b"NEVE"
 _MRUB_MAGIC: Final = b"MRUB"
 _KIND_OFFSET: Final = len(_FRAME_MAGIC)
+_TRANSACTION_DIGITS: Final = 8
+_STATUS: Final = {0: "~", 1: "+", 2: "-"}
+_FORMS: Final = {
+    mrub_pb2.FORM_UNSPECIFIED: "merutable",
+    mrub_pb2.FORM_STATE: "state",
+    mrub_pb2.FORM_EDIT: "edit",
+}
+_NUMBERED: Final = re.compile(r"(?:seg|ckpt)-([0-9]{20})")
+_STORES_NAMED: Final = 5
+_VALUE_LETTERS: Final = 10_000
 
 Content = Head | Segment | State | Lease | mrub_pb2.Manifest
 
@@ -208,15 +218,6 @@ def segment_parts(
 
 def _or(number: int | None, otherwise: int) -> int:
     return otherwise if number is None else number
-
-
-_TRANSACTION_DIGITS: Final = 8
-_STATUS: Final = {0: "~", 1: "+", 2: "-"}
-_FORMS: Final = {
-    mrub_pb2.FORM_UNSPECIFIED: "merutable",
-    mrub_pb2.FORM_STATE: "state",
-    mrub_pb2.FORM_EDIT: "edit",
-}
 
 
 def title_of(content: Content) -> str:
@@ -435,11 +436,6 @@ def _segment_json(ref: mrub_pb2.WalSegmentRef) -> Json:
         "first_frame": ref.first_frame,
         "last_frame": ref.last_frame,
     }
-
-
-_NUMBERED: Final = re.compile(r"(?:seg|ckpt)-([0-9]{20})")
-_STORES_NAMED: Final = 5
-_VALUE_LETTERS: Final = 10_000
 
 
 class _Room:

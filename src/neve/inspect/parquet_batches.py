@@ -45,6 +45,16 @@ _MANY: Final = 15
 # A header is a few dozen bytes, and longer where it has statistics.
 _HEADER_BYTES: Final = 256
 _HEADER_BYTES_MAX: Final = 16 << 20
+# Rows of a batch become fewer by this factor while they do not fit into memory.
+_FEWER: Final = 64
+# Of the memory, a page as it is stored and as it is decoded may take this part.
+_PAGE_PART: Final = 2
+# A file may become so many times as large, and always as large as some memory.
+_UNPACKED_TIMES: Final = 1_000
+_UNPACKED_MEMORIES: Final = 4
+STREAM_BYTES: Final = 1 << 16
+"""Chunks are read so many bytes at a time, not whole."""
+LIMIT_HINT: Final = "Raise the limit if you trust the file: --memory-limit 2GiB"
 # Fields of the footer, see parquet.thrift.
 _ROW_GROUPS, _COLUMNS, _CRYPTO, _COLUMN_KEY, _PATH = 4, 1, 8, 2, 1
 # Fields of a page header.
@@ -253,18 +263,6 @@ class _Compact:
             raise _TooShort
         self.at += length
         return self._content[self.at - length : self.at]
-
-
-# Rows of a batch become fewer by this factor while they do not fit into memory.
-_FEWER: Final = 64
-# Of the memory, a page as it is stored and as it is decoded may take this part.
-_PAGE_PART: Final = 2
-# A file may become so many times as large, and always as large as some memory.
-_UNPACKED_TIMES: Final = 1_000
-_UNPACKED_MEMORIES: Final = 4
-STREAM_BYTES: Final = 1 << 16
-"""Chunks are read so many bytes at a time, not whole."""
-LIMIT_HINT: Final = "Raise the limit if you trust the file: --memory-limit 2GiB"
 
 
 @dataclass(slots=True)

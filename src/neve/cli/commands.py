@@ -1,14 +1,17 @@
-"""LazyGroup: a group of commands whose modules are loaded when the command is asked for.
+"""The classes of commands: groups that load a command when it is asked for, commands with examples.
 
 Help, completion and `--version` answer from the table of summaries alone, so that they start in a
 fraction of the time that the engine takes to load.
+
+An example is a whole command line. A test runs all of them, in a lake with the table of the first
+example of `neve create`.
 """
 
 import gc
 import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import click
 from click.shell_completion import CompletionItem
@@ -90,3 +93,53 @@ class LazyGroup(click.Group):
             if name.startswith(incomplete)
         ]
         return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
+
+
+class DocumentedCommand(click.Command):
+    """A command whose help ends with examples."""
+
+    def __init__(
+        self,
+        *args: Any,  # noqa: ANN401 - click's signature
+        examples: Sequence[str] = (),
+        **settings: Any,  # noqa: ANN401 - click's signature
+    ) -> None:
+        super().__init__(*args, **settings)
+        self.examples = tuple(examples)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples, each as it is typed."""
+        super().format_epilog(ctx, formatter)
+        if not self.examples:
+            return
+        with formatter.section("Examples"):
+            for example in self.examples:
+                formatter.write(f"{'':>{formatter.current_indent}}{example}\n")
+
+
+class DocumentedGroup(click.Group):
+    """A group of such commands, whose module is loaded with them."""
+
+    command_class = DocumentedCommand
+
+
+def leaf_commands(
+    group: click.Group, *, below: str
+) -> Sequence[tuple[str, click.Command, click.Context]]:
+    """Return every command that does something, by the words that call it, and its context.
+
+    Words are such as `neve scan` and `neve evolve TABLE add`.
+    """
+    found: list[tuple[str, click.Command, click.Context]] = []
+    context = click.Context(group, info_name=below, **group.context_settings)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None, f"the table of commands has {name}"
+        if isinstance(command, click.Group):
+            arguments = [each for each in command.params if isinstance(each, click.Argument)]
+            taken = "".join(f" {each.make_metavar(context)}" for each in arguments)
+            found += leaf_commands(command, below=f"{below} {name}{taken}")
+        else:
+            inside = click.Context(command, context, name, **command.context_settings)
+            found.append((f"{below} {name}", command, inside))
+    return found

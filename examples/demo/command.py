@@ -78,7 +78,7 @@ def write_json(played: Sequence[Played], seconds: float) -> None:
 
 
 def sum_up(page: Page, played: Sequence[Played], seconds: float) -> None:
-    """Tell what was measured, and draw the levels."""
+    """Show what was measured, and draw the levels."""
     page.line()
     page.line(Text("Measured in this run", "bold"))
     timings = [each for act in played for each in act.found if isinstance(each, Timing)]

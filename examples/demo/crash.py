@@ -45,7 +45,7 @@ def crash(stage: Stage) -> tuple[Found, ...]:
             ", lost 0, torn 0"
         )
         extra = len(rows) - len(acknowledged)
-        check(extra <= THREADS, f"{extra} rows are there that nobody was writing")
+        check(extra <= THREADS, f"{extra} rows are there that were not being written")
         first = max(rows) + 1
         table.upsert(stage.table.rows(range(first, first + _ROWS_AFTERWARDS)))
         table.flush()

@@ -35,7 +35,7 @@ def main() -> None:
                     # One call below PIPE_BUF is written whole or not at all, also when dying.
                     os.write(sys.stdout.fileno(), b"%d\n" % number)
                 except BrokenPipeError:
-                    # Whoever listened is gone, and nobody is left to do the killing.
+                    # The reader is gone, so no one is left to do the killing.
                     os._exit(0)
 
         threads = [Thread(target=write, daemon=True) for _ in range(THREADS)]

@@ -16,7 +16,7 @@ _BAR_COLUMNS: Final = 24
 
 
 class TellProgress(Protocol):
-    """Is told how many steps are done, and what comes next."""
+    """Is called with how many steps are done, and what comes next."""
 
     def __call__(self, done: int, what: str | None = None, /) -> None:
         """Show how far the work is."""

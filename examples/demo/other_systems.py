@@ -59,7 +59,7 @@ def read_by_duckdb(sql: str, metadata: str) -> pa.Table | Missing:
     """Ask DuckDB about a table, whose metadata is the parameter of the statement."""
     if importlib.util.find_spec("duckdb") is None:
         return Missing("DuckDB is not installed here: pip install 'neve[sql]'")
-    # By name: DuckDB is nobody's dependency, only a guest here.
+    # By name: DuckDB is not a dependency of neve.
     duckdb = importlib.import_module("duckdb")
     has_packages = importlib.util.find_spec("duckdb_extensions") is not None
     with tempfile.TemporaryDirectory(prefix="neve-duckdb-") as folder:
@@ -124,7 +124,7 @@ def rocksdb(stage: Stage) -> tuple[Found, ...]:
 
 
 def _recovered_by_rocksdb(directory: Path, content: bytes) -> dict[bytes, bytes]:
-    # By name: RocksDB is nobody's dependency, only a guest here.
+    # By name: RocksDB is not a dependency of neve.
     rocksdict = importlib.import_module("rocksdict")
     options = rocksdict.Options(raw_mode=True)
     options.create_if_missing(True)

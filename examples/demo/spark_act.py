@@ -56,7 +56,7 @@ _CUSTOMERS: Final = 500
 _CANCELS_EACH: Final = 10
 # Coprime to the number of orders: events come back to an order now and then.
 _STRIDE: Final = 7_919
-# What Spark does next, after each step that it tells of.
+# What Spark does next, after each step that it reports.
 _NEXT: Final = {
     "started": "Spark loads",
     "load": "Spark upserts",
@@ -195,7 +195,7 @@ def _pipeline(stage: Stage, name: str, files: EventFiles) -> Iterator[subprocess
 def _listen(
     stage: Stage, pipeline: subprocess.Popen[bytes], table: Table
 ) -> tuple[dict[str, Told], list[Order]]:
-    """Follow the pipeline to its end, writing rows while it streams; gives what both did."""
+    """Follow the pipeline to its end, writing rows while it streams; return what both did."""
     told: dict[str, Told] = {}
     written: list[Order] = []
     is_over = Event()
@@ -226,7 +226,7 @@ def _write_live(table: Table, written: list[Order], is_over: Event) -> None:
         try:
             table.put({**row, "ts": datetime.fromisoformat(str(row["ts"]))})
         except NeveError:
-            return  # the comparison tells that rows are missing
+            return  # the comparison reports the missing rows
         written.append(row)
 
 

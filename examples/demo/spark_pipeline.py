@@ -13,8 +13,8 @@ later), all JSON lines. The steps:
 5. compact on Spark
 6. sum up by SQL
 
-What each step did is told as one JSON line on standard output; `STREAMING` is told when rows begin
-to stream in, so that whoever listens can write at the same time.
+Each step reports what it did as one JSON line on standard output, and `STREAMING` when rows begin
+to stream in, so that the reader can write at the same time.
 """
 
 import json

@@ -53,7 +53,7 @@ class Stage:
 
     @contextmanager
     def timed(self) -> Iterator[Callable[[], float]]:
-        """Return a function that tells the seconds since the beginning, or until the end."""
+        """Return a function that returns the seconds since the beginning, or until the end."""
         began_at = self.clock.monotonic()
         ended_at: list[float] = []
         try:
@@ -83,7 +83,7 @@ def check(claim: object, what: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One number an act measured; with words, it is told once more at the end."""
+    """One number an act measured; with words, it is shown once more at the end."""
 
     name: str
     value: int | float | bool

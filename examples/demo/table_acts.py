@@ -115,7 +115,7 @@ def write(stage: Stage) -> tuple[Found, ...]:
 
 
 def get_latency(stage: Stage) -> Latency:
-    """Get rows by key and compare each; gives the seconds a get takes."""
+    """Get rows by key and compare each; return the seconds a get takes."""
     seconds = []
     for number in spread(_GETS):
         key = stage.table.key_values(number)
@@ -132,7 +132,7 @@ def spread(count: int) -> list[int]:
 
 
 def _put_single_rows(stage: Stage) -> tuple[Latency, int]:
-    """Put rows from all threads at once, for a bounded time; gives how long each took."""
+    """Put rows from all threads at once, for a bounded time; return how long each took."""
     failures: list[BaseException] = []
     seconds: list[list[float]] = [[] for _ in range(_THREADS)]  # each thread has its own
     ends_at = stage.clock.monotonic() + _SECONDS_MAX
@@ -147,7 +147,7 @@ def _put_single_rows(stage: Stage) -> tuple[Latency, int]:
                     return
                 stage.orders.put(row)
                 seconds[thread].append(stage.clock.monotonic() - began_at)
-        except BaseException as error:  # noqa: BLE001 - told by the thread that waits
+        except BaseException as error:  # noqa: BLE001 - raised by the thread that waits
             failures.append(error)
 
     threads = [Thread(target=put_share, args=(thread,)) for thread in range(_THREADS)]
@@ -248,7 +248,7 @@ def _get_many(stage: Stage) -> Latency:
         with stage.timed() as taken:
             found = stage.orders.get_many(keys)
         seconds.append(taken())
-        check(found.to_pylist() == due, "get_many gives other rows than asked for")
+        check(found.to_pylist() == due, "get_many returns other rows than asked for")
     return Latency.of(seconds)
 
 
@@ -343,7 +343,7 @@ def _changes(stage: Stage, newest: int) -> Counter[str]:
             "update_postimage": len(updated),
             "delete": deleted,
         },
-        f"the change feed tells of {dict(told)}",
+        f"the change feed has {dict(told)}",
     )
     after = feed.filter(pc.field("_change_type") == "update_postimage")
     due = by_key(pa.Table.from_batches([stage.table.changed_rows(updated)]))

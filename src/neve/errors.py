@@ -1,6 +1,6 @@
 """Every error a caller can catch, grouped by what the caller does next.
 
-The tree, with the exit code the command line gives each group:
+The tree, with the exit code of the command line for each group:
 
     NeveError
     │   fix the call (2)

@@ -235,7 +235,7 @@ def levels_of(files: Iterable[DataFile]) -> tuple[LevelBar, ...]:
 
 
 def levels_of_listing(files: pa.Table) -> tuple[LevelBar, ...]:
-    """Return the levels of what `table.files()` gives."""
+    """Return the levels of a listing of `table.files()`."""
     names = ("level", "record_count", "deleted_count", "file_size_bytes")
     return _by_level(zip(*(files.column(name).to_pylist() for name in names), strict=True))
 

@@ -86,7 +86,7 @@ def _locked(catalog: KVCatalog, name: str) -> LockHandle | None:
         return None  # damaged: no writer can open it either
     append_files = append_files_of(stored.objects)
     if append_files is None:
-        return None  # nobody can log there, so there is no live writer
+        return None  # nothing is logged there, so there is no live writer
     try:
         return append_files.lock(stored.paths.lock)
     except Fenced as fenced:

@@ -13,8 +13,8 @@ The columns of a file are inferred:
     json             members of the first 1,000 rows, in the order in which they appear
 
 Text is a date, timestamp or uuid where every value is written like one. A number that begins with
-zeros, or has more digits than its type holds, is text: nothing is lost. A column of which only NULL
-is known is text, too.
+zeros, or has more digits than its type holds, is text: nothing is lost. A column in which only
+NULL was seen is text, too.
 """
 
 import csv
@@ -32,7 +32,7 @@ import pyarrow as pa
 
 from neve.catalog.kv_catalog import KVCatalog
 from neve.cli.commands import DocumentedCommand
-from neve.cli.import_command import ImportWish, import_into, tell_import
+from neve.cli.import_command import ImportWish, file_options, import_into, tell_import
 from neve.cli.imported_rows import (
     STANDARD_INPUT,
     DecodedFile,
@@ -43,7 +43,6 @@ from neve.cli.imported_rows import (
     source_of,
 )
 from neve.cli.json_rows import JsonFileRows
-from neve.cli.number_type import memory_option
 from neve.cli.options import (
     column_of,
     complete_file,
@@ -253,20 +252,7 @@ class _Wish:
     shell_complete=complete_file,
 )
 @click.option("--load", is_flag=True, help="With --from: write the rows of the file, too.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice([form.value for form in ImportForm]),
-    show_default="as FILE is named",
-    help="With --from: what the file is.",
-)
-@click.option(
-    "--delimiter",
-    metavar="CHARACTER",
-    show_default="a comma, in .tsv a tab",
-    help="With --from: what separates the cells of CSV.",
-)
-@memory_option
+@file_options("With --from: ")
 @click.option(
     "--partition-by",
     multiple=True,

@@ -66,7 +66,7 @@ def add(
     storage_options: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Add a column behind the others, or a field to a struct.
+    """Add a column after the others, or a field to a struct.
 
     With ! after the type it is never NULL, and needs a default. Types are those of `neve create`,
     and list<long>, map<string, long>, struct<street: string, zip: int>.
@@ -129,7 +129,7 @@ def rename(
 )
 @click.option("--first", is_flag=True, help="Before all others.")
 @click.option(
-    "--after", metavar="COLUMN", help="Right behind this one.", shell_complete=complete_column
+    "--after", metavar="COLUMN", help="Right after this one.", shell_complete=complete_column
 )
 @click.option(
     "--before", metavar="COLUMN", help="Right before this one.", shell_complete=complete_column

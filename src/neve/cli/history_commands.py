@@ -295,7 +295,7 @@ def _drawing(schema: pa.Schema, page: Page, *, wide: bool) -> RowTable:
 
 
 def _drawn(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return times of commits as short as they can be told: to the millisecond, in UTC."""
+    """Return times of commits in their shortest form: to the millisecond, in UTC."""
     place = batch.schema.get_field_index(COMMIT_TIMESTAMP)
     times = cast("list[datetime]", batch.column(place).to_pylist())
     texts = [f"{each:%Y-%m-%dT%H:%M:%S}.{each.microsecond // 1_000:03}Z" for each in times]

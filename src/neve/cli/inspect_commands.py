@@ -132,7 +132,7 @@ def _show_log(file: str, wish: _LogWish, *, name: str | None = None) -> None:
     with open_inspected(file) as opened:
         if wish.start_offset >= opened.byte_count:
             raise InvalidArgument(
-                f"--from {wish.start_offset:,} is behind the end of {file}",
+                f"--from {wish.start_offset:,} is after the end of {file}",
                 hint=f"It has {opened.byte_count:,} bytes",
             )
         guessed = payload_kind_of(opened.name)

@@ -46,7 +46,7 @@ _HEAD_BYTES: Final = 1 << 16
 _CHUNK_BYTES: Final = 1 << 20
 _ARRAY: Final = b"["
 _DOCUMENT: Final = b"{"
-# Members whose values are numbers, texts and the like, and behind them the array of rows.
+# Members whose values are numbers, texts and the like, and after them the array of rows.
 _BEFORE_ROWS: Final = re.compile(
     rb"""\s*\{\s*(?:"[^"\\]*"\s*:\s*(?:"(?:[^"\\]|\\.)*"|[-+.\w]+)\s*,\s*)*"rows"\s*:\s*\["""
 )
@@ -244,7 +244,7 @@ class JsonFileRows(JsonRows):
         head = [*_head(stream)]
         begin = b"".join(head).removeprefix(BYTE_ORDER_MARK).strip()
         if not begin.startswith(_ARRAY) and begin != _DOCUMENT:
-            # What gives lines needs nothing else of a stream.
+            # A source of lines needs nothing else of a stream.
             yield from super()._lines(cast("BinaryIO", _Rejoined(head, stream)))
             return
         self._is_array = True
@@ -256,7 +256,7 @@ class JsonFileRows(JsonRows):
         yield from enumerate(elements, start=1)
 
     def _opened(self, read: bytes, stream: BinaryIO) -> bytes:
-        """Read a document up to its array of rows; gives what was read behind the beginning."""
+        """Read a document up to its array of rows; return what was read after its beginning."""
         while len(read) < _HEAD_BYTES and (chunk := stream.read(_HEAD_BYTES)):
             read += chunk
             begun = _BEFORE_ROWS.match(read)
@@ -312,7 +312,7 @@ class JsonFileRows(JsonRows):
             rest += chunk.strip()
         if rest != end:
             raise InvalidArgument(
-                f"{self._source}: not only blanks behind the end of the array", hint=JSON_FORMS
+                f"{self._source}: not only blanks after the end of the array", hint=JSON_FORMS
             )
 
 
@@ -333,7 +333,7 @@ class _Rejoined:
 
 
 def _head(stream: BinaryIO) -> Iterator[bytes]:
-    """Read up to the first line that is not blank, and that only as far as it tells the form."""
+    """Read up to the first line that is not blank, and that only as far as it shows the form."""
     while piece := stream.readline(_HEAD_BYTES):
         yield piece
         if piece.removeprefix(BYTE_ORDER_MARK).strip():

@@ -33,7 +33,7 @@ _COMMANDS: Final = {
     ),
     "create": LazyCommand("neve.cli.create_command", "create", "Make a table"),
     "drop": LazyCommand("neve.cli.catalog_commands", "drop", "Drop a table, for good"),
-    "rename": LazyCommand("neve.cli.catalog_commands", "rename", "Give a table another name"),
+    "rename": LazyCommand("neve.cli.catalog_commands", "rename", "Rename a table"),
     "tables": LazyCommand("neve.cli.catalog_commands", "tables", "List tables"),
     "describe": LazyCommand(
         "neve.cli.catalog_commands", "describe", "Show the definition of a table"
@@ -65,7 +65,7 @@ _COMMANDS: Final = {
     "flush": LazyCommand("neve.cli.upkeep_commands", "flush", "Commit what is only in the log"),
     "compact": LazyCommand("neve.cli.upkeep_commands", "compact", "Rewrite files to read faster"),
     "expire": LazyCommand("neve.cli.upkeep_commands", "expire", "Let old versions go"),
-    "gc": LazyCommand("neve.cli.upkeep_commands", "gc", "Delete files that nobody needs"),
+    "gc": LazyCommand("neve.cli.upkeep_commands", "gc", "Delete files that are not needed"),
     "verify": LazyCommand("neve.cli.upkeep_commands", "verify", "Check all files of a table"),
     "recover": LazyCommand(
         "neve.cli.upkeep_commands", "recover", "Bring catalog and tables together"

@@ -68,7 +68,7 @@ json_option = click.option(
 
 
 def on_a_lake(command: Command) -> Command:
-    """Return a command the options `--lake`, `--storage-option` and `--json`."""
+    """Add the options `--lake`, `--storage-option` and `--json`."""
     return lake_option(storage_option(json_option(command)))
 
 
@@ -78,7 +78,7 @@ def open_lake(
 ) -> Iterator[KVCatalog]:
     """Open a warehouse; without `create`, one that is not there is NotFound and stays so.
 
-    Whoever names a table without its namespace is told which tables of that name there are.
+    A table that is named without its namespace is refused with the tables of that name.
     """
     with _opened(lake, storage_options, create=create) as catalog:
         try:
@@ -174,7 +174,7 @@ def complete_namespace(
 def complete_column(
     ctx: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Offer the columns of the command's table; behind a comma, one more of them."""
+    """Offer the columns of the command's table; after a comma, one more of them."""
     before, comma, begun = incomplete.rpartition(",")
     found = _offered(ctx, begun, lambda catalog: _columns(catalog, ctx))
     return [CompletionItem(f"{before}{comma}{each.value}", help=each.help) for each in found]
@@ -287,7 +287,7 @@ written_columns = click.option(
 
 
 def filter_option(*, help_text: str) -> Callable[[Command], Command]:
-    """Return a command the option `--filter`, which may also be written `--where`."""
+    """Add the option `--filter`, which may also be written `--where`."""
     return click.option("--filter", "--where", "condition", metavar="FILTER", help=help_text)
 
 

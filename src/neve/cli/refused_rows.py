@@ -1,6 +1,6 @@
 """Rows of an input that were refused: which ones, why, and where they are kept.
 
-A row is named as `file:line`, or in files without lines by its number. The first few are told, all
+A row is named as `file:line`, or in files without lines by its number. The first few are shown, all
 of them are counted, and on request written to a file of the form of the input, to be corrected and
 imported again.
 """
@@ -22,7 +22,7 @@ PlacesOf: TypeAlias = Callable[[Sequence[int]], list[str]]
 
 _TOLD_MAX: Final = 20
 _COUNTED_MAX: Final = 1_000
-"""Whoever only looks for wrong rows stops after so many: something else is wrong then."""
+"""A search for wrong rows stops after so many: something else is wrong then."""
 
 
 class RowsRefused(SchemaMismatch):
@@ -34,7 +34,7 @@ class RowsRefused(SchemaMismatch):
 
 
 class TooManyRefused(Exception):
-    """So many rows were refused that nobody goes on looking."""
+    """So many rows were refused that the search ends."""
 
 
 class RefusedRows:
@@ -109,7 +109,7 @@ class RefusedRows:
 
     def _written_to(self, path: str) -> BinaryIO:
         if self._sink is None:
-            assert self._stack is not None, "whoever names a file also closes it"
+            assert self._stack is not None, "a file that is named is also closed"
             self._sink = self._stack.enter_context(new_file(path))
             if self.head is not None:
                 self._sink.write(self.head)
@@ -152,7 +152,7 @@ def _placed(error: SchemaMismatch, place_of: PlaceOf, before: int) -> SchemaMism
 
 def _with_count(hint: str | None, before: int, *, is_refused: bool) -> str | None:
     if not before and not is_refused:
-        return hint  # a failure of storage, of which nobody knows
+        return hint  # a failure of storage: how far it came is not known
     words = "Nothing was written"
     if before:
         words = f"{counted(before, 'row')} before it {'is' if before == 1 else 'are'} written"

@@ -128,7 +128,7 @@ class RowTable:
 
 
 def row_lines(values: Mapping[str, Json]) -> Iterator[Text]:
-    """Tell one row, a column to a line."""
+    """Yield one row, a column to a line."""
     width = max(len(shown_text(name)) for name in values)
     for name, value in values.items():
         yield Text.assemble(
@@ -175,7 +175,7 @@ _SUFFIXES: Final = {
 
 
 def form_of(path: str) -> RowForm:
-    """Tell the form by the name of a file; raises InvalidArgument."""
+    """Return the form by the name of a file; raises InvalidArgument."""
     form = _SUFFIXES.get(Path(path).suffix.lower())
     if form is None:
         raise InvalidArgument(
@@ -186,7 +186,7 @@ def form_of(path: str) -> RowForm:
 
 
 def asked_form(output: str | None, file: str | None, *, as_json: bool) -> RowForm:
-    """Tell the form by the options `--format` and `--json` and a file; raises InvalidArgument."""
+    """Return the form by the options `--format` and `--json` and a file; raises InvalidArgument."""
     if as_json:
         if output not in {None, RowForm.JSON}:
             raise InvalidArgument(
@@ -203,7 +203,8 @@ def asked_form(output: str | None, file: str | None, *, as_json: bool) -> RowFor
         )
     if not is_file and output == RowForm.PARQUET:
         raise InvalidArgument(
-            "Parquet is no text to print", hint="Name a file: --format parquet rows.parquet"
+            "Parquet is not text that can be printed",
+            hint="Name a file: --format parquet rows.parquet",
         )
     return RowForm(output)
 
@@ -216,7 +217,7 @@ def write_rows(
     path: str,
     facts: dict[str, Json],
 ) -> int:
-    """Write rows to a file or, with `-`, to standard output; gives how many.
+    """Write rows to a file or, with `-`, to standard output; return how many.
 
     `facts` stand before the rows of a JSON document.
     """
@@ -231,7 +232,9 @@ def write_rows(
         with new_file(path) as sink:
             writers[form](sink)
     elif form is RowForm.PARQUET:
-        raise InvalidArgument("Parquet is no text to print", hint="Name a file to write it to")
+        raise InvalidArgument(
+            "Parquet is not text that can be printed", hint="Name a file to write it to"
+        )
     else:
         # What was printed before comes before.
         sys.stdout.flush()

@@ -83,7 +83,7 @@ def definition_json(table: CatalogTable) -> dict[str, Json]:
 
 
 def definition_lines(table: CatalogTable) -> Iterator[Text]:
-    """Tell the schemas, specs and partitions of a table that has had more than one of them."""
+    """Yield the schemas, specs and partitions of a table that has had more than one of them."""
     if len(table.schemas) > 1:
         yield Text()
         for schema, changes in zip(table.schemas, _all_changes(table.schemas), strict=True):
@@ -248,7 +248,7 @@ def _line(name: str, words: str) -> Text:
 
 
 def unflushed_words(unflushed: int | None) -> str:
-    """Say behind other counts how many changes are only in the log; nothing when there are none."""
+    """Return how many changes are only in the log, as the end of a line; empty if there are none."""
     if unflushed is None:
         return " · its log cannot be read"
     return f" · {counted(unflushed, 'change')} not flushed" if unflushed else ""
@@ -288,7 +288,7 @@ def table_json(table: CatalogTable, unflushed: int | None) -> dict[str, Json]:
 
 
 def table_lines(table: CatalogTable, unflushed: int | None) -> Iterator[Text]:
-    """Tell everything the catalog knows of a table, and how many changes are only in its log."""
+    """Yield everything the catalog knows of a table, and how many changes are only in its log."""
     stats = table.stats()
     yield Text.assemble(
         (shown_text(table.name), "bold"),
@@ -341,7 +341,7 @@ def lease_json(lease: Lease) -> dict[str, Json]:
 
 
 def lease_lines(leases: Sequence[Lease]) -> Iterator[Text]:
-    """Tell which readers hold Versions, the first few of many."""
+    """Say which readers hold Versions, the first few of many."""
     for lease in leases[:_LEASES_SHOWN]:
         first, last = lease.versions[0], lease.versions[-1]
         held = f"version {first:,}" if first == last else f"versions {first:,} to {last:,}"
@@ -366,7 +366,7 @@ def history_rows(table: CatalogTable) -> Iterator[dict[str, Json]]:
 
 
 def history_lines(table: CatalogTable) -> Iterator[Text]:
-    """Tell the retained Versions, oldest first."""
+    """Yield the retained Versions, oldest first."""
     width = len(f"{table.version:,}")
     for row in table.history().to_pylist():
         line = Text.assemble(

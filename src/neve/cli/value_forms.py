@@ -9,7 +9,7 @@
     time                    "22:31:08.123456"
     timestamp               "2024-01-31T22:31:08.123456"
     timestamptz             the same with a zone: "…+00:00"
-    timestamp_ns, …tz_ns    nine digits behind the second
+    timestamp_ns, …tz_ns    nine digits after the second
     string                  "ada"
     binary, fixed           hexadecimal: "00ff"
     uuid                    "f79c3e09-677c-4bbd-a479-3f349cb785e7"
@@ -267,7 +267,7 @@ def _spelled_reader(arrow_type: pa.DataType) -> ReadJson:
 
 
 def _moment_of(text: str) -> dt.datetime | None:
-    """Read a time the quick way; None when it needs more than Python gives at once."""
+    """Read a time the quick way; None when it needs more than Python reads at once."""
     if _NANOSECONDS.search(text):
         return None
     try:
@@ -302,7 +302,7 @@ def _struct_reader(fields: Iterable[ArrowField]) -> ReadJson:
     def read(value: object) -> dict[str, object]:
         if not isinstance(value, dict):
             _expected("an object", value)
-        # What is unknown is refused by whoever takes the row.
+        # Unknown members are refused by the table that takes the row.
         return {
             name: members[name](each) if name in members else each for name, each in value.items()
         }
@@ -334,7 +334,7 @@ def _member_reader(field: ArrowField) -> ReadJson:
 
     def read_member(value: object) -> object:
         if value is None:
-            return None  # whoever takes the row knows whether it may be
+            return None  # the table that takes the row knows whether it may be
         try:
             return read(value)
         except Unfit as unfit:

@@ -154,7 +154,7 @@ class DataFileFacts:
         if not self.is_sealed:
             return "all pages can be read; the file has no checksums of neve"
         chunks = len(self.groups) * len(self.columns)
-        return f"{counted(chunks, 'chunk')} and the page indexes behind them are whole"
+        return f"{counted(chunks, 'chunk')} and the page indexes after them are whole"
 
     def with_findings(self, findings: Iterable[PageFinding]) -> "DataFileFacts":
         """Return the facts with what became of the pages."""
@@ -283,7 +283,7 @@ def read_facts(
         name=opened.name,
         byte_count=opened.byte_count,
         row_count=metadata.num_rows,
-        created_by=metadata.created_by or "somebody",
+        created_by=metadata.created_by or "an unknown writer",
         footer_at=footer.offset,
         footer_bytes=len(content),
         footer_crc=google_crc32c.value(content),

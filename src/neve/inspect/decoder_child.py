@@ -74,7 +74,7 @@ _CONTINUES: Final = b"\xff" * 4
 _STREAM_HEAD_BYTES_MAX: Final = 256 << 20
 _ALIVE_SECONDS: Final = 1.0
 _OTHER_BYTES: Final = 2 << 30
-"""Address space that code and libraries take where nobody counts it."""
+"""Address space that code and libraries take without being counted."""
 
 
 class PlainBatches:

@@ -9,8 +9,8 @@
     ╭─ block 1 ─ …
     │  32,768  last    9,000  ╯ rows 2 to 1,001  upsert rows: 1,000 rows of id, name
 
-Each strip is its block to scale: neighbouring records in two shades. Behind an offset stand the
-kind of the part and the bytes it holds. A record is told where its last fragment is.
+Each strip is its block to scale: neighbouring records in two shades. After an offset stand the
+kind of the part and the bytes it holds. A record is shown where its last fragment is.
 
 No line is wider than the page: the lines of blocks are clipped, all others broken between words.
 """
@@ -58,7 +58,7 @@ _DUMP_BYTES_MAX: Final = 256
 _DUMP_LINES: Final = ((75, 16), (43, 8), (27, 4))
 _COLUMNS_TOLD_MAX: Final = 8
 _WORDS_MIN: Final = 24
-_BEHIND: Final = "  behind the end"
+_BEHIND: Final = "  after the end"
 _DOTS: Final = bytes(
     byte if chr(byte).isascii() and chr(byte).isprintable() else ord(".") for byte in range(256)
 )
@@ -107,11 +107,11 @@ _JOINTS: Final = {"first": "╮", "middle": "│", "last": "╯"}
 
 
 class RecordWords:
-    """Tells records, each line clipped to `columns`."""
+    """Words records, each line clipped to `columns`."""
 
     def __init__(self, *, columns: int, hex_only: bool, rows_are_own: bool) -> None:
         self.told_field_ids = False
-        """Whether columns were told by number, which needs a word of explanation."""
+        """Whether columns were shown by number, which needs a word of explanation."""
         self._columns = max(_WORDS_MIN, columns)
         self._hex_only = hex_only
         self._rows_are_own = rows_are_own
@@ -293,7 +293,7 @@ def _symbol(part: Part, number: int) -> tuple[str, str, int]:
 
 
 class _Run(NamedTuple):
-    """Consecutive blocks that are told in one line."""
+    """Consecutive blocks that share one line."""
 
     first_index: int
     last_index: int
@@ -410,7 +410,7 @@ class LogDrawing:
             yield self._stale_line(stale)
 
     def _record(self, part: RecordPart) -> Iterator[Text]:
-        """Tell one physical record, and the logical one that ends with it."""
+        """Yield one physical record, and the logical one that ends with it."""
         kind = fragment_name(part.header)
         line = self._begin_line(part.offset, kind, part.header.length)
         margin = len(line.plain)
@@ -504,7 +504,7 @@ class LogDrawing:
             behind.append(counted(ending.rows_behind_end, "row"))
         if ending.records_behind_end:
             yield f"before the end {', '.join(before)}"
-            yield f"behind it {', '.join(behind)}"
+            yield f"after it {', '.join(behind)}"
         else:
             yield from before
         if ending.damage_count:

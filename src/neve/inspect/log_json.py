@@ -16,13 +16,13 @@
 Keys are stable: new ones may be added, none change their meaning. Keys and values of rows are
 `{"text": …}` where they are printable, otherwise `{"hex": …}`. A run of blocks that hold nothing
 but zeros is one element with `"blocks": n` and one part. `fill` is the share of a whole block that
-records take, of those behind `from`.
+records take, of those after `from`.
 
-Totals are of the whole file behind `from`: `records` counts all that are whole, `rows` those that
-recovery reads, and what it does not come to is counted as behind the end.
+Totals are of the whole file after `from`: `records` counts all that are whole, `rows` those that
+recovery reads, and what it does not come to is counted as after the end.
 
 With a limit, records beyond it are left out and counted in `omitted_records`, and so are the blocks
-and parts behind the last record shown; damage is told in any case, its first 10,000 places.
+and parts after the last record shown; damage is reported in any case, its first 10,000 places.
 """
 
 from collections.abc import Iterator, Mapping
@@ -78,7 +78,7 @@ def first_rows(rows: pa.RecordBatch) -> list[dict[str, object]]:
     try:
         return rows.slice(0, _FIRST_ROWS).to_pylist()
     except (pa.ArrowException, ValueError, OverflowError, KeyError):
-        # ValueError: a name in a struct that is no text. KeyError: a time zone nobody knows.
+        # ValueError: a name in a struct that is not text. KeyError: an unknown time zone.
         return []
 
 
@@ -94,7 +94,7 @@ class LogJson:
         self._ending: Ending | None = None
 
     def write(self, file: OpenedFile) -> Ending:
-        """Write everything; gives how the log ends."""
+        """Write everything; return how the log ends."""
         identity = self._inspection.identity
         document = JsonDocument()
         document.members(

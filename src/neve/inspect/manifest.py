@@ -100,7 +100,7 @@ class ChainJudge:
     """Of the last segment; None when that could not be read."""
 
     def begin(self, checkpoint: State) -> None:
-        """Start behind a checkpoint."""
+        """Start after a checkpoint."""
         self._reached, self._transaction = checkpoint.segment, checkpoint.transaction
 
     def follow(self, segment: Segment) -> None:
@@ -164,7 +164,7 @@ def read_content(payload: bytes, *, path: str, number: int | None = None) -> Con
 def read_part(
     objects: ObjectStore, path: str, *, name: str, number: int | None = None
 ) -> ManifestPart:
-    """Read one object of a store; damage is told, never raised."""
+    """Read one object of a store; damage is reported, never raised."""
     payload = b""
     try:
         payload = objects.get(path).payload

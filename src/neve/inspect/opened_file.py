@@ -87,7 +87,7 @@ def open_inspected(path: str) -> Iterator[OpenedFile]:
 
 @contextmanager
 def _kept_input() -> Iterator[int]:
-    """Return the handle of a temporary file with everything that standard input gives."""
+    """Return the handle of a temporary file with everything from standard input."""
     with ExitStack() as stack:
         try:
             kept = stack.enter_context(tempfile.TemporaryFile())

@@ -116,7 +116,7 @@ def clipped(text: Text, columns: int) -> Text:
 
 
 def wrapped(text: Text, columns: int, *, indent: int) -> Iterator[Text]:
-    """Yield the text in lines of at most `columns`, all but the first behind `indent` spaces."""
+    """Yield the text in lines of at most `columns`, all but the first after `indent` spaces."""
     margin = ""
     rest = text
     while cell_len(rest.plain) > columns - len(margin):

@@ -291,7 +291,7 @@ class ParquetBudget:
                 bundles.append([])
                 held = needed
             bundles[-1].append(path)
-        # A path that is there twice stands for both.
+        # A path that is there twice means both.
         return [[*dict.fromkeys(bundle)] for bundle in bundles if bundle]
 
     def _largest(self, group: int, at: int, path: str) -> int:

@@ -30,7 +30,7 @@ class ShownBytes(NamedTuple):
         return {self.form: self.shown}
 
     def clipped(self, length: int) -> str:
-        """Return one short line: text in quotation marks, hexadecimal behind `0x`."""
+        """Return one short line: text in quotation marks, hexadecimal after `0x`."""
         text = f'"{self.shown}"' if self.form == "text" else f"0x{self.shown}"
         return text if len(text) <= length else f"{text[: length - 1]}…"
 

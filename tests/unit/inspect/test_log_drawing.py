@@ -119,7 +119,7 @@ def test_records_behind_the_end_are_marked() -> None:
 
     text = drawn(bytes(content))
 
-    assert "behind the end" in text
+    assert "after the end" in text
 
 
 def test_a_limit_of_nothing_tells_only_what_the_log_is_and_how_it_ends() -> None:
@@ -221,7 +221,7 @@ def test_a_damaged_log_counts_before_and_behind_its_end_apart() -> None:
     summary = text.partition("✗ reading ends")[2].partition("\n  before the end ")[2]
     before, behind, damage = " ".join(summary.split()).split(" · ")
     assert before == "3 records, 2 rows"
-    assert behind.startswith("behind it ")
+    assert behind.startswith("after it ")
     assert behind.endswith(" rows")
     assert damage.startswith("2 damaged places, ")
 

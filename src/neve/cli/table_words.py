@@ -248,7 +248,7 @@ def _line(name: str, words: str) -> Text:
 
 
 def unflushed_words(unflushed: int | None) -> str:
-    """Return how many changes are only in the log, as the end of a line; empty if there are none."""
+    """Return how many changes are only in the log, to end a line with; empty if there are none."""
     if unflushed is None:
         return " · its log cannot be read"
     return f" · {counted(unflushed, 'change')} not flushed" if unflushed else ""

@@ -43,7 +43,7 @@ from examples.demo.stage import (
 )
 from neve.engine.table_options import TableOptions
 from neve.errors import Corruption
-from neve.model.shown_value import counted, shown_bytes
+from neve.model.display import counted, shown_bytes
 from neve.notebook import levels_of_listing
 from neve.observability.metrics import WAL_BATCHES, WAL_SYNCS
 

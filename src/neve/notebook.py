@@ -36,10 +36,10 @@ import pyarrow as pa
 
 from neve.errors import NeveError
 from neve.model.data_file import DataFile
+from neve.model.display import counted, shown_bytes, shown_moment
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import Column, TableSchema
 from neve.model.schema_json import default_to_json
-from neve.model.shown_value import counted, shown_bytes, shown_moment
 from neve.model.type_words import type_text
 from neve.model.version import Version
 

@@ -45,9 +45,9 @@ from neve.manifest.documents import Lease
 from neve.manifest.retry import Patience
 from neve.manifest.table_head import HeadChange, Requirements, Retention, TableHead
 from neve.manifest.table_versions import Committed
+from neve.model.display import counted, shown_moment
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
-from neve.model.shown_value import counted, shown_moment
 from neve.model.suggestions import similar_name_hint
 from neve.model.version import Version, VersionEdit, VersionFacts
 from neve.notebook import ShownTable, shown_page, table_page

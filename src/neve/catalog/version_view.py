@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from neve.catalog.listing_column import optional, required
 from neve.catalog.partition_words import PartitionWords
+from neve.model.display import shown_bytes
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
-from neve.model.shown_value import shown_bytes
 from neve.model.version import Operation, Version
 from neve.notebook import Cell, facts, page, shown_page, size_words, version_page
 

@@ -34,7 +34,7 @@ from neve.engine.table_parts import append_files_of
 from neve.errors import Fenced, InvalidArgument, NeveError, NotFound
 from neve.inspect.page import JsonDocument, Page, write_json
 from neve.inspect.shown_text import Json, shown_text
-from neve.model.shown_value import counted
+from neve.model.display import counted
 from neve.model.suggestions import similar_name_hint
 from neve.storage.append_file import LockHandle
 

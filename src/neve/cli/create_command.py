@@ -57,8 +57,8 @@ from neve.errors import AlreadyExists, InvalidArgument, LimitExceeded, SchemaMis
 from neve.inspect.page import Page, write_json
 from neve.inspect.shown_text import shown_text
 from neve.model.arrow_types import ArrowField
+from neve.model.display import counted, shown
 from neve.model.schema import TableSchema
-from neve.model.shown_value import counted, shown
 from neve.model.suggestions import similar_name_hint
 
 _SAMPLE_BYTES: Final = 1 << 20

@@ -32,10 +32,10 @@ from neve.cli.refused_rows import RefusedRows, nth_left
 from neve.cli.value_forms import text_reader
 from neve.errors import InvalidArgument, LimitExceeded, SchemaMismatch
 from neve.model.arrow_types import NESTED_KINDS, TypeKind, kind_of
+from neve.model.display import shown
 from neve.model.scalar_values import Unfit
 from neve.model.schema import TableSchema
 from neve.model.schema_view import ArrowArray
-from neve.model.shown_value import shown
 from neve.model.suggestions import similar_name_hint
 
 _HINT: Final = "Check the delimiter, and that the file is UTF-8 and has a head"

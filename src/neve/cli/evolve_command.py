@@ -23,8 +23,8 @@ from neve.errors import InvalidArgument
 from neve.inspect.page import Page, write_json
 from neve.inspect.shown_text import shown_text
 from neve.model.arrow_types import normalize_type, type_name
+from neve.model.display import counted, shown
 from neve.model.scalar_values import Unfit
-from neve.model.shown_value import counted, shown
 
 Change = Callable[[Evolution], None]
 

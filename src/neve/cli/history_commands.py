@@ -24,7 +24,7 @@ from neve.engine.table_options import TableOptions
 from neve.errors import InvalidArgument
 from neve.inspect.page import JsonDocument, Page, write_json
 from neve.inspect.shown_text import Json, shown_text
-from neve.model.shown_value import counted
+from neve.model.display import counted
 from neve.read.changes import CHANGE_TYPE, COMMIT_TIMESTAMP
 
 

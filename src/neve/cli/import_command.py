@@ -43,7 +43,7 @@ from neve.engine.decided_writes import DecidedWrites
 from neve.errors import InvalidArgument, SchemaMismatch
 from neve.inspect.page import Page, write_json
 from neve.inspect.shown_text import Json, shown_text
-from neve.model.shown_value import counted
+from neve.model.display import counted
 
 _BATCH_ROWS: Final = 50_000
 

@@ -19,7 +19,7 @@ from neve.inspect.opened_file import OpenedFile, open_inspected
 from neve.inspect.page import Page
 from neve.inspect.tree import Tree, draw_tree, write_tree
 from neve.inspect.vectors import vector_tree
-from neve.model.shown_value import counted
+from neve.model.display import counted
 from neve.wal.inspection import LogInspection, PayloadKind, payload_kind_of
 from neve.wal.log_ending import Ending
 

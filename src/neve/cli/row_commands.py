@@ -64,9 +64,9 @@ from neve.errors import Conflict, InvalidArgument, NotFound
 from neve.inspect.page import JsonDocument, Page, write_json
 from neve.inspect.shown_text import Json, shown_text
 from neve.model.arrow_types import type_name
+from neve.model.display import counted, shown
 from neve.model.scalar_values import Unfit
 from neve.model.schema import Column, TableSchema
-from neve.model.shown_value import counted, shown
 from neve.read.scan import Scan
 from neve.read.scan_explanation import ScanExplanation
 

@@ -26,7 +26,7 @@ from neve.engine.verification import VerifyReport
 from neve.errors import Corruption, NeveError
 from neve.inspect.page import JsonDocument, Page, write_json
 from neve.inspect.shown_text import Json, shown_text
-from neve.model.shown_value import counted
+from neve.model.display import counted
 
 _OUTCOMES: Final = {
     Settled.NOTHING: "in order",

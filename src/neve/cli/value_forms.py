@@ -44,12 +44,12 @@ from neve.model.arrow_types import (
     decimal_digits,
     kind_of,
 )
+from neve.model.display import shown
 from neve.model.plain_values import stored_array, to_plain
 from neve.model.row_values import storage_type
 from neve.model.scalar_values import FromRaw, Raw, Unfit, scalar_form
 from neve.model.schema_json import default_to_json
 from neve.model.schema_view import ArrowArray
-from neve.model.shown_value import shown
 
 ReadJson: TypeAlias = Callable[[object], object]
 ReadText: TypeAlias = Callable[[str], object]

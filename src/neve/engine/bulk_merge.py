@@ -20,9 +20,9 @@ import pyarrow as pa
 from neve.engine.bulk_rows import BulkRows
 from neve.engine.job_base import JobBase
 from neve.errors import SchemaMismatch
+from neve.model.display import shown
 from neve.model.key_column import KeyArray
 from neve.model.schema import TableSchema
-from neve.model.shown_value import shown
 from neve.read.partial_merge import MERGED_ROWS_MAX, merged, required_columns, widened
 from neve.sstable.key_arrays import key_at
 from neve.sstable.parquet_groups import one_batch

@@ -20,7 +20,7 @@ import pyarrow as pa
 from neve.engine.table_engine import TableEngine
 from neve.errors import Closed, InvalidArgument, NotFound, Phrase, Wording
 from neve.manifest.sessions import ReadSession
-from neve.model.shown_value import shown
+from neve.model.display import shown
 from neve.model.version import Version, apply_edit
 from neve.read.change_plan import CommitChanges, grouped, plan_changes
 from neve.read.change_rows import ChangeRows

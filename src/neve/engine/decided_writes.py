@@ -30,9 +30,9 @@ from neve.engine.write_path import ATOMIC_BYTES_MAX, PreparedWrite, WritePath
 from neve.errors import InvalidArgument, Phrase, SchemaMismatch, Wording
 from neve.memtable.given_columns import GivenColumns
 from neve.memtable.memtable import Memtable
+from neve.model.display import shown
 from neve.model.key_column import KeyArray
 from neve.model.schema import Column
-from neve.model.shown_value import shown
 from neve.model.write_batch import PartialRows, WriteBatch
 from neve.read.partial_merge import (
     MERGED_ROWS_MAX,

@@ -20,10 +20,10 @@ from neve.errors import InvalidArgument, Phrase, SchemaMismatch, Wording
 from neve.memtable.given_columns import GivenColumns
 from neve.memtable.key_order import key_objects
 from neve.memtable.memtable import Memtable
+from neve.model.display import shown
 from neve.model.key_column import KeyArray
 from neve.model.row_codec import RowCodec
 from neve.model.schema import Column, TableSchema, normalize_batch
-from neve.model.shown_value import shown
 from neve.model.suggestions import known_names_hint
 from neve.read.partial_merge import Places
 

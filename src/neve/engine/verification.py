@@ -29,9 +29,9 @@ from neve.engine.table_parts import Definitions, TableParts, append_files_of
 from neve.engine.upkeep import Upkeep
 from neve.errors import Corruption, NeveError, NotFound, Phrase, Unavailable, Wording
 from neve.model.data_file import DataFile, VectorRef
+from neve.model.display import counted, shown_bytes
 from neve.model.key_column import KeyArray
 from neve.model.key_range import KeyRange
-from neve.model.shown_value import counted, shown_bytes
 from neve.model.version import Version
 from neve.sstable.deletion_vector import read_vector
 from neve.sstable.key_arrays import concat_keys

@@ -37,7 +37,7 @@ from neve.inspect.decoder_process import DecoderFailed, DecoderProcess
 from neve.inspect.opened_file import OpenedFile
 from neve.inspect.shown_text import Json, shown_text
 from neve.inspect.tree import Group, Line, Part, Tree, damaged
-from neve.model.shown_value import counted
+from neve.model.display import counted
 
 _INDENT: Final = 5
 _STAMP_COLUMNS: Final = 13

@@ -26,7 +26,7 @@ from neve.inspect.parquet_batches import (
 from neve.inspect.shown_text import Json, value_to_json, value_to_text
 from neve.model.arrow_types import ArrowField, child_fields, field_id_of
 from neve.model.data_file import DataFile
-from neve.model.shown_value import counted, shown
+from neve.model.display import counted, shown
 from neve.sstable.data_file_footer import MAGIC, TRAILER_BYTES, OpenFooter
 
 _STAMP: Final = "neve."

@@ -32,8 +32,8 @@ from neve.inspect.log_json import (
 from neve.inspect.opened_file import OpenedFile
 from neve.inspect.page import clipped, wrapped
 from neve.inspect.shown_text import show_bytes, shown_text, value_to_text
+from neve.model.display import counted
 from neve.model.row_codec import describe_row
-from neve.model.shown_value import counted
 from neve.wal.foreign_batches import Entry
 from neve.wal.inspected_batch import InspectedBatch, RowsEntry
 from neve.wal.inspection import InspectedDamage, LogicalRecord, LogInspection, PayloadKind

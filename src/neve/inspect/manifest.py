@@ -46,7 +46,7 @@ from neve.manifest.documents import (
 from neve.manifest.frame import FRAME_BYTES_MAX, FrameKind, decode_frame
 from neve.manifest.mrub import decode_mrub
 from neve.manifest.state import State
-from neve.model.shown_value import counted, shown_moment
+from neve.model.display import counted, shown_moment
 from neve.storage.local_store import LocalStore
 from neve.storage.object_store import ObjectStore
 

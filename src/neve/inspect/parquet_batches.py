@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from neve.errors import Corruption, InvalidArgument, LimitExceeded
-from neve.model.shown_value import shown
+from neve.model.display import shown
 from neve.sstable.data_file_footer import ChunkPlaces, chunk_places
 
 ReadAt: TypeAlias = Callable[[int, int], bytes]

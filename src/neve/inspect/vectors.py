@@ -20,7 +20,7 @@ from neve.errors import Corruption, InvalidArgument, LimitExceeded
 from neve.inspect.opened_file import OpenedFile
 from neve.inspect.shown_text import Json, shown_text
 from neve.inspect.tree import Group, Line, Part, Tree, damaged
-from neve.model.shown_value import counted
+from neve.model.display import counted
 from neve.sstable.puffin import (
     MAGIC,
     PuffinBlob,

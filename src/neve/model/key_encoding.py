@@ -35,11 +35,11 @@ from typing import Final
 import pyarrow as pa
 
 from neve.errors import Corruption, InvalidArgument, LimitExceeded
+from neve.model.display import counted, listed, shown
 from neve.model.key_column import KEY_BYTES_MAX, ArrowArray, ArrowColumn, KeyArray, KeyColumn
 from neve.model.key_range import KeyRange
 from neve.model.key_values import EncodeValue, unescape, value_codec
 from neve.model.key_vectors import KeyVectors
-from neve.model.shown_value import counted, listed, shown
 from neve.model.write_batch import SEQUENCE_MAX
 
 _TAG_BYTES: Final = 8  # on disk: never change

@@ -30,6 +30,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from neve.errors import Corruption, InvalidArgument, LimitExceeded
 from neve.model.bad_row import first_bad_row
 from neve.model.column_words import fixed_bytes
+from neve.model.display import counted, listed, shown, shown_type
 from neve.model.key_column import (
     KEY_BYTES_MAX,
     ArrowArray,
@@ -39,7 +40,6 @@ from neve.model.key_column import (
     KeyKind,
 )
 from neve.model.key_values import NUL, NUL_ESCAPED, TERMINATOR
-from neve.model.shown_value import counted, listed, shown, shown_type
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Flags: TypeAlias = npt.NDArray[np.bool_]

@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from itertools import islice
 from typing import Final
 
-from neve.model.shown_value import shown
+from neve.model.display import shown
 
 _COMPARED_MAX: Final = 1_000
 _LISTED_MAX: Final = 10

@@ -21,8 +21,8 @@ from neve.model.arrow_types import (
     kind_of,
     type_name,
 )
+from neve.model.display import shown
 from neve.model.schema_json import type_from_json
-from neve.model.shown_value import shown
 from neve.model.suggestions import similar_name
 
 REQUIRED: Final = "!"

@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from neve.errors import InvalidArgument
 from neve.model.arrow_types import child_fields
+from neve.model.display import shown
 from neve.model.named_field import named_field
 from neve.model.schema import TableSchema
-from neve.model.shown_value import shown
 from neve.read.field_mapping import ArrayWay, array_way
 from neve.read.scan_plan import asked_names
 

@@ -21,12 +21,12 @@ from neve.model.bound_predicate import (
     Operator,
     all_of,
 )
+from neve.model.display import listed, shown
 from neve.model.key_encoding import KeyEncoder
 from neve.model.key_range import KeyRange
 from neve.model.plain_values import PlainValue, stored_type
 from neve.model.schema import Column
 from neve.model.schema_view import ArrowArray
-from neve.model.shown_value import listed, shown
 from neve.read.read_context import ReadContext
 
 NO_KEYS: Final = KeyRange(b"", b"")

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Mapping
 
 from neve.errors import InvalidArgument, SchemaMismatch
+from neve.model.display import listed, shown
 from neve.model.key_column import KEY_BYTES_MAX, KeyColumn
 from neve.model.key_encoding import KeyEncoder
 from neve.model.key_values import value_codec
 from neve.model.partition_spec import PartitionSpec
 from neve.model.row_codec import RowCodec
 from neve.model.schema import TableSchema
-from neve.model.shown_value import listed, shown
 from neve.read.key_partitions import KeyPartitions
 from neve.read.schema_mapping import SchemaMapping
 from neve.sstable.search_words import SearchWords

@@ -25,8 +25,8 @@ import pyarrow as pa
 
 from neve.errors import InvalidArgument
 from neve.model.data_file import DataFile
+from neve.model.display import listed, shown
 from neve.model.key_column import KeyArray
-from neve.model.shown_value import listed, shown
 from neve.notebook import shown_page
 from neve.read.chosen_columns import chosen_columns
 from neve.read.file_rows import FilePieces, FileRows, Piece

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from neve.model.shown_value import (
+from neve.model.display import (
     listed,
     shown,
     shown_bytes,

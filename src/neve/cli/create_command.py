@@ -295,7 +295,7 @@ def create(
     storage_options: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Make a table, and its namespace and the warehouse when missing.
+    """Make a table, and its namespace and the lake when missing.
 
     A column is name:type, with Iceberg's names of types: boolean, int, long, float, double,
     decimal(p,s), date, time, timestamp, timestamptz, string, uuid, binary, fixed(n), list<type>,

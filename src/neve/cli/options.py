@@ -31,7 +31,7 @@ from neve.model.schema import TableSchema
 from neve.model.type_words import REQUIRED, parse_type
 
 LAKE_VARIABLE: Final = "NEVE_LAKE"
-"""The environment variable that names the warehouse."""
+"""The environment variable that names the lake."""
 
 _NO_NAMESPACE: Final = re.compile(r"the table name '(.+)' has no namespace")
 _TOLD_MAX: Final = 5
@@ -52,7 +52,7 @@ lake_option = click.option(
     envvar=LAKE_VARIABLE,
     show_envvar=True,
     metavar="LOCATION",
-    help="The warehouse: a directory, s3://bucket/prefix or file:///directory.",
+    help="The lake: a directory, s3://bucket/prefix or file:///directory.",
     shell_complete=_complete_directory,
 )
 storage_option = click.option(
@@ -76,7 +76,7 @@ def on_a_lake(command: Command) -> Command:
 def open_lake(
     lake: str, storage_options: tuple[str, ...], *, create: bool = False
 ) -> Iterator[KVCatalog]:
-    """Open a warehouse; without `create`, one that is not there is NotFound and stays so.
+    """Open a lake; without `create`, one that is not there is NotFound and stays so.
 
     A table that is named without its namespace is refused with the tables of that name.
     """
@@ -104,7 +104,7 @@ def _opened(lake: str, storage_options: tuple[str, ...], *, create: bool) -> KVC
     try:
         return neve.open(lake, storage_options=options, create=create)
     except NotFound as missing:
-        missing.hint = "Check --lake or NEVE_LAKE; `neve create` makes a warehouse with its table"
+        missing.hint = "Check --lake or NEVE_LAKE; `neve create` makes a lake with its table"
         raise
 
 
@@ -160,14 +160,14 @@ def names_of(texts: Sequence[str], schema: TableSchema) -> list[str] | None:
 def complete_table(
     ctx: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Offer the tables of the warehouse."""
+    """Offer the tables of the lake."""
     return _offered(ctx, incomplete, lambda catalog: catalog.list_tables())
 
 
 def complete_namespace(
     ctx: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Offer the namespaces of the warehouse."""
+    """Offer the namespaces of the lake."""
     return _offered(ctx, incomplete, lambda catalog: catalog.list_namespaces())
 
 
@@ -229,7 +229,7 @@ def _offered(
 
 @contextmanager
 def _lake(ctx: click.Context) -> Iterator[KVCatalog]:
-    # A group of commands on a table takes the table before its commands take the warehouse.
+    # A group of commands on a table takes the table before its commands take the lake.
     lake = ctx.params.get("lake") or os.environ.get(LAKE_VARIABLE, "")
     with open_lake(lake, ctx.params.get("storage_options") or ()) as catalog:
         yield catalog

@@ -494,7 +494,7 @@ def object_tree(opened: OpenedFile, path: str, *, limit: int | None, drawn: int)
 def store_tree(path: str, *, limit: int | None, drawn: int) -> Tree:
     """Return the tree of a whole store, in a directory."""
     directory = Path(path).resolve()
-    _refuse_warehouse(directory, path)
+    _refuse_lake(directory, path)
     objects = LocalStore(str(directory.parent), create=False)
     paths = StorePaths(directory.name)
     store = inspect_store(objects, paths, shown=path)
@@ -557,8 +557,8 @@ def _has_lines(content: Content) -> bool:
     return next(lines_of(content), None) is not None
 
 
-def _refuse_warehouse(directory: Path, path: str) -> None:
-    """Say which stores there are when a whole warehouse, or what holds stores, is named."""
+def _refuse_lake(directory: Path, path: str) -> None:
+    """Say which stores there are when a whole lake, or what holds stores, is named."""
     if (directory / "HEAD").exists() or (directory / "segments").is_dir():
         return
     found = sorted(

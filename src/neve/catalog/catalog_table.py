@@ -16,12 +16,12 @@ from typing import Final
 
 import pyarrow as pa
 
-from neve.catalog.definition_change import DefinitionChange, PlannedChange, plan_change
 from neve.catalog.evolution import Evolution
 from neve.catalog.history_listing import list_history, summed_commits
 from neve.catalog.known_properties import changed_properties, check_removed, retention_of
 from neve.catalog.moment import Moment, moment_ms
 from neve.catalog.partition_words import PartitionWords
+from neve.catalog.plan_change import DefinitionChange, PlannedChange, plan_change
 from neve.catalog.settlement import Settlement, up_to_date
 from neve.catalog.sort_order import SortOrder
 from neve.catalog.stored_table import StoredTable, TableState
@@ -29,7 +29,6 @@ from neve.catalog.table_meta import TableMeta
 from neve.catalog.version_view import VersionStats, VersionView
 from neve.catalog.warehouse import Warehouse
 from neve.engine.publishing import CommitPublishing
-from neve.engine.table_parts import PublishedLineage
 from neve.errors import (
     CatalogConflict,
     Conflict,
@@ -52,6 +51,7 @@ from neve.model.suggestions import similar_name_hint
 from neve.model.version import Version, VersionEdit, VersionFacts
 from neve.notebook import ShownTable, shown_page, table_page
 from neve.storage.own_process import KeptInProcess
+from neve.table.table_parts import PublishedLineage
 
 _COMMIT_SECONDS: Final = 60.0
 

@@ -24,7 +24,7 @@ from typing import Self
 
 import pyarrow as pa
 
-from neve.catalog.definition_change import DefinitionChange
+from neve.catalog.plan_change import DefinitionChange
 from neve.catalog.schema_changes import (
     Position,
     add_field,

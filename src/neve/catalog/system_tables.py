@@ -49,7 +49,7 @@ from neve.model.suggestions import similar_name_hint
 from neve.model.transforms import Bucket, Truncate
 from neve.model.version import Operation
 from neve.read.chosen_columns import chosen_columns
-from neve.read.filter_input import row_filter
+from neve.read.filters import row_filter
 
 TABLES_SCHEMA: Final = pa.schema(
     [

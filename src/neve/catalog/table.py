@@ -19,10 +19,10 @@ from typing import Self
 import pyarrow as pa
 
 from neve.catalog.catalog_table import CatalogTable
-from neve.catalog.definition_change import DefinitionChange
 from neve.catalog.evolution import Evolution
 from neve.catalog.live_tables import LiveTables
 from neve.catalog.moment import Moment, past_moment_ms
+from neve.catalog.plan_change import DefinitionChange
 from neve.catalog.settlement import Settlement
 from neve.catalog.stored_table import TableState
 from neve.catalog.table_meta import TableMeta
@@ -30,22 +30,21 @@ from neve.catalog.table_stats import TableStats, table_stats
 from neve.catalog.warehouse import Warehouse
 from neve.compaction.rewrite_job import PlanExecutor
 from neve.engine.change_feed import ChangeFeed
-from neve.engine.decided_writes import DecidedWrites
-from neve.engine.maintenance import Maintenance
-from neve.engine.publish_mode import PublishMode
+from neve.engine.conditional_writes import ConditionalWrites
 from neve.engine.row_input import Rows
 from neve.engine.snapshot import Snapshot, SnapshotOrigin, rows_in_order
 from neve.engine.table_engine import TableEngine
-from neve.engine.table_options import TableOptions
-from neve.engine.table_parts import append_files_of
+from neve.engine.table_options import PublishMode, TableOptions
 from neve.engine.upkeep import ExpireReport, GarbageReport
 from neve.engine.verification import VerifyReport
 from neve.errors import Closed, InvalidArgument, NotFound, Phrase, Wording
 from neve.iceberg.published_check import PublishedCheck
+from neve.jobs.maintenance import Maintenance
 from neve.manifest.table_head import Requirements
-from neve.read.filter_input import Filter
+from neve.read.filters import Filter
 from neve.read.scan import Scan
-from neve.read.table_view import Row
+from neve.table.table_parts import append_files_of
+from neve.table.table_view import Row
 
 
 class Table(CatalogTable):
@@ -115,7 +114,7 @@ class Table(CatalogTable):
         batch with SchemaMismatch.
         """
         if columns is not None:
-            return DecidedWrites(self.engine).upsert(rows, columns)
+            return ConditionalWrites(self.engine).upsert(rows, columns)
         writer = self.engine.writer
         sequence = self.engine.current.sequence
         for prepared in writer.path.upsert(rows):
@@ -128,7 +127,7 @@ class Table(CatalogTable):
         No other write of this table comes between looking and writing. Other committers, such as
         Spark jobs, are seen as far as this handle shows their Versions.
         """
-        return DecidedWrites(self.engine).put_if_absent(row)
+        return ConditionalWrites(self.engine).put_if_absent(row)
 
     def compare_and_put(
         self, row: Mapping[str, object], expected: Mapping[str, object] | None
@@ -139,7 +138,7 @@ class Table(CatalogTable):
         None expects no row. Values are compared, not how they were written. Atomic as
         `put_if_absent` is.
         """
-        return DecidedWrites(self.engine).compare_and_put(row, expected)
+        return ConditionalWrites(self.engine).compare_and_put(row, expected)
 
     def delete(self, key: object) -> int:
         """Delete the row of a key, whether there is one or not; gives the sequence number."""

@@ -30,13 +30,13 @@ from neve.cli.table_words import (
     table_lines,
     unflushed_words,
 )
-from neve.engine.table_parts import append_files_of
 from neve.errors import Fenced, InvalidArgument, NeveError, NotFound
 from neve.inspect.page import JsonDocument, Page, write_json
 from neve.inspect.shown_text import Json, shown_text
 from neve.model.display import counted
 from neve.model.suggestions import similar_name_hint
 from neve.storage.append_file import LockHandle
+from neve.table.table_parts import append_files_of
 
 _YES: Final = frozenset({"y", "yes"})
 _EXTENSION: Final = "LOAD iceberg;"

@@ -39,7 +39,7 @@ from neve.cli.options import (
 )
 from neve.cli.progress_bar import TellProgress, progress_bar
 from neve.cli.refused_rows import RefusedRows, TooManyRefused, nth_left, telling_the_row
-from neve.engine.decided_writes import DecidedWrites
+from neve.engine.conditional_writes import ConditionalWrites
 from neve.errors import InvalidArgument, SchemaMismatch
 from neve.inspect.page import Page, write_json
 from neve.inspect.shown_text import Json, shown_text
@@ -198,7 +198,7 @@ def _check(table: Table, wish: ImportWish) -> None:
 
     def prepare(batch: pa.RecordBatch) -> None:
         if names is not None:
-            DecidedWrites(table.engine).check_upsert(batch, names)
+            ConditionalWrites(table.engine).check_upsert(batch, names)
             return
         for _ in path.upsert(batch):
             pass

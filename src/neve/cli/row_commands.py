@@ -67,8 +67,7 @@ from neve.model.arrow_types import type_name
 from neve.model.display import counted, shown
 from neve.model.scalar_values import Unfit
 from neve.model.schema import Column, TableSchema
-from neve.read.scan import Scan
-from neve.read.scan_explanation import ScanExplanation
+from neve.read.scan import Scan, ScanExplanation
 
 _NEGATIVE: Final = re.compile(r"-\.?[0-9]")
 _END_OF_OPTIONS: Final = "--"

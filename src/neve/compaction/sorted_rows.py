@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from neve.errors import Corruption, Phrase, Wording
+from neve.keys.columns import KeyArray
 from neve.model.column_words import fixed_bytes
-from neve.model.key_column import KeyArray
 
 Words: TypeAlias = npt.NDArray[np.uint64]
 

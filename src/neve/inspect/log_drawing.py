@@ -34,20 +34,22 @@ from neve.inspect.page import clipped, wrapped
 from neve.inspect.shown_text import show_bytes, shown_text, value_to_text
 from neve.model.display import counted
 from neve.model.row_codec import describe_row
-from neve.wal.foreign_batches import Entry
-from neve.wal.inspected_batch import InspectedBatch, RowsEntry
-from neve.wal.inspection import InspectedDamage, LogicalRecord, LogInspection, PayloadKind
-from neve.wal.log_ending import Ending, EndReason
-from neve.wal.log_parts import (
+from neve.wal.inspected_batch import Entry, InspectedBatch, RowsEntry
+from neve.wal.inspection import (
     Block,
     DamagedPart,
     EmptyBlocks,
+    InspectedDamage,
+    LogicalRecord,
+    LogInspection,
     PaddingPart,
     Part,
+    PayloadKind,
     RecordPart,
     StalePart,
     ZerosPart,
 )
+from neve.wal.log_ending import Ending, EndReason
 from neve.wal.record_format import BLOCK_BYTES, Dialect
 from neve.wal.segment_reader import DamageKind
 from neve.wal.version_edits import EditField, Fact, InternalKey, VersionEdit

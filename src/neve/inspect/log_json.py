@@ -37,14 +37,14 @@ from neve.inspect.page import JsonDocument
 from neve.inspect.shown_text import Json, show_bytes, value_to_json
 from neve.model.arrow_types import field_id_of
 from neve.model.row_codec import describe_row
-from neve.wal.foreign_batches import Entry
-from neve.wal.inspected_batch import InspectedBatch, RowsEntry
-from neve.wal.inspection import InspectedDamage, LogicalRecord, LogInspection
-from neve.wal.log_ending import Ending
-from neve.wal.log_parts import (
+from neve.wal.inspected_batch import Entry, InspectedBatch, RowsEntry
+from neve.wal.inspection import (
     Block,
     DamagedPart,
     EmptyBlocks,
+    InspectedDamage,
+    LogicalRecord,
+    LogInspection,
     PaddingPart,
     Part,
     RecordHeader,
@@ -52,6 +52,7 @@ from neve.wal.log_parts import (
     StalePart,
     ZerosPart,
 )
+from neve.wal.log_ending import Ending
 from neve.wal.segment_reader import DamageKind
 from neve.wal.version_edits import Fact, InternalKey, VersionEdit
 

@@ -13,7 +13,7 @@
     TEXT        string                                             varies
     BINARY      binary                                             varies
 
-How the bytes look is in `neve.model.key_encoding`.
+How the bytes look is in `neve.keys.encoding`.
 """
 
 from dataclasses import dataclass

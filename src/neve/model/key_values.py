@@ -20,9 +20,9 @@ from uuid import UUID
 import pyarrow as pa
 
 from neve.errors import Corruption
+from neve.keys.columns import KeyColumn, KeyKind
 from neve.model.arrow_types import type_name
 from neve.model.display import shown, shown_type
-from neve.model.key_column import KeyColumn, KeyKind
 from neve.model.scalar_values import Raw, ToRaw, Unfit, scalar_form
 
 EncodeValue: TypeAlias = Callable[[object], bytes]

@@ -17,8 +17,8 @@ from neve.model.arrow_types import child_fields
 from neve.model.display import shown
 from neve.model.named_field import named_field
 from neve.model.schema import TableSchema
-from neve.read.field_mapping import ArrayWay, array_way
 from neve.read.scan_plan import asked_names
+from neve.table.schema_mapping import ArrayWay, array_way
 
 _Places = tuple[int, ...]
 """Of a field, and of those around it, each in its struct; none for the column itself."""

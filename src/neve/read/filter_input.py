@@ -26,7 +26,7 @@ from neve.model.schema import TableSchema
 from neve.model.schema_view import ArrowArray
 from neve.model.suggestions import known_names_hint
 from neve.read.filter_text import parse_filter
-from neve.read.iceberg_filter import (
+from neve.read.filters import (
     IcebergExpression,
     iceberg_predicate,
     is_iceberg_expression,

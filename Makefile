@@ -97,7 +97,7 @@ pythons: ## make test on the oldest and the newest Python of this machine, or on
 	  $(MAKE) test PYTHON="$$python" VENV=".venv-$$version"; \
 	done
 
-demo: setup ## run the main job that exists, end to end, on embedded defaults
+demo: setup ## play examples/demo: the main job, end to end, on embedded defaults
 	$(BIN)/neve demo
 
 bench: setup ## benchmarks beside peers; writes dated JSON and a page into benchmarks/results

@@ -17,7 +17,7 @@ import click
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-from neve.cli.documented_command import DocumentedCommand, leaf_commands
+from neve.cli.commands import DocumentedCommand, leaf_commands
 from neve.cli.exit_codes import EXIT_CODE_WORDS
 from neve.cli.main import cli
 
@@ -75,7 +75,7 @@ def _index_lines() -> Iterator[str]:
     yield ""
     yield (
         "`neve COMMAND --help` says on a terminal what these pages say. All examples work on the "
-        "table that the first one makes, with the warehouse named by the environment: "
+        "table that the first one makes, with the lake named by the environment: "
     )
     yield ""
     yield "```sh"
@@ -229,7 +229,7 @@ _ENDING: Final = """
 
     Commands that read work beside a writer, and so do `neve tag`, `neve set` and `neve evolve`.
     Those that write rows or files need the table's lock: exit code 4 says that another process has
-    it. A warehouse that is not there is an error; only `neve create` and `neve demo` make one.
+    it. A lake that is not there is an error; only `neve create` and `neve demo` make one.
 
     ## Tables
 
@@ -244,5 +244,5 @@ _ENDING: Final = """
     ## Completion
 
     `neve --install-completion` teaches bash, zsh or fish to complete commands and options, and
-    tables, columns and tags of the warehouse.
+    tables, columns and tags of the lake.
 """

@@ -1,6 +1,6 @@
 """Every error a caller can catch, grouped by what the caller does next.
 
-The tree, with the exit code the command line gives each group:
+The tree, with the exit code of the command line for each group:
 
     NeveError
     │   fix the call (2)
@@ -9,7 +9,7 @@ The tree, with the exit code the command line gives each group:
     ├── NotFound               the thing named does not exist
     ├── AlreadyExists          the name is taken
     │   try again (3)
-    ├── Conflict               somebody else committed first; nothing was written
+    ├── Conflict               another writer committed first; nothing was written
     │   └── CatalogConflict    the same, for names and definitions of tables
     ├── Unavailable            storage did not answer, or cannot do what is needed
     │   ├── StorageFull        no space, or no quota, is left; free some first
@@ -25,14 +25,17 @@ The tree, with the exit code the command line gives each group:
     └── LimitExceeded          larger than an option allows
 
 Facts are attributes, so that a caller never parses a message. The message says what was wrong and
-where; `hint` says what to do next, and is part of `str(error)`.
+where; `hint` says what to do next, and is part of `str(error)`. Where either speaks of Python's
+calls or values it is `Wording`: text for a Python caller that also is data, from which the command
+line makes words that can be typed.
 """
 
 import re
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final, Self
 
-# With numbers or clauses in a message, the place behind it would seem to belong to the last one.
+# With numbers or clauses in a message, the place after it would seem to belong to the last one.
 _FACTS: Final = re.compile(r"[0-9,:;()]")
 
 
@@ -53,6 +56,107 @@ EXIT_CODES: dict[NextMove, int] = {
     NextMove.LOOK_AT_THE_DATA: 5,
     NextMove.RAISE_A_LIMIT: 6,
 }
+
+
+class Phrase(StrEnum):
+    """A sentence in the words of a Python caller, with gaps for facts."""
+
+    # Tables, versions and times
+    TABLE_IS_THERE = "Open it with lake.table({name!a}), {way_out}, or choose another name"
+    TAKE_ITS_DEFINITION = "Open it with `table` and take its definition, or choose another name"
+    LIST_TABLES = "`list_tables` and `neve tables` give those there are"
+    LIST_NAMESPACES = "`list_namespaces` gives those there are"
+    NAME_A_TAG = "Give one of the tags in `history()`"
+    NAME_A_VERSION = "Give one of the numbers in `history()`"
+    NAME_A_KEPT_VERSION = "Give one of those in the table's history"
+    NAME_ONE_VERSION = "Give one of version, timestamp and tag"
+    NAME_A_TIME = (
+        "Give '2024-01-31T12:00:00+00:00', an aware datetime, an age such as '2h ago', or "
+        "milliseconds since 1970"
+    )
+    NOT_A_VERSION = "{name}={number} is not the number of a version"
+    NAME_A_NUMBER = "Pass a whole number; since=0 begins with the table"
+    UNTIL_BEFORE_SINCE = "until={until} is before since={since}"
+    CHANGES_KEPT_SINCE = (
+        "Changes are kept from since={oldest} on; to start again, scan version {oldest} and go on "
+        "from there"
+    )
+    # Writers and storage
+    OPEN_AGAIN = "Open the table again"
+    CLOSE_THAT_WRITER = (
+        "Close that writer, or open read-only; fuser {file} shows which process it is"
+    )
+    ONLY_READ = "Open the table with read_only=True, or keep the lake in a directory"
+    ROOM_FOR_A_WRITER = (
+        "A writer needs 256 KiB to begin: free as much outside of the table, then expire and "
+        "collect_garbage free what the table does not need. With read_only=True it can be read as "
+        "it is"
+    )
+    FREE_SPACE = (
+        "Free space or raise the quota of the disk, then try again; expire and collect_garbage "
+        "free what the table does not need"
+    )
+    MOUNTED_READ_ONLY = (
+        "The file system is mounted read-only: look at the kernel log, or open with read_only=True"
+    )
+    UNORDERED_LISTING = "Open it with the storage option listing=unordered"
+    CREDENTIALS = "Pass credentials as storage_options"
+    # Published metadata
+    PUBLISH_FIRST = "Open it without read_only and ask again, or let its writer flush"
+    NEXT_COMMIT_PUBLISHES = (
+        "Its rows are safe and need not be written again; the next commit publishes them"
+    )
+    PUBLISH_AGAIN = "The rows are safe; publish again"
+    REPUBLISH = (
+        "Rows are not affected. Publish the table again: delete the folder `metadata` of the "
+        "table, then call iceberg_metadata()"
+    )
+    # Damage
+    RECOVER = "`recover` removes what is left"
+    FIND_DAMAGE = "Run verify to see which file or vector is damaged"
+    WRITE_AGAIN = "Run verify, and write the {rows} of this key again: one of the two is stale"
+    RESTORE_LOST_FILE = (
+        "Restore it from a copy, or roll back to a version without it; `verify` names all that are "
+        "missing"
+    )
+    REBUILD_INDEXES = "Rows are not affected. Compact the table, or run rebuild_indexes"
+    SALVAGE_LOG = "restore {what} from a copy, or open with recovery mode {mode}"
+    # Values, columns and rows
+    WAS_COMPARED = "column {column} is {arrow_type} and was compared with {kind} {value}"
+    WRITE_A_LITERAL = "Pass {wanted}"
+    CANNOT_HOLD = "column {column} is {arrow_type} and cannot hold {value}"
+    CANNOT_BE_ASKED = "{operator!r} cannot be asked of column {column} of type {arrow_type}"
+    CANNOT_BE_APPLIED = "{transform} cannot be applied to column {column} of type {arrow_type}"
+    ONLY_NULL_TESTS = "Only is_null and not_null work on nested columns"
+    USE_A_PRIMITIVE = "Use a column of a primitive type: a nested one has only is_null and not_null"
+    GIVE_A_DATE = "Give a date, such as datetime.date(2024, 1, 31)"
+    GIVE_A_TIME = "Give a time, such as datetime.time(22, 31, 8)"
+    GIVE_A_TIMESTAMP = "Give a datetime without a zone, such as datetime(2024, 1, 31)"
+    GIVE_A_TIMESTAMPTZ = "Give a datetime with a zone, such as datetime(2024, 1, 31, tzinfo=UTC)"
+    GIVE_A_UUID = "Give a uuid.UUID"
+    GIVE_A_DECIMAL = "Give a Decimal with at most {digits}"
+    SMALLER_DECIMAL = "Use at most decimal128({digits}, s), or string"
+    EXPECTED_ROW = "Give the row of the same key as it was read, or None for no row"
+    NAMED_COLUMNS = "Give the key and every column that `columns` names"
+    LEAVE_COLUMNS_OUT = "Name the columns to write, or leave `columns` out to write whole rows"
+
+
+class Wording(str):
+    """Text for a Python caller that carries its phrase and facts, for others to word again."""
+
+    __slots__ = ("facts", "phrase")
+    phrase: Phrase
+    facts: Mapping[str, Any]
+
+    def __new__(cls, phrase: Phrase, **facts: object) -> Self:
+        """Fill the gaps of a phrase."""
+        words = super().__new__(cls, phrase.value.format(**facts))
+        words.phrase = phrase
+        words.facts = facts
+        return words
+
+    def __getnewargs_ex__(self) -> tuple[tuple[Phrase], Mapping[str, Any]]:
+        return (self.phrase,), self.facts
 
 
 class NeveError(Exception):
@@ -80,14 +184,19 @@ class NeveError(Exception):
         return EXIT_CODES[self.next_move]
 
     @property
-    def what_and_where(self) -> str:
-        """The message with path and offset, without the hint."""
+    def where(self) -> str:
+        """Path and offset, as they follow the message."""
         where = ""
         if self.path is not None:
             where = f"{',' if _FACTS.search(self.message) else ''} in {self.path}"
         if self.offset is not None:
             where += f" at byte {self.offset:,}"
-        return f"{self.message}{where}"
+        return where
+
+    @property
+    def what_and_where(self) -> str:
+        """The message with path and offset, without the hint."""
+        return f"{self.message}{self.where}"
 
     def __str__(self) -> str:
         if not self.hint:
@@ -117,10 +226,9 @@ class SchemaMismatch(NeveError):
         self.row = row
 
     @property
-    def what_and_where(self) -> str:
-        """The message with the row, counted from 0 in what was given."""
-        where = super().what_and_where
-        return where if self.row is None else f"{where}, in row {self.row:,}"
+    def where(self) -> str:
+        """Path and row, which is counted from 0 in the rows that were given."""
+        return super().where if self.row is None else f"{super().where}, in row {self.row:,}"
 
 
 class NotFound(NeveError):
@@ -128,7 +236,7 @@ class NotFound(NeveError):
 
 
 class AlreadyExists(NeveError):
-    """The name is taken; `differences` say how what has it is not what was asked for."""
+    """The name is taken; `differences` say how the thing that has it differs from the request."""
 
     def __init__(
         self,
@@ -143,7 +251,7 @@ class AlreadyExists(NeveError):
 
 
 class Conflict(NeveError):
-    """Somebody else committed first; nothing of this commit was written."""
+    """Another writer committed first; nothing of this commit was written."""
 
     next_move = NextMove.TRY_AGAIN
 
@@ -160,7 +268,7 @@ class Conflict(NeveError):
 
 
 class CatalogConflict(Conflict):
-    """Somebody else changed a table's name or definition first."""
+    """Another process changed a table's name or definition first."""
 
 
 class Unavailable(NeveError):
@@ -225,9 +333,21 @@ class Closed(NeveError):
 
 
 class Corruption(NeveError):
-    """Bytes on disk are not what was written."""
+    """Bytes on disk are not what was written; `problems` are all that a verification found."""
 
     next_move = NextMove.LOOK_AT_THE_DATA
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        problems: tuple[NeveError, ...] = (),
+        path: str | None = None,
+        offset: int | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, path=path, offset=offset, hint=hint)
+        self.problems = problems
 
 
 class LimitExceeded(NeveError):

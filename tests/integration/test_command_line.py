@@ -18,7 +18,7 @@ from typing import Any, Final
 import psutil
 import pytest
 
-from neve.cli.demo_acts import ACTS
+from examples.demo.acts import ACTS
 from tests.unit.wal.inspected_logs import neve_log, put
 
 NEVE: Final = (sys.executable, "-c", "from neve.cli.entry import main; main()")

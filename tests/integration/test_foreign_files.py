@@ -16,10 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
-from neve.cli.decoder_child import DecoderTask
-from neve.cli.decoder_process import DecoderFailed, DecoderProcess, FailureKind
 from neve.cli.main import cli
 from neve.errors import EXIT_CODES
+from neve.inspect.decoder_child import DecoderTask
+from neve.inspect.decoder_process import DecoderFailed, DecoderProcess, FailureKind
 from tests.gates import Gate
 from tests.integration import foreign_files
 from tests.integration.foreign_files import corpus, flipped, parquet

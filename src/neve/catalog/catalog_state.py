@@ -19,15 +19,10 @@ from typing import Final
 from uuid import UUID
 
 from neve.catalog.catalog_document import read_catalog_document
-from neve.catalog.table_name import (
-    TableName,
-    check_name_text,
-    check_namespace,
-    similar_name_hint,
-    with_ancestors,
-)
-from neve.errors import AlreadyExists, Corruption, InvalidArgument, NotFound
+from neve.catalog.table_name import TableName, check_name_text, check_namespace, with_ancestors
+from neve.errors import AlreadyExists, Corruption, InvalidArgument, NotFound, Phrase, Wording
 from neve.manifest.json_document import write_document
+from neve.model.suggestions import similar_name_hint
 from neve.storage.table_paths import check_name
 
 ROOT_KEY: Final = "root"
@@ -90,8 +85,7 @@ class CatalogState:
         if found is None:
             raise NotFound(
                 f"there is no table {name!a}",
-                hint=similar_name_hint(name, self.tables)
-                or "`list_tables` and `neve tables` give those there are",
+                hint=similar_name_hint(name, self.tables) or Wording(Phrase.LIST_TABLES),
             )
         return found
 
@@ -162,7 +156,7 @@ class CatalogState:
         if str(name) in self.tables:
             raise AlreadyExists(
                 f"there is a table {str(name)!a} already",
-                hint=f"Open it with lake.table({str(name)!a}), {way_out}, or choose another name",
+                hint=Wording(Phrase.TABLE_IS_THERE, name=str(name), way_out=way_out),
             )
 
     def _check_namespace_is_there(self, namespace: str) -> None:
@@ -171,7 +165,7 @@ class CatalogState:
             raise NotFound(
                 f"there is no namespace {namespace!a}",
                 hint=similar_name_hint(namespace, self.namespaces)
-                or "`list_namespaces` gives those there are",
+                or Wording(Phrase.LIST_NAMESPACES),
             )
 
     def _check(self) -> None:

@@ -19,14 +19,12 @@ from neve.catalog.evolution import Evolution
 from neve.catalog.history_listing import list_history, summed_commits
 from neve.catalog.known_properties import changed_properties, check_removed, retention_of
 from neve.catalog.moment import Moment, moment_ms
-from neve.catalog.notebook import ShownTable, table_page
 from neve.catalog.partition_words import PartitionWords
 from neve.catalog.plan_change import DefinitionChange, plan_change
 from neve.catalog.settlement import Settlement, up_to_date
 from neve.catalog.sort_order import SortOrder
 from neve.catalog.stored_table import StoredTable, TableState
 from neve.catalog.table_meta import TableMeta
-from neve.catalog.table_name import similar_name_hint
 from neve.catalog.version_view import VersionStats, VersionView
 from neve.catalog.warehouse import Warehouse
 from neve.engine.publishing import CommitPublishing
@@ -36,6 +34,8 @@ from neve.errors import (
     InvalidArgument,
     NeveError,
     NotFound,
+    Phrase,
+    Wording,
 )
 from neve.iceberg.publisher import IcebergPublisher
 from neve.manifest.commit import CommitPlan
@@ -45,9 +45,9 @@ from neve.manifest.table_versions import Committed
 from neve.manifest.version_reader import Session, TableSnapshot
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
-from neve.model.shown_html import shown_page
-from neve.model.shown_value import counted, shown_moment
+from neve.model.suggestions import similar_name_hint
 from neve.model.version import Version, VersionEdit, VersionFacts
+from neve.notebook import ShownTable, shown_page, table_page
 from neve.storage.own_process import KeptInProcess
 from neve.table.table_parts import PublishedLineage
 
@@ -198,13 +198,13 @@ class CatalogTable(KeptInProcess):
         if len(given) != 1:
             raise InvalidArgument(
                 f"{counted(len(given), 'version')} asked for instead of one",
-                hint="Give one of version, timestamp and tag",
+                hint=Wording(Phrase.NAME_ONE_VERSION),
             )
         if tag is not None:
             if not isinstance(tag, str):
                 raise InvalidArgument(
                     f"a tag is text, not {type(tag).__name__}",
-                    hint="Give one of the tags in `history()`",
+                    hint=Wording(Phrase.NAME_A_TAG),
                 )
             version = self._tagged(tag)
         elif timestamp is not None:
@@ -212,7 +212,7 @@ class CatalogTable(KeptInProcess):
         elif isinstance(version, bool) or not isinstance(version, int):
             raise InvalidArgument(
                 f"a version is a number, not {type(version).__name__}",
-                hint="Give one of the numbers in `history()`",
+                hint=Wording(Phrase.NAME_A_VERSION),
             )
         return self._view(self.stored.versions.version_in(self._seen.state.session, version))
 
@@ -410,11 +410,17 @@ class CatalogTable(KeptInProcess):
             state = self.stored.load()
         except NeveError as error:
             problems.append(str(error))
+        meta = up_to_date(seen.meta, state)
         return table_page(
             ShownTable(
+                name=meta.name,
                 location=location,
-                meta=up_to_date(seen.meta, state),
-                state=state,
+                format_version=meta.format_version,
+                properties=meta.properties,
+                schema=state.schema,
+                spec=state.spec,
+                sorted_by=[*map(str, state.sort_order.fields)],
+                version=state.version,
                 unflushed=self._unflushed(),
                 problems=tuple(problems),
             )
@@ -451,7 +457,10 @@ class CatalogTable(KeptInProcess):
     def _tagged(self, tag: str) -> int:
         tags = self._tags()
         if tag not in tags:
-            raise NotFound(f"there is no tag {tag!a}", hint=similar_name_hint(tag, tags))
+            raise NotFound(
+                f"there is no tag {tag!a}",
+                hint=similar_name_hint(tag, tags) or Wording(Phrase.NAME_A_TAG),
+            )
         return tags[tag]
 
     def _current_at(self, moment: int) -> int:

@@ -15,9 +15,9 @@ names are somebody else's, and are kept as they are.
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from neve.catalog.table_name import similar_name_hint
 from neve.errors import InvalidArgument, LimitExceeded
 from neve.manifest.table_head import Retention
+from neve.model.suggestions import similar_name_hint
 
 FORMAT_VERSION: Final = "format-version"
 FILE_FORMAT: Final = "write.format.default"

@@ -20,7 +20,6 @@ import pyarrow as pa
 from neve.catalog.catalog_state import is_table_id
 from neve.catalog.catalog_table import CatalogTable
 from neve.catalog.known_properties import check_texts
-from neve.catalog.notebook import TABLES_SHOWN, TableLine, lake_page
 from neve.catalog.schema_input import SchemaInput
 from neve.catalog.settlement import RecoveryReport, Settled, Settlement, refuse_stranger, up_to_date
 from neve.catalog.stored_table import TableState
@@ -39,9 +38,11 @@ from neve.errors import (
     NeveError,
     NotFound,
     OutcomeUnknown,
+    Phrase,
     Unavailable,
+    Wording,
 )
-from neve.model.shown_html import shown_page
+from neve.notebook import TABLES_SHOWN, TableLine, lake_page, shown_page
 from neve.observability.events import Listener
 from neve.observability.metrics import Recorder
 from neve.storage.clock import Clock, IdSource, SystemClock, SystemIds
@@ -257,7 +258,7 @@ class KVCatalog(KeptInProcess):
                 f"the table {name!a} exists with another {' and '.join(different)}",
                 keys=different,
                 path=self.location,
-                hint="Open it with `table` and take its definition, or choose another name",
+                hint=Wording(Phrase.TAKE_ITS_DEFINITION),
             )
         return table
 
@@ -289,7 +290,7 @@ class KVCatalog(KeptInProcess):
             raise OutcomeUnknown(
                 f"the table {name!a} is dropped, but its name or files may still be there",
                 path=self.location,
-                hint="`recover` removes what is left",
+                hint=Wording(Phrase.RECOVER),
             ) from error
         if not is_mine:
             raise NotFound(f"the table {name!a} was dropped by somebody else")
@@ -341,12 +342,12 @@ class KVCatalog(KeptInProcess):
         state = self._entries.state()
         names = sorted(state.tables)[:TABLES_SHOWN]
         lines = (self._line(name, state.tables[name]) for name in names)
-        return lake_page(self.location, state, lines)
+        return lake_page(self.location, state.namespaces, lines, table_count=len(state.tables))
 
     def _line(self, name: str, table_id: str) -> TableLine:
         try:
             # Without settling what is unsettled: to show something writes nothing.
-            return TableLine(name=name, found=self._warehouse.stored_table(table_id).load())
+            return TableLine(name=name, found=self._warehouse.stored_table(table_id).load().version)
         except NeveError as error:
             return TableLine(name=name, found=error)
 

@@ -14,8 +14,8 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from neve.errors import InvalidArgument
-from neve.model.shown_value import shown, shown_moment
+from neve.errors import InvalidArgument, Phrase, Wording
+from neve.model.display import shown, shown_moment
 from neve.storage.clock import Clock
 
 Moment = int | datetime | str
@@ -24,10 +24,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _AGE: Final = re.compile(r"([0-9]{1,9}) ?([smhd])(?: ago)?")
 _MILLISECONDS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _NUMBER: Final = re.compile(r"[0-9]{13}")
-_HINT: Final = (
-    "Give '2024-01-31T12:00:00+00:00', an aware datetime, an age such as '2h ago', or milliseconds "
-    "since 1970"
-)
+_HINT: Final = Wording(Phrase.NAME_A_TIME)
 
 
 def moment_ms(moment: Moment, clock: Clock) -> int:

@@ -39,13 +39,13 @@ from neve.catalog.listing_column import optional, required
 from neve.catalog.partition_words import PartitionWords
 from neve.catalog.stored_table import StoredTable, TableState
 from neve.catalog.table_meta import TableMeta
-from neve.catalog.table_name import similar_name_hint
 from neve.errors import NotFound
 from neve.iceberg.publisher import published_lists
 from neve.manifest.json_document import Json
 from neve.model.partition_spec import PartitionField, PartitionSpec
 from neve.model.schema import TableSchema
 from neve.model.schema_json import type_to_json
+from neve.model.suggestions import similar_name_hint
 from neve.model.transforms import Bucket, Truncate
 from neve.model.version import Operation
 from neve.read.chosen_columns import chosen_columns

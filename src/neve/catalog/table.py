@@ -37,7 +37,7 @@ from neve.engine.table_engine import TableEngine
 from neve.engine.table_options import PublishMode, TableOptions
 from neve.engine.upkeep import ExpireReport, GarbageReport
 from neve.engine.verification import VerifyReport
-from neve.errors import Closed, InvalidArgument, NotFound
+from neve.errors import Closed, InvalidArgument, NotFound, Phrase, Wording
 from neve.iceberg.published_check import PublishedCheck
 from neve.jobs.maintenance import LiveMaintenance
 from neve.manifest.table_head import Requirements
@@ -327,7 +327,7 @@ class Table(CatalogTable):
             raise NotFound(
                 f"the table {self.name!a} has not been published",
                 path=self.stored.paths.metadata,
-                hint="Open it without read_only and ask again, or let its writer flush",
+                hint=Wording(Phrase.PUBLISH_FIRST),
             )
         return newest
 
@@ -443,7 +443,7 @@ class Table(CatalogTable):
 
     def _check_not_closed(self) -> None:
         if self._is_closed:
-            raise Closed(f"the handle of {self.name!a} was closed", hint="Open the table again")
+            raise Closed(f"the handle of {self.name!a} was closed", hint=Wording(Phrase.OPEN_AGAIN))
 
     def _check_may_write(self) -> None:
         self._check_not_closed()

@@ -8,10 +8,7 @@ N2  A table is always in a namespace.
 N3  A whole name has at most 16 parts and 1,024 bytes.
 """
 
-import difflib
-from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import islice
 from typing import Final
 
 from neve.errors import InvalidArgument
@@ -21,7 +18,6 @@ NAME_PARTS_MAX: Final = 16
 NAME_BYTES_MAX: Final = 1_024
 
 # Similar names are looked for among this many, so that an error stays cheap.
-_SUGGESTIONS_MAX: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +57,6 @@ def with_ancestors(namespace: str) -> tuple[str, ...]:
     """Return a namespace and those it lies in, outermost first."""
     parts = namespace.split(".")
     return tuple(".".join(parts[: count + 1]) for count in range(len(parts)))
-
-
-def similar_name_hint(name: str, names: Iterable[str]) -> str | None:
-    """Suggest the most similar of `names`, as a question; None when none is similar."""
-    similar = difflib.get_close_matches(name, islice(names, _SUGGESTIONS_MAX), n=1)
-    return f"Did you mean {similar[0]!a}?" if similar else None
 
 
 def check_name_text(text: str, *, what: str) -> None:

@@ -1,27 +1,100 @@
-"""Commands on the names and definitions of tables: drop, rename, tables, describe, history, set."""
+"""Commands on the names and definitions of tables: drop, rename, tables, describe, set, iceberg.
+
+`neve drop` asks first, and only on a terminal, where an answer can be typed.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
 
 import click
 from rich.text import Text
 
 from neve.catalog.catalog_state import is_table_id
 from neve.catalog.kv_catalog import KVCatalog
-from neve.catalog.table_name import similar_name_hint
-from neve.cli.completed_words import complete_namespace, complete_property, complete_table
-from neve.cli.documented_command import DocumentedCommand
-from neve.cli.drop_checks import ask_before_dropping, without_writer
-from neve.cli.lake_options import on_a_lake, open_lake, pairs_of
-from neve.cli.output import JsonDocument, Page, write_json
-from neve.cli.shown_text import Json, shown_text
-from neve.cli.table_arguments import table_argument
+from neve.catalog.table_name import TableName
+from neve.cli.commands import DocumentedCommand
+from neve.cli.exit_codes import Declined
+from neve.cli.options import (
+    complete_namespace,
+    complete_property,
+    complete_table,
+    on_a_lake,
+    open_lake,
+    pairs_of,
+    table_argument,
+)
 from neve.cli.table_words import (
-    history_lines,
-    history_rows,
     table_json,
     table_lines,
     unflushed_words,
 )
-from neve.errors import InvalidArgument, NeveError, NotFound
-from neve.model.shown_value import counted
+from neve.errors import Fenced, InvalidArgument, NeveError, NotFound
+from neve.inspect.page import JsonDocument, Page, write_json
+from neve.inspect.shown_text import Json, shown_text
+from neve.model.display import counted
+from neve.model.suggestions import similar_name_hint
+from neve.storage.append_file import LockHandle
+from neve.table.table_parts import append_files_of
+
+_YES: Final = frozenset({"y", "yes"})
+_EXTENSION: Final = "LOAD iceberg;"
+# DuckDB 1.5 may take the bytes of one deletion vector from its cache for another one's.
+_NO_FILE_CACHE: Final = "SET enable_external_file_cache=false;"
+_NEEDS: Final = {
+    "DuckDB": ", after INSTALL iceberg once",
+    "Spark": ", with the jar iceberg-spark-runtime of its version",
+}
+
+
+def ask_before_dropping(catalog: KVCatalog, name: str, *, purge: bool) -> None:
+    """Ask on a terminal whether the table is to go; raises Declined when it is not."""
+    if sys.stdin is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return
+    try:
+        holds = f", with {counted(catalog.load_table(name).stats().row_count, 'row')}"
+    except NotFound:
+        raise
+    except NeveError:
+        holds = ""  # damaged, and to be dropped all the same
+    files = " and delete its files" if purge else ""
+    # The line editor that `input` brings along would miss an interrupt while it sets itself up.
+    print(f"Drop {shown_text(name)}{holds}{files}, for good? [y/N]: ", end="", file=sys.stderr)
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in _YES:
+        raise Declined("nothing was dropped", hint="Answer y to drop the table, or say --yes")
+
+
+@contextmanager
+def without_writer(catalog: KVCatalog, name: str, *, force: bool) -> Iterator[None]:
+    """Keep writers away from a table; raises Fenced while one has it open, unless forced."""
+    lock = None if force else _locked(catalog, name)
+    try:
+        yield
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+def _locked(catalog: KVCatalog, name: str) -> LockHandle | None:
+    try:
+        stored = catalog.load_table(name).stored
+    except NotFound:
+        raise
+    except NeveError:
+        return None  # damaged: no writer can open it either
+    append_files = append_files_of(stored.objects)
+    if append_files is None:
+        return None  # nothing is logged there, so there is no live writer
+    try:
+        return append_files.lock(stored.paths.lock)
+    except Fenced as fenced:
+        raise Fenced(
+            f"a writer has the table {name!a} open, so it was not dropped",
+            path=fenced.path,
+            hint="End that writer first, or say --force: what it has not flushed is lost then",
+        ) from fenced
 
 
 @click.command(
@@ -145,22 +218,6 @@ def describe(*, name: str, lake: str, storage_options: tuple[str, ...], as_json:
             Page().lines(table_lines(table, unflushed))
 
 
-@click.command(cls=DocumentedCommand, examples=["neve history shop.orders"])
-@table_argument
-@on_a_lake
-def history(*, name: str, lake: str, storage_options: tuple[str, ...], as_json: bool) -> None:
-    """Show the versions of a table that are kept, the oldest first."""
-    with open_lake(lake, storage_options) as catalog:
-        table = catalog.load_table(name)
-        if as_json:
-            document = JsonDocument()
-            document.members({"table": table.name})
-            document.array("versions", history_rows(table))
-            document.end()
-        else:
-            Page().lines(history_lines(table))
-
-
 @click.command(
     "set",
     cls=DocumentedCommand,
@@ -264,3 +321,63 @@ def _overview_line(overview: dict[str, Json], width: int) -> Text:
     assert unflushed is None or isinstance(unflushed, int), "a count, or unknown"
     words[-1] += unflushed_words(unflushed)
     return line.append(f"version {overview['version']} · {' · '.join(words)}", "dim")
+
+
+@click.command(
+    cls=DocumentedCommand,
+    examples=["neve iceberg shop.orders", "neve iceberg shop.orders --json"],
+)
+@table_argument
+@on_a_lake
+def iceberg(*, name: str, lake: str, storage_options: tuple[str, ...], as_json: bool) -> None:
+    """Show where Iceberg's metadata of a table is, and how other engines read it.
+
+    What is not published yet is published first; this works beside a writer. Rows that are not
+    flushed yet are in no version, and no other engine sees them.
+    """
+    with open_lake(lake, storage_options) as catalog:
+        table = catalog.load_table(name)
+        metadata = table.iceberg_metadata()
+        version, format_version = table.refresh().version, table.format_version
+    location = metadata.rpartition("/metadata/")[0]
+    readers = one_liners(name, metadata=metadata, location=location)
+    if as_json:
+        write_json(
+            {
+                "table": name,
+                "metadata": metadata,
+                "location": location,
+                "version": version,
+                "format_version": format_version,
+                "readers": {**readers},
+            }
+        )
+        return
+    page = Page()
+    page.line(f"{shown_text(name)}, version {version:,}, as Iceberg format {format_version}:")
+    page.line(f"  {shown_text(metadata)}")
+    for engine, words in readers.items():
+        page.line()
+        page.line(f"{engine}{_NEEDS.get(engine, '')}")
+        page.line(f"  {shown_text(words)}")
+
+
+def one_liners(name: str, *, metadata: str, location: str) -> dict[str, str]:
+    """Give, for each engine, the line that reads a table."""
+    parsed = TableName.parse(name)
+    return {
+        "DuckDB": f"{_EXTENSION} {_NO_FILE_CACHE} FROM iceberg_scan('{_sql(metadata)}');",
+        "PyIceberg": f"StaticTable.from_metadata({metadata!r}).scan().to_arrow()",
+        "Polars": f"pl.scan_iceberg({metadata!r}).collect()",
+        "Spark": f"spark.read.format('iceberg').load({location!r})",
+        "Trino": (
+            "CALL iceberg.system.register_table("
+            f"schema_name => '{_sql(parsed.namespace)}', table_name => '{_sql(parsed.table)}', "
+            f"table_location => '{_sql(location)}');"
+        ),
+    }
+
+
+def _sql(text: str) -> str:
+    """Return a text as it stands between quotes in SQL."""
+    return text.replace("'", "''")

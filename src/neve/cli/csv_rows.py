@@ -26,15 +26,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 
+from neve.cli.command_wording import command_words
 from neve.cli.json_rows import codec_of
 from neve.cli.refused_rows import RefusedRows, nth_left
 from neve.cli.value_forms import text_reader
 from neve.errors import InvalidArgument, LimitExceeded, SchemaMismatch
 from neve.model.arrow_types import NESTED_KINDS, TypeKind, kind_of
+from neve.model.display import shown
 from neve.model.scalar_values import Unfit
-from neve.model.schema import TableSchema, similar_name_hint
+from neve.model.schema import TableSchema
 from neve.model.schema_view import ArrowArray
-from neve.model.shown_value import shown
+from neve.model.suggestions import similar_name_hint
 
 _HINT: Final = "Check the delimiter, and that the file is UTF-8 and has a head"
 _BLOCK_BYTES: Final = 16 << 20
@@ -256,7 +258,7 @@ class CsvRows:
                 place = nth_left(before + number, self._cut_off)
                 if self._refused is None:
                     raise SchemaMismatch(
-                        f"{self.places_of([place])[0]}: {error.message}",
+                        f"{self.places_of([place])[0]}: {command_words(error.message)}",
                         column=error.column,
                         hint=error.hint,
                     ) from None

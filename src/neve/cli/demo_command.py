@@ -1,26 +1,15 @@
-"""`neve demo`: plays the acts one after the other and sums up what was measured."""
+"""`neve demo`: plays the demo of a checkout; the demo itself is an example, outside the package."""
 
-import shlex
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+import importlib
+import sys
 from pathlib import Path
+from typing import Final
 
 import click
-from rich.text import Text
 
-import neve
-from neve.catalog.kv_catalog import KVCatalog
-from neve.cli.demo_acts import ACTS, Act
-from neve.cli.demo_closing import Played, sum_up, write_json, write_svg
-from neve.cli.demo_narrator import Narrator
-from neve.cli.demo_stage import Stage, namespace_of
-from neve.cli.demo_table import ARROW_SCHEMA, KEY, PARTITIONS, DemoTable
-from neve.cli.fitted_text import wrapped
-from neve.cli.output import Page
-from neve.errors import InvalidArgument, NotFound
-from neve.observability.metrics import Counters
-from neve.storage.clock import SystemClock, SystemIds
+from neve.errors import NotFound
+
+_CHECKOUT: Final = Path(__file__).parents[3]
 
 
 @click.command()
@@ -34,80 +23,12 @@ def demo(*, lake: str | None, as_json: bool) -> None:
     """Show what neve does, with real files, real threads and a real crash.
 
     Every number is measured in this run, and every claim is checked: the demo fails if one of them
-    does not hold.
+    does not hold. It is part of neve's sources (`examples/demo`), not of the installed package.
     """
-    page = None if as_json else Page()
-    clock = SystemClock()
-    began_at = clock.monotonic()
-    counters, run_id = Counters(), SystemIds().uuid().hex[:8]
-    narrator = Narrator(page)
-    narrator.open(f"{len(ACTS)} acts on real files; numbers are measured, every ✔ is checked")
-    with _lake(lake) as root, _opened(root, counters) as catalog:
-        stage = Stage(
-            root=root,
-            lake=catalog,
-            orders=catalog.create_table(
-                f"{namespace_of(run_id)}.orders", ARROW_SCHEMA, KEY, partition_by=PARTITIONS
-            ),
-            counters=counters,
-            clock=clock,
-            table=DemoTable(),
-            run_id=run_id,
-            narrator=narrator,
+    if not (_CHECKOUT / "examples" / "demo").is_dir():
+        raise NotFound(
+            "the demo is not part of the installed package",
+            hint="Run `make demo`, or `python examples/demo`, in a checkout of neve's sources",
         )
-        played = [_played(stage, number, act) for number, act in enumerate(ACTS, start=1)]
-        picture = root / f"levels-{run_id}.svg"
-        write_svg(played, picture)
-    seconds = clock.monotonic() - began_at
-    if page is None:
-        write_json(played, seconds)
-        return
-    sum_up(page, played, seconds)
-    if lake is None:
-        _say_how_to_keep(page)
-    else:
-        _say_what_is_kept(page, lake, picture)
-
-
-@contextmanager
-def _lake(lake: str | None) -> Iterator[Path]:
-    if lake == "":
-        raise InvalidArgument(
-            "--lake is given without a name", hint="Name a directory, or leave --lake out"
-        )
-    if lake is not None:
-        yield Path(lake)
-        return
-    with tempfile.TemporaryDirectory(prefix="neve-demo-") as directory:
-        yield Path(directory)
-
-
-def _opened(root: Path, counters: Counters) -> KVCatalog:
-    try:
-        return neve.open(root, recorder=counters)
-    except NotFound as error:
-        raise InvalidArgument(
-            f"no directory can be made at {root}",
-            hint="Give --lake a directory on a disk that this user can write to",
-        ) from error
-
-
-def _played(stage: Stage, number: int, act: Act) -> Played:
-    stage.narrator.act(number, act.title, act.code)
-    began_at = stage.clock.monotonic()
-    found = act.play(stage)
-    return Played(act=act, seconds=stage.clock.monotonic() - began_at, found=found)
-
-
-def _say_what_is_kept(page: Page, lake: str, picture: Path) -> None:
-    page.line()
-    words = f"Kept in {lake}, the picture as {picture.name}. Look around:"
-    page.lines(wrapped(Text(words), page.columns, indent=0))
-    page.line(f"  neve tables --lake {shlex.quote(lake)}")
-
-
-def _say_how_to_keep(page: Page) -> None:
-    page.line()
-    page.line("To keep the tables and look around:")
-    page.line("  neve demo --lake ./lake")
-    page.line("  neve tables --lake ./lake")
+    sys.path.insert(0, str(_CHECKOUT))
+    importlib.import_module("examples.demo.command").play(lake=lake, as_json=as_json)

@@ -20,11 +20,11 @@ from typing import Final
 
 import click
 
-from neve.cli.failure_words import failure_hint, failure_message
+from neve.cli.command_wording import failure_hint, failure_message
 from neve.cli.interrupts import INTERRUPTED, was_interrupted
-from neve.cli.shown_text import Json, drawn_in_ascii, is_drawable, shown_text
 from neve.cli.standard_output import OutputClosed, OutputFailed
 from neve.errors import EXIT_CODES, NeveError, NextMove
+from neve.inspect.shown_text import Json, drawn_in_ascii, is_drawable, shown_text
 
 BUG: Final = 1
 OUTPUT_FAILED: Final = EXIT_CODES[NextMove.TRY_AGAIN]
@@ -35,7 +35,9 @@ EXIT_CODE_WORDS: Final = {
     BUG: "a bug in neve",
     EXIT_CODES[NextMove.FIX_THE_CALL]: "fix the call: wrong usage, a name that is not there or is "
     "taken, rows that do not fit",
-    EXIT_CODES[NextMove.TRY_AGAIN]: "try again: somebody else was first, storage or the output did "
+    EXIT_CODES[
+        NextMove.TRY_AGAIN
+    ]: "try again: another writer was first, storage or the output did "
     "not take it, or it is committed and not published yet",
     EXIT_CODES[NextMove.REOPEN]: "reopen: another process has the table open for writing",
     EXIT_CODES[NextMove.LOOK_AT_THE_DATA]: "look at the data: something is damaged",
@@ -66,7 +68,7 @@ class Declined(Exception):
 
 
 def report_failure(error: BaseException, *, as_json: bool = False) -> int:
-    """Say on standard error what went wrong; gives the exit code."""
+    """Say on standard error what went wrong; return the exit code."""
     with suppress(OutputClosed, OutputFailed):
         sys.stdout.flush()
     if isinstance(error, OutputClosed):
@@ -124,7 +126,7 @@ def _told(error: BaseException) -> tuple[int, str, str | None]:
 def _print(text: str) -> None:
     if sys.stderr is None:
         return
-    with suppress(OSError):  # Nobody is left to be told.
+    with suppress(OSError):  # No one is left to read it.
         print(
             text if is_drawable(sys.stderr.encoding) else drawn_in_ascii(text),
             file=sys.stderr,

@@ -1,17 +1,47 @@
-"""Commands on the Versions of a table: tag, rollback."""
+"""Commands on the Versions of a table: history, changes, tag, rollback."""
+
+from datetime import datetime
+from typing import cast
 
 import click
+import pyarrow as pa
+from rich.text import Text
 
-from neve.cli.completed_words import complete_tag
-from neve.cli.documented_command import DocumentedCommand
-from neve.cli.lake_options import on_a_lake, open_lake
+from neve.catalog.table import Table
+from neve.cli.commands import DocumentedCommand
 from neve.cli.number_type import WholeNumber
-from neve.cli.output import Page, write_json
-from neve.cli.shown_text import shown_text
-from neve.cli.table_arguments import table_argument
+from neve.cli.options import (
+    complete_tag,
+    on_a_lake,
+    open_lake,
+    table_argument,
+    to_file_argument,
+    wide_option,
+)
+from neve.cli.row_output import STANDARD_OUTPUT, RowForm, RowTable, asked_form, write_rows
+from neve.cli.table_words import history_lines, history_rows
 from neve.engine.table_options import TableOptions
 from neve.errors import InvalidArgument
-from neve.model.shown_value import counted
+from neve.inspect.page import JsonDocument, Page, write_json
+from neve.inspect.shown_text import Json, shown_text
+from neve.model.display import counted
+from neve.read.changes import CHANGE_TYPE, COMMIT_TIMESTAMP
+
+
+@click.command(cls=DocumentedCommand, examples=["neve history shop.orders"])
+@table_argument
+@on_a_lake
+def history(*, name: str, lake: str, storage_options: tuple[str, ...], as_json: bool) -> None:
+    """Show the versions of a table that are kept, the oldest first."""
+    with open_lake(lake, storage_options) as catalog:
+        table = catalog.load_table(name)
+        if as_json:
+            document = JsonDocument()
+            document.members({"table": table.name})
+            document.array("versions", history_rows(table))
+            document.end()
+        else:
+            Page().lines(history_lines(table))
 
 
 @click.command(
@@ -137,3 +167,147 @@ def rollback(
         write_json({"table": name, "restored": wanted, "version": number})
     else:
         Page().line(f"version {number:,} of {shown_text(name)} is version {wanted:,} again")
+
+
+@click.command(
+    cls=DocumentedCommand,
+    examples=[
+        "neve changes shop.orders",
+        "neve changes shop.orders --since 2 --format jsonl",
+        "neve changes shop.orders changes.parquet",
+    ],
+)
+@table_argument
+@to_file_argument
+@click.option(
+    "--since",
+    type=WholeNumber(),
+    default=0,
+    show_default="0, from the beginning",
+    metavar="N",
+    help="Start after this version.",
+)
+@click.option(
+    "--until",
+    type=WholeNumber(),
+    show_default="the current one",
+    metavar="M",
+    help="End with this version.",
+)
+@click.option("--follow", is_flag=True, help="Wait for new versions, until interrupted.")
+@click.option(
+    "--format",
+    "--output",
+    "output",
+    type=click.Choice([form.value for form in RowForm]),
+    show_default="as FILE is named, otherwise table",
+    help="How to give the changes; parquet needs FILE, and --follow takes table or jsonl.",
+)
+@wide_option
+@on_a_lake
+def changes(
+    *,
+    name: str,
+    file: str | None,
+    since: int,
+    until: int | None,
+    follow: bool,
+    output: str | None,
+    wide: bool,
+    lake: str,
+    storage_options: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Show what happened to rows of a table, or write it to FILE.
+
+    Commits come in their order, rows of one by key; of an update the row before comes first. Each
+    row says in _change_type what happened to it: insert, update_preimage, update_postimage or
+    delete. Rows that are not flushed yet are in no version.
+    """
+    form = asked_form(output, file, as_json=as_json)
+    if follow:
+        _check_endless(form, until=until, file=file)
+    with (
+        open_lake(lake, storage_options) as catalog,
+        catalog.table(name, read_only=True) as table,
+    ):
+        if follow:
+            _follow(table, since, form, wide=wide)
+        else:
+            path = STANDARD_OUTPUT if file is None else file
+            _tell(table, since, until, form, path, wide=wide)
+
+
+def _check_endless(form: RowForm, *, until: int | None, file: str | None) -> None:
+    if until is not None:
+        raise InvalidArgument(
+            "both --follow and --until are given", hint="To follow is to go on without an end"
+        )
+    if file not in {None, STANDARD_OUTPUT}:
+        raise InvalidArgument(
+            "a file appears when it is whole, and with --follow it never is",
+            hint="Leave FILE out, and send the output where you want it",
+        )
+    if form not in {RowForm.TABLE, RowForm.JSONL}:
+        raise InvalidArgument(
+            f"{form.value} is one document, and with --follow it never ends",
+            hint="Say --format jsonl",
+        )
+
+
+def _tell(
+    table: Table, since: int, until: int | None, form: RowForm, path: str, *, wide: bool
+) -> None:
+    last = max(table.refresh().version, since) if until is None else until
+    reader = table.changes(since, last)
+    schema, batches = _shown_schema(reader.schema), map(_shown, reader)
+    if form is RowForm.TABLE:
+        page = Page()
+        drawing = _drawing(schema, page, wide=wide)
+        page.lines(drawing.lines(map(_drawn, batches)))
+        words = f"{counted(drawing.row_count, 'row')} · after version {since:,} to {last:,}"
+        page.line(Text(words, "dim"))
+        return
+    facts: dict[str, Json] = {"table": table.name, "since": since, "until": last}
+    written = write_rows(form, schema, batches, path=path, facts=facts)
+    if path != STANDARD_OUTPUT:
+        Page().line(f"wrote {counted(written, 'row')} to {shown_text(path)}")
+
+
+def _follow(table: Table, since: int, form: RowForm, *, wide: bool) -> None:
+    page = Page()
+    for batch in map(_shown, table.follow(since)):
+        if form is RowForm.TABLE:
+            _draw(page, batch, wide=wide)
+        else:
+            write_rows(form, batch.schema, [batch], path=STANDARD_OUTPUT, facts={})
+        page.flush()
+
+
+def _draw(page: Page, batch: pa.RecordBatch, *, wide: bool) -> None:
+    page.lines(_drawing(batch.schema, page, wide=wide).lines([_drawn(batch)]))
+
+
+def _drawing(schema: pa.Schema, page: Page, *, wide: bool) -> RowTable:
+    place = schema.get_field_index(COMMIT_TIMESTAMP)
+    drawn = schema.set(place, pa.field(COMMIT_TIMESTAMP, pa.string()))
+    return RowTable(drawn, columns=page.table_columns(wide=wide), whole={CHANGE_TYPE})
+
+
+def _drawn(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return times of commits in their shortest form: to the millisecond, in UTC."""
+    place = batch.schema.get_field_index(COMMIT_TIMESTAMP)
+    times = cast("list[datetime]", batch.column(place).to_pylist())
+    texts = [f"{each:%Y-%m-%dT%H:%M:%S}.{each.microsecond // 1_000:03}Z" for each in times]
+    return batch.set_column(place, COMMIT_TIMESTAMP, pa.array(texts, pa.string()))
+
+
+def _shown_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the schema with times of commits in the unit that columns of tables have."""
+    place = schema.get_field_index(COMMIT_TIMESTAMP)
+    shown = pa.field(COMMIT_TIMESTAMP, pa.timestamp("us", tz="UTC"), nullable=False)
+    return schema.set(place, shown)
+
+
+def _shown(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.cast(_shown_schema(batch.schema))

@@ -17,9 +17,7 @@ import pyarrow as pa
 from rich.text import Text
 
 from neve.catalog.table import Table
-from neve.cli.column_words import names_of
-from neve.cli.completed_words import complete_file
-from neve.cli.documented_command import DocumentedCommand
+from neve.cli.commands import DocumentedCommand
 from neve.cli.exit_codes import Interrupted
 from neve.cli.imported_rows import (
     STANDARD_INPUT,
@@ -29,16 +27,23 @@ from neve.cli.imported_rows import (
     form_of,
     open_rows,
 )
-from neve.cli.lake_options import on_a_lake, open_lake
 from neve.cli.number_type import memory_option
-from neve.cli.output import Page, write_json
+from neve.cli.options import (
+    Command,
+    complete_file,
+    names_of,
+    on_a_lake,
+    open_lake,
+    table_argument,
+    written_columns,
+)
 from neve.cli.progress_bar import TellProgress, progress_bar
 from neve.cli.refused_rows import RefusedRows, TooManyRefused, nth_left, telling_the_row
-from neve.cli.shown_text import Json, shown_text
-from neve.cli.table_arguments import table_argument, written_columns
 from neve.engine.conditional_writes import ConditionalWrites
 from neve.errors import InvalidArgument, SchemaMismatch
-from neve.model.shown_value import counted
+from neve.inspect.page import Page, write_json
+from neve.inspect.shown_text import Json, shown_text
+from neve.model.display import counted
 
 _BATCH_ROWS: Final = 50_000
 
@@ -68,6 +73,28 @@ class ImportDone:
     details: Sequence[str] = ()
 
 
+def file_options(when: str = "") -> Callable[[Command], Command]:
+    """Return the options that say how a file is read; `when` begins their help."""
+
+    def decorate(command: Command) -> Command:
+        form = click.option(
+            "--format",
+            "form",
+            type=click.Choice([form.value for form in ImportForm]),
+            show_default="as FILE is named",
+            help=f"{when}The format of the file.",
+        )
+        delimiter = click.option(
+            "--delimiter",
+            metavar="CHARACTER",
+            show_default="a comma, in .tsv a tab",
+            help=f"{when}The character between the cells of CSV.",
+        )
+        return form(delimiter(memory_option(command)))
+
+    return decorate
+
+
 @click.command(
     "import",
     cls=DocumentedCommand,
@@ -84,13 +111,7 @@ class ImportDone:
     help="A CSV, JSON, Parquet or Arrow file; - reads standard input.",
     shell_complete=complete_file,
 )
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice([form.value for form in ImportForm]),
-    show_default="as FILE is named",
-    help="What the file is.",
-)
+@file_options()
 @click.option(
     "--batch-rows",
     type=click.IntRange(min=1, max=10_000_000),
@@ -98,12 +119,6 @@ class ImportDone:
     show_default=True,
     metavar="N",
     help="Rows that are written at a time, all or none.",
-)
-@click.option(
-    "--delimiter",
-    metavar="CHARACTER",
-    show_default="a comma, in .tsv a tab",
-    help="What separates the cells of CSV.",
 )
 @written_columns
 @click.option("--keep-good", is_flag=True, help="Pass over rows that do not fit, write the others.")
@@ -114,7 +129,6 @@ class ImportDone:
     help="The same, and write the rows that do not fit to this file, to be corrected.",
     shell_complete=complete_file,
 )
-@memory_option
 @on_a_lake
 def import_rows(
     *,
@@ -177,7 +191,7 @@ def import_into(table: Table, wish: ImportWish) -> ImportDone:
 
 
 def _check(table: Table, wish: ImportWish) -> None:
-    """Read the whole file without writing; raises SchemaMismatch that tells all wrong rows."""
+    """Read the whole file without writing; raises SchemaMismatch that names all wrong rows."""
     refused = RefusedRows(is_bounded=True)
     names = names_of(wish.columns, table.schema)
     path = table.engine.writer.path
@@ -243,7 +257,7 @@ def _without_refused(
     refused: RefusedRows,
     given: int,
 ) -> int:
-    """Attempt a batch, each time without the row that was refused; gives how many rows are left.
+    """Attempt a batch, each time without the row that was refused; return how many rows are left.
 
     `given` counts the rows of the file that were given before the batch.
     """

@@ -8,7 +8,7 @@
 
 CSV and JSON lines may be compressed: .gz, .bz2, .zst, .lz4. No more than a few batches are in
 memory, however long the file is. Parquet and Arrow are decoded in a child process, see
-`neve.cli.decoder_process`.
+`neve.inspect.decoder_process`.
 """
 
 import io
@@ -25,11 +25,11 @@ from typing import BinaryIO, Final, Literal, cast
 import pyarrow as pa
 
 from neve.cli.csv_rows import CsvRows
-from neve.cli.decoder_child import SCHEMA, DecoderTask
-from neve.cli.decoder_process import DecoderFailed, DecoderProcess, memory_for
-from neve.cli.json_file_rows import JsonFileRows
+from neve.cli.json_rows import JsonFileRows
 from neve.cli.refused_rows import PlaceOf, PlacesOf, RefusedRows
 from neve.errors import InvalidArgument, NeveError, NotFound, Unavailable
+from neve.inspect.decoder_child import SCHEMA, DecoderTask
+from neve.inspect.decoder_process import DecoderFailed, DecoderProcess, memory_for
 from neve.model.schema import TableSchema
 
 STANDARD_INPUT: Final = "-"
@@ -77,21 +77,21 @@ class ImportedRows:
     position: Callable[[], int]
     """Bytes that were read so far."""
     byte_count: int | None
-    """Length of the file; None where nobody knows it."""
+    """Length of the file; None where it is not known."""
     source: str
     """How messages name the file."""
     place_of: PlaceOf
     """Names the place of one of the rows that were given last."""
     stands_at: Callable[[int], int]
-    """Gives where one of the rows that were given last stands among all."""
+    """Returns the place of one of the last rows among all rows."""
     places_of: PlacesOf
     """Names the places of rows as they stand."""
     text_of: Callable[[int], bytes]
-    """Gives one of the rows that were given last as it stands in the file."""
+    """Returns one of the last rows as it stands in the file."""
 
 
 def form_of(path: str) -> ImportForm:
-    """Tell the form of a file by its name; raises InvalidArgument."""
+    """Return the form of a file by its name; raises InvalidArgument."""
     name = Path(path)
     if name.suffix.lower() in _COMPRESSIONS:
         name = name.with_suffix("")

@@ -1,27 +1,38 @@
-"""`neve inspect wal`: shows logs as drawings or as JSON, one after the other."""
+"""`neve inspect`: shows the content of a file, as a drawing or as JSON; a command for each kind."""
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 import click
 
-from neve.cli.documented_command import DocumentedCommand
+from neve.cli.commands import DocumentedCommand
 from neve.cli.exit_codes import report_failure
-from neve.cli.log_drawing import LogDrawing
-from neve.cli.log_file import LogFileOnDisk, open_log_file
-from neve.cli.log_json import LogJson
-from neve.cli.number_type import WholeNumber
-from neve.cli.output import Page
-from neve.errors import Corruption, InvalidArgument, NeveError
+from neve.cli.number_type import WholeNumber, memory_option
+from neve.errors import Corruption, InvalidArgument, LimitExceeded, NeveError
+from neve.inspect.data_file import data_file_tree, decoded_facts
+from neve.inspect.decoder_process import memory_for
+from neve.inspect.log_drawing import LogDrawing
+from neve.inspect.log_json import LogJson
+from neve.inspect.manifest import object_tree, store_tree
+from neve.inspect.opened_file import OpenedFile, open_inspected
+from neve.inspect.page import Page
+from neve.inspect.tree import Tree, draw_tree, write_tree
+from neve.inspect.vectors import vector_tree
+from neve.model.display import counted
 from neve.wal.inspection import LogInspection, PayloadKind, payload_kind_of
 from neve.wal.log_ending import Ending
 
 _RECORDS_DRAWN: Final = 100
+_LINES_DRAWN: Final = 200
+_GROUPS_DRAWN: Final = 20
+_POSITIONS_DRAWN: Final = 20
+_POSITIONS_IN_JSON: Final = 10_000
 _PAYLOADS: Final = {PayloadKind.BATCH: "write batches", PayloadKind.EDIT: "version edits"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Wish:
+class _LogWish:
     """How the logs are to be shown."""
 
     as_json: bool
@@ -95,7 +106,7 @@ def wal(
     what recovery would say of it as the last log of its table. Of several files those that cannot
     be shown are reported and passed over; the exit code is that of the first of them.
     """
-    wish = _Wish(
+    wish = _LogWish(
         as_json=as_json,
         limit=limit,
         start_offset=start_offset,
@@ -104,24 +115,24 @@ def wal(
         strict=strict,
     )
     if len(files) == 1:
-        _show(files[0], wish)
+        _show_log(files[0], wish)
         return
     codes = []
     for number, file in enumerate(files):
         try:
-            _show(file, replace(wish, follows=number > 0), name=file)
+            _show_log(file, replace(wish, follows=number > 0), name=file)
         except NeveError as error:
             codes.append(report_failure(error, as_json=as_json))
     if codes:
         click.get_current_context().exit(codes[0])
 
 
-def _show(file: str, wish: _Wish, *, name: str | None = None) -> None:
+def _show_log(file: str, wish: _LogWish, *, name: str | None = None) -> None:
     """Show one log, under another name than its own where that would not tell it from others."""
-    with open_log_file(file) as opened:
+    with open_inspected(file) as opened:
         if wish.start_offset >= opened.byte_count:
             raise InvalidArgument(
-                f"--from {wish.start_offset:,} is behind the end of {file}",
+                f"--from {wish.start_offset:,} is after the end of {file}",
                 hint=f"It has {opened.byte_count:,} bytes",
             )
         guessed = payload_kind_of(opened.name)
@@ -138,12 +149,12 @@ def _show(file: str, wish: _Wish, *, name: str | None = None) -> None:
         if wish.as_json:
             ending = LogJson(inspection, limit=wish.limit, hex_only=wish.hex_only).write(shown)
         else:
-            ending = _draw(inspection, shown, wish)
+            ending = _draw_log(inspection, shown, wish)
     if wish.strict and ending.damage_count:
         raise Corruption("the log is damaged", path=file, offset=ending.offset)
 
 
-def _draw(inspection: LogInspection, opened: LogFileOnDisk, wish: _Wish) -> Ending:
+def _draw_log(inspection: LogInspection, opened: OpenedFile, wish: _LogWish) -> Ending:
     page = Page()
     if wish.follows:
         page.line()
@@ -159,16 +170,15 @@ def _draw(inspection: LogInspection, opened: LogFileOnDisk, wish: _Wish) -> Endi
     return drawing.ending
 
 
-def _refuse_what_is_no_log(inspection: LogInspection, opened: LogFileOnDisk, path: str) -> None:
+def _refuse_what_is_no_log(inspection: LogInspection, opened: OpenedFile, path: str) -> None:
     if inspection.identity.dialect is not None:
         return
-    likeness = opened.likeness()
     is_named_like_one = opened.log_number is not None
-    if likeness is None and (is_named_like_one or inspection.looks_like_a_log()):
+    if opened.likeness() is None and (is_named_like_one or inspection.looks_like_a_log()):
         return
-    looks = "" if likeness is None else f"; it looks like {likeness}"
     raise InvalidArgument(
-        f"{path} is not a log: nothing in it has the form and checksum of a record{looks}",
+        f"{path} is not a log: nothing in it has the form and checksum of a record"
+        f"{opened.likeness_words()}",
         hint="Logs are named like 000001.wal (neve) or 000001.log (RocksDB, LevelDB)",
     )
 
@@ -180,3 +190,129 @@ def _refuse_wrong_payload(inspection: LogInspection, path: str) -> None:
             f"{path} is a log of {_PAYLOADS[other]}, not of {_PAYLOADS[inspection.payload]}",
             hint=f"Say --payload {other}, or leave --payload out",
         )
+
+
+@click.command(cls=DocumentedCommand, examples=["neve inspect dv vectors.puffin"])
+@click.argument(
+    "path",
+    metavar="FILE",
+    type=click.Path(path_type=str),
+    help="A Puffin file, such as one in the directory deletes of a table.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of a drawing.")
+@click.option(
+    "--limit",
+    type=WholeNumber(),
+    metavar="N",
+    help=(
+        f"Show at most N positions of each vector [default: {_POSITIONS_DRAWN} in a drawing, "
+        f"{_POSITIONS_IN_JSON:,} in JSON]."
+    ),
+)
+@click.option("--strict", is_flag=True, help="End with exit code 5 when a vector is damaged.")
+def dv(*, path: str, as_json: bool, limit: int | None, strict: bool) -> None:
+    """Show which rows the deletion vectors of a Puffin file mark, in which data files.
+
+    Other blobs of the file are listed. A damaged vector is shown as such, beside the others.
+    """
+    if Path(path).is_dir():
+        raise InvalidArgument(
+            f"{path} is a directory, not a Puffin file",
+            hint="Name one file, such as one in the directory deletes of a table",
+        )
+    most = _POSITIONS_IN_JSON if as_json else _POSITIONS_DRAWN
+    with open_inspected(path) as opened:
+        tree = vector_tree(opened, path, limit=most if limit is None else limit)
+        _show(tree, as_json=as_json)
+    problems = tree.find_problems()
+    if strict and problems:
+        raise Corruption(
+            f"{counted(len(problems), 'vector')} of the file cannot be read: {problems[0]}",
+            path=path,
+        )
+
+
+@click.command(
+    cls=DocumentedCommand,
+    examples=["neve inspect manifest lake/manifest/catalog"],
+)
+@click.argument(
+    "path",
+    metavar="PATH",
+    type=click.Path(path_type=str),
+    help="A file of a manifest store, or the directory of a store.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of a drawing.")
+@click.option(
+    "--limit",
+    type=WholeNumber(),
+    metavar="N",
+    help=f"Show at most N records [default: {_LINES_DRAWN} in a drawing, all in JSON].",
+)
+@click.option("--strict", is_flag=True, help="End with exit code 5 when anything is damaged.")
+def manifest(*, path: str, as_json: bool, limit: int | None, strict: bool) -> None:
+    """Show a HEAD, segment, checkpoint or lease, the manifest of a version, or a whole store.
+
+    A store is a directory such as manifest/catalog. Of a damaged store everything is shown that can
+    be read.
+    """
+    drawn = _LINES_DRAWN if limit is None else limit
+    if not Path(path).is_dir():
+        with open_inspected(path) as opened:
+            _show(object_tree(opened, path, limit=limit, drawn=drawn), as_json=as_json)
+        return
+    tree = store_tree(path, limit=limit, drawn=drawn)
+    _show(tree, as_json=as_json)
+    if strict and tree.find_problems():
+        # What is wrong has been shown.
+        raise Corruption("the manifest store is damaged", path=path)
+
+
+@click.command(cls=DocumentedCommand, examples=["neve inspect sst part.parquet"])
+@click.argument(
+    "path",
+    metavar="FILE",
+    type=click.Path(path_type=str),
+    help="A data file of a table, or any other Parquet file.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of a drawing.")
+@click.option(
+    "--limit",
+    type=WholeNumber(),
+    metavar="N",
+    help=f"Show at most N row groups [default: {_GROUPS_DRAWN} in a drawing, all in JSON].",
+)
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="End with exit code 5 when anything is damaged, 6 when pages were not decoded.",
+)
+@memory_option
+def sst(
+    *, path: str, as_json: bool, limit: int | None, strict: bool, memory_limit: int | None
+) -> None:
+    """Show a data file: what its footer says, its columns, row groups and checksums.
+
+    Reads any Parquet file, your own or not. A damaged file is shown as far as it can be read.
+    Pages that take more memory than the limit are reported and not decoded.
+    """
+    with open_inspected(path) as opened:
+        memory_bytes = memory_for(opened.byte_count, memory_limit)
+        facts = decoded_facts(opened, path, memory_bytes)
+        most = len(facts.groups) if as_json else _GROUPS_DRAWN
+        _show(data_file_tree(facts, limit=most if limit is None else limit), as_json=as_json)
+    if strict and facts.problems:
+        raise Corruption(
+            f"{counted(len(facts.problems), 'place')} damaged: {facts.problems[0]}", path=path
+        )
+    if strict and facts.skipped:
+        raise LimitExceeded(
+            f"not all pages were decoded: {facts.skipped[0]}", limit=memory_bytes, path=path
+        )
+
+
+def _show(tree: Tree, *, as_json: bool) -> None:
+    if as_json:
+        write_tree(tree)
+    else:
+        draw_tree(tree)

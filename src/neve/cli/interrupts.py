@@ -38,7 +38,7 @@ def raise_when_interrupted() -> None:
 def was_interrupted() -> bool:
     """Whether Ctrl-C came while the command ran.
 
-    Whoever calls Python from C may make an error of its own of the KeyboardInterrupt.
+    Code that calls Python from C may turn the KeyboardInterrupt into an error of its own.
     """
     return bool(_received)
 

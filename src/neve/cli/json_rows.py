@@ -1,27 +1,40 @@
-"""JsonRows: rows of a table out of JSON objects, one object to a line.
+"""Rows out of JSON: lines, an array, or the document that `neve scan` writes.
 
-A line that is wrong is named as `file:line`, and what is wrong with it by the column. Lines without
-anything in them are passed over. However long the input is, no more than one batch of it is in
-memory.
+    {"id": 1}                            JSON lines: one object to a line
+    {"id": 2}
 
-Where only some columns are written, an object has the key and all of those; what else it has of the
-table is passed over.
+    [{"id": 1}, {"id": 2}]               an array of objects, on one line or many
+
+    {                                    what `neve scan` writes: an array with a few facts before
+      "table": "shop.orders",
+      "rows": [{"id": 1}, {"id": 2}]
+    }
+
+The first line that is not blank says which one it is: `[` begins an array, and `{` alone on a line
+can only begin a document. A wrong line is named as `file:line`, a wrong row of an array by its
+number, and the error names the column. Blank lines are passed over. However long the input is, no
+more than one batch of it is in memory.
+
+Where only some columns are written, an object has the key and all of those; other columns of the
+table in it are passed over.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from json import JSONDecodeError
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, cast
 
 import pyarrow as pa
 
+from neve.cli.command_wording import command_words
 from neve.cli.refused_rows import RefusedRows
 from neve.cli.value_forms import json_reader, parse_json
 from neve.engine.partial_rows import given_columns, narrowed_codec
 from neve.errors import InvalidArgument, LimitExceeded, SchemaMismatch
+from neve.model.display import shown
 from neve.model.row_codec import RowCodec
 from neve.model.scalar_values import Unfit
 from neve.model.schema import TableSchema
-from neve.model.shown_value import shown
 
 LINE_BYTES_MAX: Final = 64 << 20
 BATCH_BYTES: Final = 32 << 20
@@ -29,6 +42,16 @@ BATCH_BYTES: Final = 32 << 20
 
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 JSON_FORMS: Final = "Write JSON lines, one object to a line, or one array of objects"
+_HEAD_BYTES: Final = 1 << 16
+_CHUNK_BYTES: Final = 1 << 20
+_ARRAY: Final = b"["
+_DOCUMENT: Final = b"{"
+# Members whose values are numbers, texts and the like, and after them the array of rows.
+_BEFORE_ROWS: Final = re.compile(
+    rb"""\s*\{\s*(?:"[^"\\]*"\s*:\s*(?:"(?:[^"\\]|\\.)*"|[-+.\w]+)\s*,\s*)*"rows"\s*:\s*\["""
+)
+_PIECE: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|["\[\]{},]', re.DOTALL)
+_UNFINISHED: Final = b'"'
 
 
 def codec_of(schema: TableSchema, columns: Sequence[str] | None) -> RowCodec:
@@ -108,7 +131,7 @@ class JsonRows:
             return self._codec.encode(values)
         except SchemaMismatch as error:
             raise SchemaMismatch(
-                f"{where}: {error.message}", column=error.column, hint=error.hint
+                f"{where}: {command_words(error.message)}", column=error.column, hint=error.hint
             ) from None
 
     def batch(self, rows: Sequence[bytes]) -> pa.RecordBatch:
@@ -202,3 +225,116 @@ def _what_is_wrong(error: ValueError, text: str) -> str:
     if isinstance(error, JSONDecodeError) and "\n" not in text:
         return f"{error.msg}, at column {error.colno}"
     return str(error)
+
+
+class JsonFileRows(JsonRows):
+    """Reads rows of one schema out of JSON lines, an array, or a document of `neve scan`."""
+
+    _is_array = False
+
+    def _named(self, line: int) -> str:
+        return f"{self._source}, row {line:,}" if self._is_array else super()._named(line)
+
+    def texts(self, stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
+        """Return the texts of rows as they stand, with their lines or numbers."""
+        return self._lines(stream)
+
+    def _lines(self, stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
+        """Yield the texts of rows, with their lines, or with their numbers in an array."""
+        head = [*_head(stream)]
+        begin = b"".join(head).removeprefix(BYTE_ORDER_MARK).strip()
+        if not begin.startswith(_ARRAY) and begin != _DOCUMENT:
+            # A source of lines needs nothing else of a stream.
+            yield from super()._lines(cast("BinaryIO", _Rejoined(head, stream)))
+            return
+        self._is_array = True
+        read = b"".join(head).removeprefix(BYTE_ORDER_MARK)
+        if begin == _DOCUMENT:
+            elements = self._elements(self._opened(read, stream), stream, end=b"}")
+        else:
+            elements = self._elements(read.partition(_ARRAY)[2], stream, end=b"")
+        yield from enumerate(elements, start=1)
+
+    def _opened(self, read: bytes, stream: BinaryIO) -> bytes:
+        """Read a document up to its array of rows; return what was read after its beginning."""
+        while len(read) < _HEAD_BYTES and (chunk := stream.read(_HEAD_BYTES)):
+            read += chunk
+            begun = _BEFORE_ROWS.match(read)
+            if begun is not None:
+                return read[begun.end() :]
+        raise InvalidArgument(
+            f'{self._source}: one JSON document, which has no array "rows"', hint=JSON_FORMS
+        )
+
+    def _elements(self, opened: bytes, stream: BinaryIO, *, end: bytes) -> Iterator[bytes]:
+        """Cut an array into its elements, whatever they are."""
+        buffer, begun, at, depth, given = b"", 0, 0, 0, 0
+        # As much again as there is of an element, so that a long one is not gone through often.
+        chunk = opened or stream.read(_CHUNK_BYTES)
+        while chunk:
+            buffer, at, begun = buffer[begun:] + chunk, at - begun, 0
+            while found := _PIECE.search(buffer, at):
+                piece = found[0]
+                at = found.start() if piece == _UNFINISHED else found.end()
+                if piece == _UNFINISHED:
+                    break
+                if piece in (b"[", b"{"):
+                    depth += 1
+                elif piece in (b"]", b"}"):
+                    depth -= 1
+                is_over = depth < 0
+                if is_over or (piece == b"," and depth == 0):
+                    element = buffer[begun : found.start()]
+                    if not is_over or given or element.strip():
+                        # A row is kept as a line, and between its words a break is a blank.
+                        yield element.replace(b"\n", b" ").strip()
+                    given, begun = given + 1, at
+                if is_over:
+                    self._check_end(buffer[at:], stream, end)
+                    return
+            else:
+                at = len(buffer)
+            if len(buffer) - begun > LINE_BYTES_MAX:
+                raise LimitExceeded(
+                    f"{self._named(given + 1)}: longer than {LINE_BYTES_MAX:,} bytes",
+                    limit=LINE_BYTES_MAX,
+                    hint="Look for a quote or a bracket that is never closed",
+                )
+            chunk = stream.read(max(_CHUNK_BYTES, len(buffer) - begun))
+        raise InvalidArgument(
+            f"{self._named(given + 1)}: the array ends in the middle of it, or has no ]",
+            hint="Check that the file is whole",
+        )
+
+    def _check_end(self, read: bytes, stream: BinaryIO, end: bytes) -> None:
+        rest = read.strip()
+        while len(rest) <= len(end) and (chunk := stream.read(_CHUNK_BYTES)):
+            rest += chunk.strip()
+        if rest != end:
+            raise InvalidArgument(
+                f"{self._source}: not only blanks after the end of the array", hint=JSON_FORMS
+            )
+
+
+class _Rejoined:
+    """The lines of a stream, with those before that were read already."""
+
+    def __init__(self, head: list[bytes], stream: BinaryIO) -> None:
+        self._head = head
+        self._stream = stream
+
+    def readline(self, limit: int) -> bytes:
+        line = b""
+        while self._head and not line.endswith(b"\n"):
+            line += self._head.pop(0)
+        if line.endswith(b"\n"):
+            return line
+        return line + self._stream.readline(max(0, limit - len(line)))
+
+
+def _head(stream: BinaryIO) -> Iterator[bytes]:
+    """Read up to the first line that is not blank, and that only as far as it shows the form."""
+    while piece := stream.readline(_HEAD_BYTES):
+        yield piece
+        if piece.removeprefix(BYTE_ORDER_MARK).strip():
+            return

@@ -1,15 +1,17 @@
 """The `neve` command: which subcommands there are, and how every one of them ends.
 
     neve demo                 shows what neve does, for real
-    neve create … history     tables of a warehouse by name
+    neve create … set         tables of a lake by name
     neve put … import         rows of a table
+    neve history … rollback   versions of a table
     neve flush … recover      upkeep of tables
-    neve inspect wal FILE…    takes logs apart
+    neve inspect wal FILE…    takes files apart
 
 Only this package reads the environment and writes to standard output. Command modules are loaded
 when they are asked for; a new command is a line in the table below.
 """
 
+import logging
 import sys
 from collections.abc import Sequence
 from itertools import takewhile
@@ -17,20 +19,21 @@ from typing import Any, Final, NoReturn
 
 import click
 
+from neve.cli.commands import LazyCommand, LazyGroup
 from neve.cli.completion import install_completion_option
 from neve.cli.exit_codes import EXIT_CODE_WORDS, report_failure
 from neve.cli.interrupts import end_at_once_when_interrupted
-from neve.cli.lazy_group import LazyCommand, LazyGroup
 from neve.cli.standard_output import OutputFailed, finish_standard_output, watch_standard_output
-from neve.cli.verbose import keep_log_lines_quiet, verbose_option
 
+_LIBRARY: Final = "neve"
+_FORM: Final = "%(levelname)s %(name)s: %(message)s"
 _COMMANDS: Final = {
     "demo": LazyCommand(
         "neve.cli.demo_command", "demo", "Show what neve does, with real files and a real crash"
     ),
     "create": LazyCommand("neve.cli.create_command", "create", "Make a table"),
     "drop": LazyCommand("neve.cli.catalog_commands", "drop", "Drop a table, for good"),
-    "rename": LazyCommand("neve.cli.catalog_commands", "rename", "Give a table another name"),
+    "rename": LazyCommand("neve.cli.catalog_commands", "rename", "Rename a table"),
     "tables": LazyCommand("neve.cli.catalog_commands", "tables", "List tables"),
     "describe": LazyCommand(
         "neve.cli.catalog_commands", "describe", "Show the definition of a table"
@@ -38,16 +41,16 @@ _COMMANDS: Final = {
     "set": LazyCommand(
         "neve.cli.catalog_commands", "set_properties", "Change the properties of a table"
     ),
-    "put": LazyCommand("neve.cli.put_command", "put", "Write a row, or many"),
+    "put": LazyCommand("neve.cli.row_commands", "put", "Write a row, or many"),
     "get": LazyCommand("neve.cli.row_commands", "get", "Show the rows of keys"),
     "delete": LazyCommand("neve.cli.row_commands", "delete", "Delete rows"),
-    "scan": LazyCommand("neve.cli.scan_command", "scan", "Show many rows, or write them to a file"),
+    "scan": LazyCommand("neve.cli.row_commands", "scan", "Show many rows, or write them to a file"),
     "import": LazyCommand(
         "neve.cli.import_command", "import_rows", "Write the rows of a file: CSV, JSON, Parquet"
     ),
-    "history": LazyCommand("neve.cli.catalog_commands", "history", "Show the versions of a table"),
+    "history": LazyCommand("neve.cli.history_commands", "history", "Show the versions of a table"),
     "changes": LazyCommand(
-        "neve.cli.changes_command", "changes", "Show what happened to rows, version by version"
+        "neve.cli.history_commands", "changes", "Show what happened to rows, version by version"
     ),
     "evolve": LazyCommand(
         "neve.cli.evolve_command", "evolve", "Change columns, partitions or sort order of a table"
@@ -57,25 +60,78 @@ _COMMANDS: Final = {
         "neve.cli.history_commands", "rollback", "Make an old version the current one again"
     ),
     "iceberg": LazyCommand(
-        "neve.cli.iceberg_command", "iceberg", "Show how other engines read a table"
+        "neve.cli.catalog_commands", "iceberg", "Show how other engines read a table"
     ),
     "flush": LazyCommand("neve.cli.upkeep_commands", "flush", "Commit what is only in the log"),
     "compact": LazyCommand("neve.cli.upkeep_commands", "compact", "Rewrite files to read faster"),
     "expire": LazyCommand("neve.cli.upkeep_commands", "expire", "Let old versions go"),
-    "gc": LazyCommand("neve.cli.upkeep_commands", "gc", "Delete files that nobody needs"),
+    "gc": LazyCommand("neve.cli.upkeep_commands", "gc", "Delete files that are not needed"),
     "verify": LazyCommand("neve.cli.upkeep_commands", "verify", "Check all files of a table"),
     "recover": LazyCommand(
         "neve.cli.upkeep_commands", "recover", "Bring catalog and tables together"
     ),
     "inspect": LazyCommand(
-        "neve.cli.inspect_group", "inspect", "Take a file of a table apart, down to the bytes"
+        "neve.cli.main", "inspect", "Take a file of a table apart, down to the bytes"
     ),
 }
-
-
+_INSPECT_COMMANDS: Final = {
+    "dv": LazyCommand("neve.cli.inspect_commands", "dv", "A Puffin file of deletion vectors"),
+    "manifest": LazyCommand(
+        "neve.cli.inspect_commands", "manifest", "An object of a manifest store, or a whole store"
+    ),
+    "sst": LazyCommand(
+        "neve.cli.inspect_commands", "sst", "A data file, or any other Parquet file"
+    ),
+    "wal": LazyCommand(
+        "neve.cli.inspect_commands", "wal", "A write-ahead log, or a RocksDB or LevelDB MANIFEST"
+    ),
+}
 _HELP: Final = "help"
 _JSON: Final = "--json"
 _END_OF_OPTIONS: Final = "--"
+inspect: Final = LazyGroup(
+    "inspect",
+    lazy_commands=_INSPECT_COMMANDS,
+    about="Take a file of a table apart and show what is in it, down to the bytes.",
+)
+
+
+def keep_log_lines_quiet() -> None:
+    """Take the library's log lines, and show none of them.
+
+    Without any handler Python prints warnings and errors by itself, in the middle of a drawing or
+    below an error that says the same in better words.
+    """
+    logging.getLogger(_LIBRARY).addHandler(logging.NullHandler())
+
+
+def verbose_option() -> click.Option:
+    """Make the option; it holds for the one command that it is given with."""
+    return click.Option(
+        ["-v", "--verbose"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_show_log_lines,
+        help="Show what the library logs, on standard error.",
+    )
+
+
+def _show_log_lines(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    if not value or ctx.resilient_parsing:
+        return
+    logger = logging.getLogger(_LIBRARY)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter(_FORM))
+    level_before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+
+    def stop() -> None:
+        logger.removeHandler(handler)
+        logger.setLevel(level_before)
+
+    ctx.call_on_close(stop)
 
 
 class _Neve(LazyGroup):

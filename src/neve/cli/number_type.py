@@ -11,6 +11,8 @@ import click
 
 _DECIMAL: Final = re.compile(r"[0-9]{1,18}|[0-9]{1,3}(?:,[0-9]{3}){1,5}")
 _HEXADECIMAL: Final = re.compile(r"0[xX][0-9a-fA-F]{1,15}")
+_SIZE: Final = re.compile(r"([0-9]{1,15})\s*(?:([KMGT])(i?)B?|B)?", re.IGNORECASE)
+_POWERS: Final = "KMGT"
 
 
 class WholeNumber(click.ParamType[int]):
@@ -33,10 +35,6 @@ class WholeNumber(click.ParamType[int]):
                 ctx,
             )
         return int(value.replace(",", ""))
-
-
-_SIZE: Final = re.compile(r"([0-9]{1,15})\s*(?:([KMGT])(i?)B?|B)?", re.IGNORECASE)
-_POWERS: Final = "KMGT"
 
 
 class ByteSize(click.ParamType[int]):

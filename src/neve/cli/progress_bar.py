@@ -1,4 +1,4 @@
-"""A bar on the terminal for work that takes long; nothing where standard error is no terminal."""
+"""A bar on the terminal for work that takes long; nothing where stderr is not a terminal."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 TellProgress: TypeAlias = Callable[[int, int | None], None]
-"""Told how much of how much is done; None: nobody knows how much there is."""
+"""Is called with how much is done, and of how much; None where that is not known."""
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Rows of an input that were refused: which ones, why, and where they are kept.
 
-A row is named as `file:line`, or in files without lines by its number. The first few are told, all
+A row is named as `file:line`, or in files without lines by its number. The first few are shown, all
 of them are counted, and on request written to a file of the form of the input, to be corrected and
 imported again.
 """
@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import BinaryIO, Final, TypeAlias
 
+from neve.cli.command_wording import command_words
 from neve.cli.row_output import new_file
 from neve.errors import InvalidArgument, NeveError, SchemaMismatch
-from neve.model.shown_value import counted
+from neve.model.display import counted
 
 PlaceOf: TypeAlias = Callable[[int], str]
 """Names the place of a row of the input, counted from 0, such as `orders.csv:7`."""
@@ -21,7 +22,7 @@ PlacesOf: TypeAlias = Callable[[Sequence[int]], list[str]]
 
 _TOLD_MAX: Final = 20
 _COUNTED_MAX: Final = 1_000
-"""Whoever only looks for wrong rows stops after so many: something else is wrong then."""
+"""A search for wrong rows stops after so many: something else is wrong then."""
 
 
 class RowsRefused(SchemaMismatch):
@@ -33,7 +34,7 @@ class RowsRefused(SchemaMismatch):
 
 
 class TooManyRefused(Exception):
-    """So many rows were refused that nobody goes on looking."""
+    """So many rows were refused that the search ends."""
 
 
 class RefusedRows:
@@ -80,7 +81,9 @@ class RefusedRows:
         # Rows of one block are refused for one reason after the other.
         in_order = sorted(self._told, key=lambda told: told[0])
         lines = [
-            error.message if names_place else f"{names[place]}: {error.message}"
+            command_words(error.message)
+            if names_place
+            else f"{names[place]}: {command_words(error.message)}"
             for place, error, names_place in in_order
         ]
         more = self.count - len(lines)
@@ -93,7 +96,7 @@ class RefusedRows:
         if self.count == 1:
             _, error, _ = self._told[0]
             column = error.column if isinstance(error, SchemaMismatch) else None
-            hint = "" if error.hint is None else f"{_sentence(error.hint)} "
+            hint = "" if error.hint is None else f"{_sentence(command_words(error.hint))} "
             return SchemaMismatch(
                 details[0], column=column, hint=f"{hint}Nothing was written; {ways_out}"
             )
@@ -106,7 +109,7 @@ class RefusedRows:
 
     def _written_to(self, path: str) -> BinaryIO:
         if self._sink is None:
-            assert self._stack is not None, "whoever names a file also closes it"
+            assert self._stack is not None, "a file that is named is also closed"
             self._sink = self._stack.enter_context(new_file(path))
             if self.head is not None:
                 self._sink.write(self.head)
@@ -140,7 +143,7 @@ def telling_the_row(place_of: PlaceOf, written: Callable[[], int]) -> Iterator[N
 def _placed(error: SchemaMismatch, place_of: PlaceOf, before: int) -> SchemaMismatch:
     row = None if error.row is None else before + error.row
     return SchemaMismatch(
-        error.message if row is None else f"{place_of(row)}: {error.message}",
+        error.message if row is None else f"{place_of(row)}: {command_words(error.message)}",
         column=error.column,
         path=error.path,
         hint=_with_count(error.hint, before, is_refused=True),
@@ -149,11 +152,11 @@ def _placed(error: SchemaMismatch, place_of: PlaceOf, before: int) -> SchemaMism
 
 def _with_count(hint: str | None, before: int, *, is_refused: bool) -> str | None:
     if not before and not is_refused:
-        return hint  # a failure of storage, of which nobody knows
+        return hint  # a failure of storage: how far it came is not known
     words = "Nothing was written"
     if before:
         words = f"{counted(before, 'row')} before it {'is' if before == 1 else 'are'} written"
-    return words if hint is None else f"{_sentence(hint)} {words}"
+    return words if hint is None else f"{_sentence(command_words(hint))} {words}"
 
 
 def _sentence(hint: str) -> str:

@@ -1,29 +1,188 @@
-"""Commands on rows by key: get, delete.
+"""Commands on the rows of a table: put, get, delete, scan.
 
+    neve put shop.orders '{"id": 1, "customer": "ada", "amount": 9.5}'
+    neve put shop.orders '{"id": 1, "amount": 12}' --columns amount
+    neve put shop.orders - --if-absent < rows.jsonl
     neve get shop.orders 1 2 3
     neve delete shop.orders --filter "amount > 5"
+    neve scan shop.orders --filter "amount > 5" --limit 10
 
-How keys are written is told in `neve.cli.key_words`.
+`neve.cli.value_forms` says how values are written. A key of one column is one value in its text
+form. A key of several columns is as many values, or one JSON list of them in key order:
+
+    neve get shop.visits ada 2024-01-31
+    neve get shop.visits '["ada", "2024-01-31"]'
+    neve get shop.visits ada 2024-01-31 bob 2024-02-01        several keys, all in one of the ways
+
+A bound of a key range is a value of the first column, or a JSON list with the first few; empty text
+means no bound.
 """
 
-from collections.abc import Sequence
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
 from typing import Final
 
 import click
+import numpy as np
 import pyarrow as pa
+from rich.text import Text
 
-from neve.cli.key_command import KeyCommand
-from neve.cli.key_words import key_of, keys_of
-from neve.cli.lake_options import on_a_lake, open_lake
-from neve.cli.output import JsonDocument, Page, write_json
-from neve.cli.row_table import RowTable, json_rows, row_lines
-from neve.cli.shown_text import shown_text
-from neve.cli.table_arguments import filter_option, table_argument, wide_option
-from neve.cli.version_options import at_a_version, rows_at
-from neve.errors import InvalidArgument, NotFound
-from neve.model.shown_value import counted
+from neve.catalog.system_tables import is_system_name, readable_rows, readable_schema
+from neve.catalog.table import Table
+from neve.cli.commands import DocumentedCommand
+from neve.cli.json_rows import JsonFileRows, JsonRows
+from neve.cli.number_type import WholeNumber
+from neve.cli.options import (
+    Rows,
+    at_a_version,
+    complete_column,
+    filter_option,
+    names_of,
+    on_a_lake,
+    open_lake,
+    rows_at,
+    table_argument,
+    to_file_argument,
+    wide_option,
+    written_columns,
+)
+from neve.cli.refused_rows import telling_the_row
+from neve.cli.row_output import (
+    STANDARD_OUTPUT,
+    RowForm,
+    RowTable,
+    asked_form,
+    json_rows,
+    row_lines,
+    write_rows,
+)
+from neve.cli.table_words import unflushed_words
+from neve.cli.value_forms import json_reader, parse_json, text_reader
+from neve.errors import Conflict, InvalidArgument, NotFound
+from neve.inspect.page import JsonDocument, Page, write_json
+from neve.inspect.shown_text import Json, shown_text
+from neve.model.arrow_types import type_name
+from neve.model.display import counted, shown
+from neve.model.scalar_values import Unfit
+from neve.model.schema import Column, TableSchema
+from neve.read.scan import Scan, ScanExplanation
 
+_NEGATIVE: Final = re.compile(r"-\.?[0-9]")
+_END_OF_OPTIONS: Final = "--"
 _NAMED_MAX: Final = 20
+_STANDARD_INPUT: Final = "-"
+_BATCH_ROWS: Final = 10_000
+_NO_ROW: Final = "null"
+
+
+def key_of(texts: Sequence[str], schema: TableSchema) -> object:
+    """Read a key; raises InvalidArgument that names the column."""
+    columns = schema.key_columns
+    if len(columns) == 1:
+        (column,) = columns
+        if len(texts) == 1:
+            return _from_text(texts[0], column)
+    elif len(texts) == len(columns):
+        return tuple(_from_text(text, column) for text, column in zip(texts, columns, strict=True))
+    elif len(texts) == 1 and texts[0].lstrip().startswith("["):
+        values = _from_list(texts[0], columns)
+        if len(values) == len(columns):
+            return values
+    names = ", ".join(shown(column.name) for column in columns)
+    raise InvalidArgument(
+        _other_count(len(texts), columns),
+        hint=f"The key is {names}: give as many values, or one JSON list of them"
+        if len(columns) > 1
+        else f"The key is {names}: give one value",
+    )
+
+
+def keys_of(texts: Sequence[str], schema: TableSchema) -> list[tuple[str, object]]:
+    """Read many keys, each with how it was written; raises InvalidArgument."""
+    width = len(schema.key_columns)
+    if width == 1 or all(text.lstrip().startswith("[") for text in texts):
+        return [(text, key_of([text], schema)) for text in texts]
+    if len(texts) % width:
+        return [(" ".join(texts), key_of(texts, schema))]
+    pieces = [texts[start : start + width] for start in range(0, len(texts), width)]
+    return [(" ".join(piece), key_of(piece, schema)) for piece in pieces]
+
+
+def bound_of(text: str, schema: TableSchema) -> object:
+    """Read a bound of a key range: None for no bound, otherwise values of leading columns."""
+    columns = schema.key_columns
+    if not text:
+        return None
+    if len(columns) > 1 and text.lstrip().startswith("["):
+        return _from_list(text, columns)
+    return (_from_text(text, columns[0]),)
+
+
+def _from_text(text: str, column: Column) -> object:
+    try:
+        return text_reader(column.type)(text)
+    except Unfit as unfit:
+        raise _refusal(column, unfit) from None
+
+
+def _from_list(text: str, columns: Sequence[Column]) -> tuple[object, ...]:
+    try:
+        values = parse_json(text)
+    except ValueError as error:
+        raise InvalidArgument(
+            f"the key {shown(text)} is not a JSON list: {error}",
+            hint='Write it like ["ada", 7], in quotes for the shell',
+        ) from None
+    assert isinstance(values, list), "it begins with ["
+    if not 0 < len(values) <= len(columns):
+        names = ", ".join(shown(column.name) for column in columns)
+        raise InvalidArgument(
+            _other_count(len(values), columns),
+            hint=f"The key is {names}",
+        )
+    found = []
+    for value, column in zip(values, columns, strict=False):
+        try:
+            found.append(None if value is None else json_reader(column.type)(value))
+        except Unfit as unfit:
+            raise _refusal(column, unfit) from None
+    return tuple(found)
+
+
+def _other_count(given: int, columns: Sequence[Column]) -> str:
+    return f"{counted(given, 'value')} for a key of {counted(len(columns), 'column')}"
+
+
+def _refusal(column: Column, unfit: Unfit) -> InvalidArgument:
+    return InvalidArgument(
+        f"key column {shown(column.name)} holds {type_name(column.type)}: {unfit.reason}",
+        hint="Give a value of that type",
+    )
+
+
+class KeyCommand(DocumentedCommand):
+    """Takes -5 for an argument; an unknown option stays wrong usage."""
+
+    ignore_unknown_options = True
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Refuse unknown options, then let click take what is left."""
+        known = {name: option for option in self.get_params(ctx) for name in option.opts}
+        is_value = False
+        for arg in args:
+            if arg == _END_OF_OPTIONS:
+                break
+            option = known.get(arg.partition("=")[0]) if not is_value else None
+            if is_value or not arg.startswith("-") or arg == "-" or _NEGATIVE.match(arg):
+                is_value = False
+            elif option is None:
+                raise click.NoSuchOption(arg, possibilities=sorted(known), ctx=ctx)
+            else:
+                takes_value = isinstance(option, click.Option) and not option.is_flag
+                is_value = takes_value and "=" not in arg
+        return super().parse_args(ctx, args)
 
 
 @click.command(
@@ -162,3 +321,302 @@ def delete(
         Page().line(
             f"deleted {counted(deleted, 'row')}{where}" if deleted else f"no such row{where}"
         )
+
+
+@dataclass(slots=True)
+class _Done:
+    """What was written so far."""
+
+    sequence: int
+    written: int = 0
+    present: int = 0
+    """Rows that were not written, as their keys had one."""
+
+
+@click.command(
+    cls=DocumentedCommand,
+    examples=[
+        """neve put shop.orders '{"id": 1, "customer": "ada", "amount": "9.50"}'""",
+        """neve put shop.orders '{"id": 1, "amount": "12"}' --columns amount""",
+        "neve put shop.orders - --if-absent < orders.jsonl",
+    ],
+)
+@table_argument
+@click.argument("row", metavar="JSON|-", help="The row, as a JSON object; - reads standard input.")
+@written_columns
+@click.option("--if-absent", is_flag=True, help="Pass over rows whose keys have one.")
+@click.option(
+    "--expect",
+    "expected",
+    metavar="JSON|null",
+    help="Write only if the row of the key is this one; null: if there is none.",
+)
+@on_a_lake
+def put(
+    *,
+    name: str,
+    row: str,
+    columns: tuple[str, ...],
+    if_absent: bool,
+    expected: str | None,
+    lake: str,
+    storage_options: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Write a row, given as a JSON object, or with - the rows on standard input.
+
+    A row replaces the one of its key. On standard input there is one JSON object to a line, or an
+    array of objects. Rows are durable when the command ends; of many, ten thousand at a time are
+    written all or none, and with --if-absent each by itself.
+
+    With --columns a row holds its key and these columns. A row that is not as --expect says is a
+    conflict, with exit code 3, and nothing is written.
+
+    Decimals, dates, times and uuids are text, bytes are hexadecimal text.
+    """
+    _check_way(row, columns, if_absent=if_absent, expected=expected)
+    with open_lake(lake, storage_options) as catalog, catalog.table(name) as table:
+        done = _Done(table.stats().sequence)
+        if expected is not None:
+            _compare_and_put(table, row, expected, done)
+        elif if_absent:
+            _put_absent(table, row, done)
+        else:
+            _upsert(table, row, names_of(columns, table.schema), done)
+    if as_json:
+        said: dict[str, Json] = {"table": name, "rows": done.written, "sequence": done.sequence}
+        write_json(said | ({"present": done.present} if if_absent else {}))
+        return
+    words = f"wrote {counted(done.written, 'row')}"
+    if done.present:
+        words += f", {counted(done.present, 'key')} had one already"
+    Page().line(f"{words}, up to sequence {done.sequence:,}")
+
+
+def _check_way(row: str, columns: Sequence[str], *, if_absent: bool, expected: str | None) -> None:
+    given = {"--columns": bool(columns), "--if-absent": if_absent, "--expect": expected is not None}
+    asked = [option for option, is_given in given.items() if is_given]
+    if len(asked) > 1:
+        raise InvalidArgument(
+            f"{' and '.join(asked)} do not go together", hint="Give one of them at a time"
+        )
+    if expected is not None and row == _STANDARD_INPUT:
+        raise InvalidArgument(
+            "one row is expected for the rows of standard input",
+            hint="Give the row to write as an argument",
+        )
+
+
+def _upsert(table: Table, row: str, columns: Sequence[str] | None, done: _Done) -> None:
+    rows = JsonFileRows(table.schema, source=_source(row), columns=columns)
+    with telling_the_row(rows.place_of, lambda: done.written + done.present):
+        for encoded in _given(row, rows):
+            done.sequence = table.upsert(rows.batch(encoded), columns)
+            done.written += len(encoded)
+
+
+def _put_absent(table: Table, row: str, done: _Done) -> None:
+    rows = JsonFileRows(table.schema, source=_source(row))
+    with telling_the_row(rows.place_of, lambda: done.written + done.present):
+        for encoded in _given(row, rows):
+            for each in encoded:
+                sequence = table.put_if_absent(rows.values(each))
+                if sequence is None:
+                    done.present += 1
+                else:
+                    done.sequence = sequence
+                    done.written += 1
+
+
+def _compare_and_put(table: Table, row: str, expected: str, done: _Done) -> None:
+    rows = JsonRows(table.schema, source=_source(row))
+    before = None
+    if expected.strip() != _NO_ROW:
+        reader = JsonRows(table.schema, source="the expected row")
+        before = reader.values(reader.row(expected))
+    sequence = table.compare_and_put(rows.values(rows.row(row)), before)
+    if sequence is None:
+        raise Conflict(
+            "the row of the key is not the expected one: nothing was written",
+            hint="`neve get` shows the row as it is; look at it, then try again",
+        )
+    done.sequence, done.written = sequence, 1
+
+
+def _source(row: str) -> str:
+    return "standard input" if row == _STANDARD_INPUT else "the row"
+
+
+def _given(row: str, rows: JsonRows) -> Iterator[list[bytes]]:
+    if row != _STANDARD_INPUT:
+        yield [rows.row(row)]
+        return
+    if sys.stdin is None:
+        raise InvalidArgument("there is no standard input", hint="Give the row as an argument")
+    yield from rows.encoded(sys.stdin.buffer, batch_rows=_BATCH_ROWS)
+
+
+@click.command(
+    cls=DocumentedCommand,
+    examples=[
+        "neve scan shop.orders --filter \"amount > 5 and customer = 'ada'\"",
+        "neve scan shop.orders --columns id,amount --limit 10 --format jsonl",
+        "neve scan shop.orders orders.parquet --version 2",
+        "neve scan __snapshots --filter \"table_name = 'shop.orders'\"",
+    ],
+)
+@table_argument
+@to_file_argument
+@filter_option(help_text="Only rows that match, such as \"amount > 5 and customer = 'ada'\".")
+@click.option(
+    "--columns",
+    multiple=True,
+    metavar="NAME,NAME",
+    help="Only these columns, in this order; may be repeated.",
+    shell_complete=complete_column,
+)
+@click.option("--limit", type=WholeNumber(), metavar="N", help="At most N rows.")
+@click.option(
+    "--key-range",
+    nargs=2,
+    metavar="FIRST END",
+    help="Only keys from FIRST up to and without END, in their order; '' is no bound.",
+)
+@click.option("--reverse", is_flag=True, help="The highest key first.")
+@at_a_version
+@click.option(
+    "--format",
+    "--output",
+    "output",
+    type=click.Choice([form.value for form in RowForm]),
+    show_default="as FILE is named, otherwise table",
+    help="How to give the rows; parquet needs FILE.",
+)
+@click.option("--explain", is_flag=True, help="Say what would be read instead, and why.")
+@click.option("--count", is_flag=True, help="Say how many rows there are instead.")
+@wide_option
+@on_a_lake
+def scan(
+    *,
+    name: str,
+    file: str | None,
+    condition: str | None,
+    columns: tuple[str, ...],
+    limit: int | None,
+    key_range: tuple[str, str] | None,
+    reverse: bool,
+    version: int | None,
+    tag: str | None,
+    timestamp: str | None,
+    output: str | None,
+    explain: bool,
+    count: bool,
+    wide: bool,
+    lake: str,
+    storage_options: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Show rows of a table, or write them to FILE.
+
+    Rows come in no order unless --key-range or --reverse is given. A bound of a key of several
+    columns is a value of the first one, or a JSON list with the first few.
+
+    Decimals, dates, times and uuids are text, bytes are hexadecimal: JSON lines can be written
+    again with `neve put TABLE -`.
+
+    TABLE may also be __tables, __snapshots or __files: what the lake knows of all its tables.
+    """
+    if explain and count:
+        raise InvalidArgument("both --explain and --count are given", hint="Ask for one at a time")
+    form = None if explain or count else asked_form(output, file, as_json=as_json)
+    if is_system_name(name):
+        if explain or version is not None or tag or timestamp or key_range:
+            raise InvalidArgument(
+                f"{name} is listed as it is now: it has no versions, no keys and no plan",
+                hint="Choose rows with --filter",
+            )
+        with open_lake(lake, storage_options) as catalog:
+            listed = catalog.system_table(name)
+        names = names_of(columns, readable_schema(name))
+        found = readable_rows(name, listed, filter=condition, columns=names)
+        if reverse:
+            found = found.take(np.arange(found.num_rows)[::-1])
+        chosen, path = found.slice(0, limit), file or STANDARD_OUTPUT
+        _give_listed(name, chosen, form, path, wide=wide, as_json=as_json)
+        return
+    with (
+        open_lake(lake, storage_options) as catalog,
+        rows_at(catalog, name, version=version, tag=tag, timestamp=timestamp) as rows,
+    ):
+        bounds = None
+        if key_range is not None:
+            bounds = bound_of(key_range[0], rows.schema), bound_of(key_range[1], rows.schema)
+        asked = rows.scan(
+            condition,
+            columns=names_of(columns, rows.schema),
+            limit=limit,
+            key_range=bounds,
+            reverse=reverse,
+        )
+        if explain:
+            _show_plan(asked.explain(), as_json=as_json)
+        elif count:
+            _show_count(name, rows, asked.count(), as_json=as_json)
+        else:
+            assert form is not None, "rows are given in some form"
+            path = STANDARD_OUTPUT if file is None else file
+            _give(name, rows, asked, form, path, wide=wide)
+
+
+def _give(name: str, rows: Rows, asked: Scan, form: RowForm, path: str, *, wide: bool) -> None:
+    if form is RowForm.TABLE:
+        page = Page()
+        drawing = RowTable(asked.schema, columns=page.table_columns(wide=wide))
+        page.lines(drawing.lines(asked.to_batches()))
+        unflushed = rows.stats().memtable_rows if isinstance(rows, Table) else 0
+        words = f"{counted(drawing.row_count, 'row')} · version {rows.version:,}"
+        page.line(Text(f"{words}{unflushed_words(unflushed)}", "dim"))
+        return
+    facts: dict[str, Json] = {"table": name, "version": rows.version}
+    written = write_rows(form, asked.schema, asked.to_batches(), path=path, facts=facts)
+    if path != STANDARD_OUTPUT:
+        Page().line(f"wrote {counted(written, 'row')} to {shown_text(path)}")
+
+
+def _give_listed(
+    name: str, found: pa.Table, form: RowForm | None, path: str, *, wide: bool, as_json: bool
+) -> None:
+    if form is None:
+        if as_json:
+            write_json({"table": name, "count": found.num_rows})
+        else:
+            Page().line(f"{found.num_rows}")
+    elif form is RowForm.TABLE:
+        page = Page()
+        drawing = RowTable(found.schema, columns=page.table_columns(wide=wide))
+        page.lines(drawing.lines(found.to_batches()))
+        page.line(Text(counted(found.num_rows, "row"), "dim"))
+    else:
+        write_rows(form, found.schema, found.to_batches(), path=path, facts={"table": name})
+        if path != STANDARD_OUTPUT:
+            Page().line(f"wrote {counted(found.num_rows, 'row')} to {shown_text(path)}")
+
+
+def _show_count(name: str, rows: Rows, number: int, *, as_json: bool) -> None:
+    if as_json:
+        write_json({"table": name, "version": rows.version, "count": number})
+    else:
+        Page().line(f"{number}")
+
+
+def _show_plan(plan: ScanExplanation, *, as_json: bool) -> None:
+    if not as_json:
+        page = Page()
+        for line in str(plan).splitlines():
+            page.line(shown_text(line))
+        return
+    members: dict[str, Json] = {}
+    for each in fields(plan):
+        value = getattr(plan, each.name)
+        members[each.name] = value.hex() if isinstance(value, bytes) else value
+    write_json(members)

@@ -27,7 +27,7 @@ class _Output(io.FileIO):
     """A file whose failures are those of the output."""
 
     def write(self, content: bytes, /) -> int:  # type: ignore[override]
-        """Write some of the bytes; gives how many."""
+        """Write some of the bytes; return how many."""
         try:
             return super().write(content)
         except BrokenPipeError as error:
@@ -37,7 +37,7 @@ class _Output(io.FileIO):
 
 
 def watch_standard_output() -> None:
-    """Exchange standard output for one that tells its failures.
+    """Exchange standard output for one that reports its failures.
 
     Raises OutputFailed when the process was started without any.
     """

@@ -9,7 +9,7 @@
     time                    "22:31:08.123456"
     timestamp               "2024-01-31T22:31:08.123456"
     timestamptz             the same with a zone: "…+00:00"
-    timestamp_ns, …tz_ns    nine digits behind the second
+    timestamp_ns, …tz_ns    nine digits after the second
     string                  "ada"
     binary, fixed           hexadecimal: "00ff"
     uuid                    "f79c3e09-677c-4bbd-a479-3f349cb785e7"
@@ -34,16 +34,22 @@ from typing import Final, NoReturn, TypeAlias, cast
 
 import pyarrow as pa
 
-from neve.cli.shown_text import Json
 from neve.errors import SchemaMismatch
-from neve.model.arrow_types import NESTED_KINDS, ArrowField, TypeKind, child_fields, kind_of
+from neve.inspect.shown_text import Json
+from neve.model.arrow_types import (
+    NESTED_KINDS,
+    ArrowField,
+    TypeKind,
+    child_fields,
+    decimal_digits,
+    kind_of,
+)
+from neve.model.display import shown
 from neve.model.plain_values import stored_array, to_plain
 from neve.model.row_values import storage_type
 from neve.model.scalar_values import FromRaw, Raw, Unfit, scalar_form
 from neve.model.schema_json import default_to_json
 from neve.model.schema_view import ArrowArray
-from neve.model.shown_value import shown
-from neve.model.value_hints import decimal_digits
 
 ReadJson: TypeAlias = Callable[[object], object]
 ReadText: TypeAlias = Callable[[str], object]
@@ -261,7 +267,7 @@ def _spelled_reader(arrow_type: pa.DataType) -> ReadJson:
 
 
 def _moment_of(text: str) -> dt.datetime | None:
-    """Read a time the quick way; None when it needs more than Python gives at once."""
+    """Read a time the quick way; None when it needs more than Python reads at once."""
     if _NANOSECONDS.search(text):
         return None
     try:
@@ -296,7 +302,7 @@ def _struct_reader(fields: Iterable[ArrowField]) -> ReadJson:
     def read(value: object) -> dict[str, object]:
         if not isinstance(value, dict):
             _expected("an object", value)
-        # What is unknown is refused by whoever takes the row.
+        # Unknown members are refused by the table that takes the row.
         return {
             name: members[name](each) if name in members else each for name, each in value.items()
         }
@@ -328,7 +334,7 @@ def _member_reader(field: ArrowField) -> ReadJson:
 
     def read_member(value: object) -> object:
         if value is None:
-            return None  # whoever takes the row knows whether it may be
+            return None  # the table that takes the row knows whether it may be
         try:
             return read(value)
         except Unfit as unfit:

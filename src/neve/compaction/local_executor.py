@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from neve.compaction.local_executor import KeepMask, RowReading, RowSource, live_pieces
 from neve.compaction.plan import CompactionPlan
 from neve.errors import Corruption
 from neve.keys.arrays import key_at
@@ -210,7 +211,7 @@ def check_count(plan: CompactionPlan, row_count: int) -> None:
         raise Corruption(
             f"{row_count:,} live rows were read, the manifest has {plan.live_count:,}",
             path=plan.inputs[0].path,
-            hint="Run verify to see which file or vector is damaged",
+            hint=Wording(Phrase.FIND_DAMAGE),
         )
 
 

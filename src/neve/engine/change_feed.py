@@ -19,9 +19,9 @@ from typing import Final, cast
 import pyarrow as pa
 
 from neve.engine.table_engine import TableEngine
-from neve.errors import Closed, InvalidArgument, NotFound
+from neve.errors import Closed, InvalidArgument, NotFound, Phrase, Wording
 from neve.manifest.sessions import ReadSession
-from neve.model.shown_value import shown
+from neve.model.display import shown
 from neve.model.version import Version, apply_edit
 from neve.read.change_plan import CommitChanges, grouped, plan_changes
 from neve.read.change_rows import ChangeRows
@@ -181,7 +181,8 @@ class _Stretch:
                 )
         if until is not None and until < since:
             raise InvalidArgument(
-                f"until={until} is before since={since}", hint="Changes go forward in time"
+                Wording(Phrase.UNTIL_BEFORE_SINCE, until=until, since=since),
+                hint="Changes go forward in time",
             )
         current = self._versions.head().current_version
         asked = since if until is None else until
@@ -199,8 +200,7 @@ class _Stretch:
             raise NotFound(
                 f"the history after version {self.since} has expired",
                 path=self._engine.parts.paths.manifest,
-                hint=f"Changes are kept from since={oldest} on; to start again, scan version "
-                f"{oldest} and go on from there",
+                hint=Wording(Phrase.CHANGES_KEPT_SINCE, oldest=oldest),
             )
 
 

@@ -33,7 +33,6 @@ from neve.keys.columns import KeyArray
 from neve.memtable.found_row import GivenColumns
 from neve.memtable.memtable import Memtable
 from neve.model.schema import Column
-from neve.model.shown_value import shown
 from neve.model.write_batch import PartialRows, WriteBatch
 from neve.table.partial_merge import (
     MERGED_ROWS_MAX,
@@ -82,7 +81,7 @@ class ConditionalWrites:
             if path.put(expected).key != path.put(row).key:
                 raise InvalidArgument(
                     "the expected row has another key than the row",
-                    hint="Give the row of the same key as it was read, or None for no row",
+                    hint=Wording(Phrase.EXPECTED_ROW),
                 )
         return self._put_decided(row, is_expected)
 

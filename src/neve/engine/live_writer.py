@@ -419,7 +419,7 @@ class LiveWriter:
                     f"writer {head.writer_epoch} has taken the table over from writer "
                     f"{self._epoch}",
                     path=self._parts.paths.manifest,
-                    hint="Reopen the table",
+                    hint=Wording(Phrase.OPEN_AGAIN),
                 )
             )
         if self._ended is not None:

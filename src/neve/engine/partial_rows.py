@@ -50,7 +50,7 @@ def given_columns(columns: object, schema: TableSchema) -> tuple[Column, ...]:
     if not found:
         raise InvalidArgument(
             "a partial write names no column besides the key",
-            hint="Name the columns to write, or leave `columns` out to write whole rows",
+            hint=Wording(Phrase.LEAVE_COLUMNS_OUT),
         )
     return tuple(found)
 
@@ -101,7 +101,7 @@ def _check_names(found: Sequence[str], wanted: Sequence[str], schema: TableSchem
             raise SchemaMismatch(
                 f"column {shown(name)} is missing from the rows",
                 column=name,
-                hint="Give the key and every column that `columns` names",
+                hint=Wording(Phrase.NAMED_COLUMNS),
             )
     for name in found:
         if name not in schema:

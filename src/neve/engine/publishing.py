@@ -61,8 +61,7 @@ class CommitPublishing:
                 f"{error.what_and_where}",
                 version=version,
                 path=self._parts.paths.metadata,
-                hint="Its rows are safe and need not be written again; the next commit publishes "
-                "them",
+                hint=Wording(Phrase.NEXT_COMMIT_PUBLISHES),
             ) from error
 
     def try_publish(self) -> None:

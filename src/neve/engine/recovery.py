@@ -123,7 +123,7 @@ def read_mark(parts: TableParts, table: UUID) -> LogMark | None:
         raise Corruption(
             f"the mark of the log belongs to table {mark.table}",
             path=path,
-            hint="restore it from a copy, or open with recovery mode 'skip_corrupt'",
+            hint=Wording(Phrase.SALVAGE_LOG, what="it", mode="'skip_corrupt'"),
         )
     return mark
 

@@ -108,7 +108,9 @@ class TableEngine:
             try:
                 self._writer = self._open_writer()
             except StorageFull as error:
-                raise StorageFull(error.message, path=error.path, hint=_NO_ROOM) from error
+                raise StorageFull(
+                    error.message, path=error.path, hint=Wording(Phrase.ROOM_FOR_A_WRITER)
+                ) from error
             if self.options.background:
                 self._flush_replayed(self._writer)
                 self._writer.start_background(
@@ -349,7 +351,7 @@ class TableEngine:
             raise InvalidArgument(
                 "rows cannot be logged in an object store",
                 path=parts.objects.location,
-                hint="Open the table with read_only=True, or keep the warehouse in a directory",
+                hint=Wording(Phrase.ONLY_READ),
             )
         lock = append_files.lock(parts.paths.lock)
         try:

@@ -34,7 +34,7 @@ from neve.errors import Conflict, InvalidArgument, NeveError, NotFound
 from neve.manifest.documents import Lease
 from neve.manifest.table_garbage import GcPlan, TableGarbage, paths_of
 from neve.manifest.version_reader import Session
-from neve.model.shown_value import counted, shown_bytes
+from neve.model.display import counted, shown_bytes
 from neve.observability.events import EventKind
 from neve.observability.metrics import GARBAGE_FILES
 from neve.storage.local_store import LocalStore

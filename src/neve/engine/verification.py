@@ -39,7 +39,6 @@ from neve.table.table_files import TableFiles
 from neve.table.table_parts import TableParts, append_files_of
 
 _KEYS_AT_ONCE: Final = 4_000_000
-_REBUILD_HINT: Final = "Rows are not affected. Compact the table, or run rebuild_indexes"
 
 ProgressOf = Callable[[int, int], None]
 """Called with the bytes that are done and the total."""
@@ -304,6 +303,7 @@ def refuse_problems(report: VerifyReport) -> VerifyReport:
     worst = report.problems[0]
     error = Corruption(
         f"{counted(len(report.problems), 'thing')} wrong with the table; first: {worst.message}",
+        problems=report.problems,
         path=worst.path,
         offset=worst.offset,
         hint=worst.hint or "Restore the file from a copy, or roll back to a version without it",
@@ -389,7 +389,9 @@ def _useless_index(problem: NeveError, path: str) -> NeveError:
     if isinstance(problem, NotFound):
         return problem
     return Corruption(
-        f"the index file is damaged: {problem.message}", path=path, hint=_REBUILD_HINT
+        f"the index file is damaged: {problem.message}",
+        path=path,
+        hint=Wording(Phrase.REBUILD_INDEXES),
     )
 
 

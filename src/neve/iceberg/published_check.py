@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from neve.engine.verification import Findings, VerifiedTable
-from neve.errors import Corruption, NeveError, NotFound
+from neve.errors import Corruption, NeveError, NotFound, Phrase, Wording
 from neve.iceberg.metadata_folder import MetadataFolder
 from neve.iceberg.metadata_names import is_intact
 from neve.iceberg.plain_reader import PlainFile, PlainReader, PlainSnapshot, Record, field_id
@@ -31,15 +31,14 @@ from neve.model.version import Version
 from neve.read.scan import Scan, ScanRequest
 from neve.storage.plain_location import plain_location
 from neve.storage.table_paths import split_path
+from neve.table.file_set import FileSet
+from neve.table.table_context import TableContext
+from neve.table.table_view import TableView
 
 # pyarrow's classes take type arguments in the stubs only, hence the quotes.
 ArrowColumn: TypeAlias = "pa.ChunkedArray[Any]"
 
 _TRIES: Final = 5
-_REPUBLISH_HINT: Final = (
-    "Rows are not affected. Publish the table again: delete the folder `metadata` of the table, "
-    "then call iceberg_metadata()"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +115,7 @@ class _Published:
         problem = Corruption(
             "version-hint.text is missing or does not hold a number",
             path=self._table.parts.paths.metadata,
-            hint=_REPUBLISH_HINT,
+            hint=Wording(Phrase.REPUBLISH),
         )
         return Findings(problems=(problem,))
 
@@ -168,7 +167,9 @@ class _Published:
     def _note(self, problem: NeveError) -> None:
         path = (problem.path or "").removeprefix(self._root)
         kind = NotFound if isinstance(problem, NotFound) else Corruption
-        noted = kind(f"published metadata: {problem.message}", path=path, hint=_REPUBLISH_HINT)
+        noted = kind(
+            f"published metadata: {problem.message}", path=path, hint=Wording(Phrase.REPUBLISH)
+        )
         if str(noted) not in {str(each) for each in self._problems}:
             self._problems.append(noted)
 

@@ -219,7 +219,7 @@ class IcebergPublisher:
         raise Unavailable(
             "other processes kept publishing the table first",
             path=self._path,
-            hint="The rows are safe; publish again",
+            hint=Wording(Phrase.PUBLISH_AGAIN),
         )
 
     def _understood(

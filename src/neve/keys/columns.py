@@ -38,7 +38,6 @@ import pyarrow as pa
 from neve.errors import Corruption, InvalidArgument, LimitExceeded, SchemaMismatch
 from neve.model.arrow_types import type_name
 from neve.model.scalar_values import Raw, ToRaw, Unfit, scalar_form
-from neve.model.shown_value import shown, shown_type
 
 # pyarrow's classes take type arguments in the stubs only, hence the quotes.
 ArrowArray: TypeAlias = "pa.Array[pa.Scalar[pa.DataType]]"
@@ -210,7 +209,7 @@ def _converter(column: KeyColumn) -> ToRaw:
 
     def convert(value: object) -> Raw:
         if value is None:
-            raise column.refuses("is NULL", hint="A key column always has a value: pass one")
+            raise column.refuses("is NULL", hint="A key column always has a value: give it one")
         try:
             return to_raw(value)
         except Unfit as unfit:
@@ -287,7 +286,7 @@ def _float_codec(column: KeyColumn) -> ValueCodec:
         number = value if type(value) is float else cast("float", convert(value))
         if math.isnan(number):
             raise column.refuses(
-                "is NaN", hint="A key has an order and NaN has none: pass a number"
+                "is NaN", hint="A key has an order and NaN has none: give a number"
             )
         try:
             piece = layout.pack(number)

@@ -249,7 +249,7 @@ def _ordered_floats(column: KeyColumn, array: ArrowArray) -> Words:
     if nan.any():
         raise column.refuses(
             "is NaN",
-            hint="A key has an order and NaN has none: pass a number",
+            hint="A key has an order and NaN has none: give a number",
             row=int(nan.argmax()),
         )
     sign = _sign(words)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from neve.errors import Corruption, InvalidArgument, NotFound
+from neve.errors import Corruption, InvalidArgument, NotFound, Phrase, Wording
 from neve.manifest.invariants import (
     check_added,
     check_edit,
@@ -143,7 +143,7 @@ class VersionReader:
         if type(number) is not int:
             raise InvalidArgument(
                 f"a version is a number, not {type(number).__name__}",
-                hint="Give one of those in the table's history",
+                hint=Wording(Phrase.NAME_A_KEPT_VERSION),
             )
         head = self.head_in(session)
         if not head.oldest_version <= number <= head.current_version and (

@@ -20,7 +20,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from neve.errors import AlreadyExists, Conflict, Corruption, InvalidArgument, NotFound
+from neve.errors import (
+    AlreadyExists,
+    Conflict,
+    Corruption,
+    InvalidArgument,
+    NotFound,
+    Phrase,
+    Wording,
+)
 from neve.manifest.json_document import Document, write_document
 from neve.manifest.sessions import WriteSession
 from neve.manifest.table_head import (
@@ -302,7 +310,7 @@ class WriterState:
 
         def run(session: WriteSession) -> None:
             if session.get(key) is None:
-                raise NotFound(f"there is no tag {name!r}")
+                raise NotFound(f"there is no tag {name!r}", hint=Wording(Phrase.NAME_A_TAG))
             session.delete(key)
 
         self._store.transact(run)

@@ -30,9 +30,9 @@ from neve.model.arrow_types import (
     type_name,
 )
 from neve.model.bad_row import first_bad_row
+from neve.model.display import shown, shown_type
 from neve.model.scalar_values import Unfit
 from neve.model.schema_view import ArrowArray
-from neve.model.shown_value import shown, shown_type
 
 _INTEGERS: Final = frozenset({TypeKind.INT, TypeKind.LONG})
 _FLOATS: Final = frozenset({TypeKind.FLOAT, TypeKind.DOUBLE})

@@ -19,13 +19,14 @@ Parquet name them. Fields keep their id, and in structs their doc; other metadat
 """
 
 from collections.abc import Callable
+from decimal import Decimal
 from enum import StrEnum
 from typing import Final, TypeAlias, cast
 
 import pyarrow as pa
 
-from neve.errors import LimitExceeded, SchemaMismatch
-from neve.model.shown_value import shown, shown_type
+from neve.errors import LimitExceeded, Phrase, SchemaMismatch, Wording
+from neve.model.display import shown, shown_type
 
 FIELD_ID_KEY: Final = b"PARQUET:field_id"
 DOC_KEY: Final = b"doc"
@@ -237,7 +238,7 @@ def _normalize_decimal(arrow_type: pa.DataType, *, path: str) -> pa.DataType:
         raise SchemaMismatch(
             f"column {shown(path)} has {precision} decimal digits, more than {DECIMAL_DIGITS_MAX}",
             column=path,
-            hint=f"Use at most decimal128({DECIMAL_DIGITS_MAX}, s), or string",
+            hint=Wording(Phrase.SMALLER_DECIMAL, digits=DECIMAL_DIGITS_MAX),
         )
     if not 0 <= scale <= precision:
         raise SchemaMismatch(
@@ -306,3 +307,29 @@ def _refusal(arrow_type: pa.DataType, *, path: str) -> SchemaMismatch:
         column=path,
         hint=hint or "Use one of the types listed in neve.model.arrow_types",
     )
+
+
+_WAYS: Final = {
+    TypeKind.DATE: Phrase.GIVE_A_DATE,
+    TypeKind.TIME: Phrase.GIVE_A_TIME,
+    TypeKind.TIMESTAMP: Phrase.GIVE_A_TIMESTAMP,
+    TypeKind.TIMESTAMPTZ: Phrase.GIVE_A_TIMESTAMPTZ,
+    TypeKind.UUID: Phrase.GIVE_A_UUID,
+}
+_EXAMPLE_DIGITS: Final = 1420
+
+
+def value_hint(arrow_type: pa.DataType) -> str:
+    """Say what a value of a type looks like."""
+    kind = kind_of(arrow_type)
+    if kind is TypeKind.DECIMAL:
+        return Wording(Phrase.GIVE_A_DECIMAL, digits=decimal_digits(arrow_type))
+    way = _WAYS.get(kind)
+    return f"The column holds {type_name(arrow_type)}" if way is None else Wording(way)
+
+
+def decimal_digits(arrow_type: pa.DataType) -> str:
+    """Say how many digits a decimal type has after the point, with an example."""
+    scale = cast("pa.Decimal128Type[int, int]", arrow_type).scale
+    example = Decimal((0, tuple(map(int, str(_EXAMPLE_DIGITS))), -scale))
+    return f"{scale} digit{'' if scale == 1 else 's'} after the point, such as {example:f}"

@@ -16,7 +16,6 @@ S3  A field is named as no other column is, so that both can stand side by side 
 S4  A name is UTF-8 without NUL, no longer than a column's with the ending of its transform.
 """
 
-import difflib
 import itertools
 import json
 import re
@@ -27,6 +26,7 @@ from typing import Final
 import pyarrow as pa
 
 from neve.errors import Corruption, InvalidArgument, LimitExceeded
+from neve.model.display import shown
 from neve.model.field_ids import NAME_BYTES_MAX, check_text
 from neve.model.schema_json import (
     JsonObject,
@@ -36,7 +36,7 @@ from neve.model.schema_json import (
     text_member,
 )
 from neve.model.schema_view import ArrowArray, ColumnView, SchemaView, read_column
-from neve.model.shown_value import shown
+from neve.model.suggestions import similar_name
 from neve.model.transforms import (
     Bucket,
     Identity,
@@ -244,10 +244,10 @@ def _parse_field(text: str) -> tuple[Transform, str]:
         return Identity(), inside.strip()
     if name in set(TimeUnit):
         return TimePart(TimeUnit(name)), inside.strip()
-    close = difflib.get_close_matches(name[:64].lower(), _NAMES, n=1)
+    close = similar_name(name.lower(), _NAMES)
     raise InvalidArgument(
         f"unknown partition transform {name[:64]!r}",
-        hint=f"Did you mean {close[0]}?" if close else f"neve knows {', '.join(_NAMES)}",
+        hint=f"Did you mean {close}?" if close else f"neve knows {', '.join(_NAMES)}",
     )
 
 

@@ -39,10 +39,11 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 
-from neve.errors import InvalidArgument, SchemaMismatch
+from neve.errors import InvalidArgument, Phrase, SchemaMismatch, Wording
+from neve.model.arrow_types import type_name
+from neve.model.display import shown, shown_type
 from neve.model.scalar_values import Unfit, int_of, since_epoch
 from neve.model.schema_view import ArrowArray, ArrowScalar
-from neve.model.shown_value import shown, shown_type
 
 PlainValue: TypeAlias = bool | int | float | Decimal | str | bytes
 
@@ -78,9 +79,15 @@ def to_plain(value: object, type_: pa.DataType, *, column: str) -> PlainValue:
     located = locate(value, type_, column=column)
     if located.floor is None or not located.exact:
         raise SchemaMismatch(
-            f"column {shown(column)} is {shown_type(type_)} and cannot hold {shown(value)}",
+            Wording(
+                Phrase.CANNOT_HOLD,
+                column=shown(column),
+                type=type_name(type_),
+                arrow_type=shown_type(type_),
+                value=shown(value),
+            ),
             column=column,
-            hint="Pass a value inside the type's range and precision",
+            hint="Use a value inside the type's range and precision",
         )
     return located.floor
 
@@ -114,7 +121,7 @@ def locate(value: object, type_: pa.DataType, *, column: str) -> Located:
         return seen.as_binary(width=None)
     raise InvalidArgument(
         f"column {shown(column)} is {shown_type(type_)}: its values cannot be compared",
-        hint="Only is_null and not_null work on nested columns",
+        hint=Wording(Phrase.ONLY_NULL_TESTS),
     )
 
 
@@ -206,10 +213,16 @@ class _Literal:
 
     def refuse(self, wanted: str, *, cause: Exception | None = None) -> NoReturn:
         raise SchemaMismatch(
-            f"column {shown(self.column)} is {shown_type(self.type_)} and was compared with "
-            f"{type(self.value).__name__} {shown(self.value)}",
+            Wording(
+                Phrase.WAS_COMPARED,
+                column=shown(self.column),
+                type=type_name(self.type_),
+                arrow_type=shown_type(self.type_),
+                kind=type(self.value).__name__,
+                value=shown(self.value),
+            ),
             column=self.column,
-            hint=f"Pass {wanted}",
+            hint=Wording(Phrase.WRITE_A_LITERAL, wanted=wanted, type=type_name(self.type_)),
         ) from cause
 
     def as_bool(self) -> Located:

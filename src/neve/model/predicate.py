@@ -35,7 +35,8 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 
-from neve.errors import InvalidArgument, LimitExceeded
+from neve.errors import InvalidArgument, LimitExceeded, Phrase, Wording
+from neve.model.arrow_types import type_name
 from neve.model.bound_predicate import (
     SET_OPERATORS,
     Always,
@@ -46,11 +47,11 @@ from neve.model.bound_predicate import (
     all_of,
     any_of,
 )
+from neve.model.display import shown, shown_type
 from neve.model.like_pattern import LikePattern
 from neve.model.named_field import named_field
 from neve.model.plain_values import Located, PlainValue, is_float, is_nan, locate
 from neve.model.schema_view import SchemaView
-from neve.model.shown_value import shown, shown_type
 
 # Trees are walked recursively, so none deeper is ever made; "and" and "or" chains count once,
 # however long.
@@ -368,7 +369,7 @@ def _check_operator(column: BoundColumn, operator: Operator) -> None:
     if operator in _NULL_TESTS:
         return
     if pa.types.is_nested(column.type):
-        wanted = "a column of a primitive type: a nested one has only is_null and not_null"
+        wanted = ""
     elif operator in _NAN_TESTS and not is_float(column.type):
         wanted = "a float column: no other holds NaN"
     elif operator in _PREFIX_TESTS and not (
@@ -380,9 +381,14 @@ def _check_operator(column: BoundColumn, operator: Operator) -> None:
     else:
         return
     raise InvalidArgument(
-        f"{operator.value!r} cannot be asked of column {shown(column.name)} of type "
-        f"{shown_type(column.type)}",
-        hint=f"Use {wanted}",
+        Wording(
+            Phrase.CANNOT_BE_ASKED,
+            operator=operator.value,
+            column=shown(column.name),
+            type=type_name(column.type),
+            arrow_type=shown_type(column.type),
+        ),
+        hint=f"Use {wanted}" if wanted else Wording(Phrase.USE_A_PRIMITIVE),
     )
 
 

@@ -15,12 +15,11 @@ Float and double columns may be in the key, but Iceberg has no float identifier 
 schema publishes no identifier fields, see `key_is_iceberg_identifier`.
 """
 
-import difflib
 import hashlib
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, cast
+from typing import cast
 
 import pyarrow as pa
 
@@ -43,10 +42,10 @@ from neve.model.arrow_types import (
     kind_of,
     normalize_type,
 )
+from neve.model.display import shown, shown_type
 from neve.model.field_ids import (
     FIELD_ID_MAX,
     FIELDS_MAX,
-    NAME_BYTES_MAX,
     check_fields,
     check_name,
     check_not_reserved,
@@ -75,11 +74,9 @@ from neve.model.schema_json import (
     type_to_json,
 )
 from neve.model.schema_view import ArrowArray
-from neve.model.shown_value import shown, shown_type
+from neve.model.suggestions import known_names_hint
 
 # Similar names are looked for among this many columns, so that an error stays cheap.
-_SUGGESTION_COLUMNS_MAX: Final = 1_000
-_LISTED_COLUMNS_MAX: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -318,26 +315,6 @@ def normalize_batch(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatc
         for column, arrow_field in zip(schema.columns, schema.arrow_schema, strict=True)
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema.arrow_schema)
-
-
-def similar_name_hint(name: str, names: Sequence[str]) -> str | None:
-    """Suggest the most similar of `names`, as a question; None when none is similar."""
-    # Comparing takes the product of both lengths; nothing in a table is named as long as that.
-    if len(name) > NAME_BYTES_MAX:
-        return None
-    folded = name.casefold()
-    similar = [each for each in names if each.casefold() == folded]
-    if not similar:
-        similar = difflib.get_close_matches(name, names[:_SUGGESTION_COLUMNS_MAX], n=1)
-    return f"Did you mean {shown(similar[0])}?" if similar else None
-
-
-def known_names_hint(name: str, names: Sequence[str], *, where: str = "The table") -> str:
-    """Suggest the most similar of `names`; when none is similar, say what there is."""
-    listed = ", ".join(map(shown, names[:_LISTED_COLUMNS_MAX]))
-    more = len(names) - _LISTED_COLUMNS_MAX
-    more_words = f" and {more:,} more" if more > 0 else ""
-    return similar_name_hint(name, names) or f"{where} has {listed}{more_words}"
 
 
 def constant_array(column: Column, value: object, *, length: int) -> ArrowArray:

@@ -30,12 +30,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from neve.errors import InvalidArgument, SchemaMismatch
+from neve.errors import InvalidArgument, Phrase, SchemaMismatch, Wording
+from neve.model.arrow_types import type_name
 from neve.model.bucket_hash import hash_column, hash_value
 from neve.model.column_words import decimal_halves, decimals_of_halves, integers, with_nulls_of
+from neve.model.display import shown, shown_type
 from neve.model.plain_values import PlainValue, decimal_of, is_float, to_plain, unscaled_of
 from neve.model.schema_view import ArrowArray
-from neve.model.shown_value import shown, shown_type
 
 PARAMETER_MAX: Final = (1 << 31) - 1
 
@@ -102,7 +103,13 @@ class Transform(ABC):
             return
         others = [name for name, sample in _SAMPLES.items() if sample.accepts(source)]
         raise InvalidArgument(
-            f"{self} cannot be applied to column {shown(column)} of type {shown_type(source)}",
+            Wording(
+                Phrase.CANNOT_BE_APPLIED,
+                transform=self,
+                column=shown(column),
+                type=type_name(source),
+                arrow_type=shown_type(source),
+            ),
             hint=f"It takes {', '.join(others)}"
             if others
             else "Partition by a column of a primitive type",

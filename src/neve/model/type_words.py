@@ -6,7 +6,6 @@
 A `!` after a type inside angle brackets says that the element, value or field is never NULL.
 """
 
-import difflib
 import re
 from typing import Final, cast
 
@@ -22,8 +21,9 @@ from neve.model.arrow_types import (
     kind_of,
     type_name,
 )
+from neve.model.display import shown
 from neve.model.schema_json import type_from_json
-from neve.model.shown_value import shown
+from neve.model.suggestions import similar_name
 
 REQUIRED: Final = "!"
 
@@ -139,8 +139,8 @@ def _parts(inside: str) -> list[str]:
 def _unknown(text: str, spelled: str) -> InvalidArgument:
     kinds = [kind for kind in TypeKind if kind not in NESTED_KINDS]
     names = [_WITH_NUMBERS.get(kind, kind.value) for kind in kinds]
-    similar = difflib.get_close_matches(spelled[:64], [*names, *_ALIASES], n=1)
+    similar = similar_name(spelled, [*names, *_ALIASES])
     return InvalidArgument(
         f"there is no type {shown(text)}",
-        hint=f"Did you mean {similar[0]}?" if similar else f"There are {', '.join(names)}",
+        hint=f"Did you mean {similar}?" if similar else f"There are {', '.join(names)}",
     )

@@ -41,7 +41,7 @@ from neve.model.predicate import (
 )
 from neve.model.schema import TableSchema, known_names_hint
 from neve.model.schema_view import ArrowArray
-from neve.model.shown_value import shown
+from neve.model.suggestions import known_names_hint
 from neve.read.filter_text import parse_filter
 
 Flags = npt.NDArray[np.bool_]

@@ -27,7 +27,6 @@ from neve.model.array_fit import fit_column
 from neve.model.arrow_types import TypeKind, child_fields, kind_of
 from neve.model.schema import TableSchema, normalize_batch
 from neve.model.schema_view import ArrowArray
-from neve.model.shown_value import shown
 from neve.spark.spark_types import quoted, spark_schema
 
 OWN_PREFIX = "_neve_"

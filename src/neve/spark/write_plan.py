@@ -22,7 +22,8 @@ from pyspark.sql.window import Window
 from neve.errors import InvalidArgument
 from neve.jobs.run import JobBase
 from neve.model.arrow_types import TypeKind, kind_of
-from neve.model.schema import TableSchema, similar_name_hint
+from neve.model.schema import TableSchema
+from neve.model.suggestions import similar_name_hint
 from neve.spark.call_check import check_frame
 from neve.spark.job_site import JobSite
 from neve.spark.row_form import check_names

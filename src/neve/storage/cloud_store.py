@@ -32,7 +32,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from neve.errors import InvalidArgument, NeveError, NotFound, OutcomeUnknown, Unavailable
+from neve.errors import (
+    InvalidArgument,
+    NeveError,
+    NotFound,
+    OutcomeUnknown,
+    Phrase,
+    Unavailable,
+    Wording,
+)
 from neve.storage.clock import Clock, IdSource, SystemClock, SystemIds
 from neve.storage.cloud_client import (
     NO_BUCKET_HINT,
@@ -282,7 +290,7 @@ class CloudStore:
                     raise Unavailable(
                         f"{self.location} lists objects out of order",
                         path=info.path,
-                        hint="Open it with the storage option listing=unordered",
+                        hint=Wording(Phrase.UNORDERED_LISTING),
                     )
                 last = info.path
                 if not info.path.startswith(prefix):

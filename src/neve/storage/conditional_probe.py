@@ -10,7 +10,7 @@ anybody may delete.
 
 from contextlib import suppress
 
-from neve.errors import NeveError, OutcomeUnknown, Unavailable
+from neve.errors import NeveError, OutcomeUnknown, Phrase, Unavailable, Wording
 from neve.storage.clock import IdSource
 from neve.storage.object_store import ObjectStore
 
@@ -58,7 +58,7 @@ def probe_listing(store: ObjectStore, ids: IdSource) -> None:
             raise Unavailable(
                 f"{store.location} does not list objects in ascending order of their paths, so a "
                 "listing can miss objects that exist",
-                hint="Open it with the storage option listing=unordered",
+                hint=Wording(Phrase.UNORDERED_LISTING),
             )
     finally:
         for path in paths:

@@ -23,9 +23,11 @@ from neve.errors import (
     InvalidArgument,
     NeveError,
     NotFound,
+    Phrase,
     StorageFull,
     StorageReadOnly,
     Unavailable,
+    Wording,
 )
 
 # IOV_MAX on Linux: a call with more pieces would fail whole.
@@ -149,13 +151,6 @@ class Disk(Protocol):
         ...
 
 
-_FULL: Final = (
-    "Free space or raise the quota of the disk, then try again; expire and collect_garbage free "
-    "what the table does not need"
-)
-_READ_ONLY: Final = (
-    "The file system is mounted read-only: look at the kernel log, or open with read_only=True"
-)
 _HINTS: Final[dict[int, str]] = {
     errno.EFBIG: "The file system or `ulimit -f` allows no larger file",
     errno.EMFILE: "Close other files of this process or raise `ulimit -n`",
@@ -194,9 +189,9 @@ def error_from_disk(error: OSError, *, doing: str, path: str) -> NeveError:
                 hint="Open it again here; a forked child cannot use its parent's files",
             )
         case errno.ENOSPC | errno.EDQUOT:
-            return StorageFull(text, path=path, hint=_FULL)
+            return StorageFull(text, path=path, hint=Wording(Phrase.FREE_SPACE))
         case errno.EROFS:
-            return StorageReadOnly(text, path=path, hint=_READ_ONLY)
+            return StorageReadOnly(text, path=path, hint=Wording(Phrase.MOUNTED_READ_ONLY))
         case number:
             hint = None if number is None else _HINTS.get(number)
             return Unavailable(text, path=path, hint=hint or "Find the cause, then try again")

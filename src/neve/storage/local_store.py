@@ -36,7 +36,9 @@ from neve.errors import (
     LimitExceeded,
     NotFound,
     OutcomeUnknown,
+    Phrase,
     Unavailable,
+    Wording,
 )
 from neve.storage.clock import Clock, IdSource, SystemClock, SystemIds
 from neve.storage.disk import Disk, FileKind, error_from_disk, read_fully
@@ -369,8 +371,7 @@ class LocalStore:
         raise Fenced(
             "another writer holds the lock",
             path=path,
-            hint=f"Close that writer, or open read-only; fuser {self._tree.on_disk(path)} "
-            "shows which process it is",
+            hint=Wording(Phrase.CLOSE_THAT_WRITER, file=self._tree.on_disk(path)),
         )
 
     def _read(self, path: str, *, start: int, length: int | None) -> bytes:

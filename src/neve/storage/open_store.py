@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Final, cast
 from urllib.parse import unquote
 
-from neve.errors import InvalidArgument
+from neve.errors import InvalidArgument, Phrase, Wording
 from neve.storage.clock import Clock, IdSource
 from neve.storage.local_store import LocalStore
 from neve.storage.memory_store import named_memory_store
@@ -84,7 +84,7 @@ def _split(location: str) -> tuple[str, str]:
     if "@" in rest.partition("/")[0] and not _is_container(scheme, rest):
         raise InvalidArgument(
             "the location holds a user name or password",
-            hint="Pass credentials as storage_options",
+            hint=Wording(Phrase.CREDENTIALS),
         )
     if "?" in rest or "#" in rest:
         raise InvalidArgument(

@@ -65,9 +65,10 @@ _CHECKSUM: Final = struct.Struct("<I")
 MARK_BYTES: Final = 74  # on disk: never change
 assert _LAYOUT.size + _CHECKSUM.size == MARK_BYTES
 
-_HINT: Final = (
-    "restore it from a copy, or open with recovery mode 'skip_corrupt', which keeps what can be "
-    "read and writes another mark"
+_HINT: Final = Wording(
+    Phrase.SALVAGE_LOG,
+    what="it",
+    mode="'skip_corrupt', which keeps what can be read and writes another mark",
 )
 
 

@@ -1,4 +1,4 @@
-"""What an environment without extras says to somebody who needs one: which to install."""
+"""An environment without extras says which one to install, and where the demo is."""
 
 import subprocess
 import sys
@@ -9,14 +9,20 @@ import neve
 from neve import spark
 
 NEVE = Path(sys.executable).with_name("neve")
+DEMO = Path(__file__).parents[3] / "examples" / "demo"
 
 
 def main() -> None:
-    """Ask for what only an extra brings; play the demo, which does without."""
+    """Ask for what only an extra brings, and for the demo; then play it from the sources."""
     for extra, call in (("s3", _open_a_bucket), ("spark", _start_spark)):
         hint = _hint_of(call)
         assert f"pip install 'neve[{extra}]'" in hint, hint
-    played = subprocess.run([NEVE, "demo"], capture_output=True, text=True, check=True).stdout
+    asked = subprocess.run([NEVE, "demo"], capture_output=True, text=True, check=False)
+    assert asked.returncode == 2
+    assert "`python examples/demo`" in asked.stderr, asked.stderr
+    played = subprocess.run(
+        [sys.executable, DEMO], capture_output=True, text=True, check=True
+    ).stdout
     assert "\x1b" not in played
     for extra in ("sql", "spark"):
         assert f"pip install 'neve[{extra}]'" in played, played

@@ -9,9 +9,9 @@ import pytest
 
 import neve
 from neve.catalog.kv_catalog import KVCatalog
-from neve.catalog.notebook import TABLES_SHOWN
 from neve.engine.upkeep import GarbageReport
 from neve.errors import InvalidArgument
+from neve.notebook import TABLES_SHOWN
 from neve.storage.memory_store import MemoryStore
 from neve.testing.faulty_store import WRITES, FaultyStore, StoreCall
 from neve.testing.simulated_clock import SeededIds, SimulatedClock

@@ -7,7 +7,6 @@ from neve.catalog.table_name import (
     NAME_PARTS_MAX,
     TableName,
     check_namespace,
-    similar_name_hint,
     with_ancestors,
 )
 from neve.errors import InvalidArgument
@@ -75,8 +74,3 @@ def test_the_last_part_is_the_table(text: str, namespace: str, table: str) -> No
 
 def test_a_namespace_lies_in_those_before_its_dots() -> None:
     assert with_ancestors("eu.berlin.shop") == ("eu", "eu.berlin", "eu.berlin.shop")
-
-
-def test_a_similar_name_is_suggested_and_an_unlike_one_is_not() -> None:
-    assert similar_name_hint("shop.ordes", ["shop.orders", "x.y"]) == "Did you mean 'shop.orders'?"
-    assert similar_name_hint("zzz", ["shop.orders"]) is None

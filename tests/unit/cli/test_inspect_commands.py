@@ -173,7 +173,7 @@ def test_a_start_behind_the_end_is_told(tmp_path: Path) -> None:
     result = run(written(tmp_path, neve_log([put(b"a")])), "--from", "1000000")
 
     assert result.exit_code == 2
-    assert "is behind the end" in result.stderr
+    assert "is after the end" in result.stderr
 
 
 # Damaged logs

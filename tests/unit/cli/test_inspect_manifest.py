@@ -157,7 +157,7 @@ def test_a_foreign_file_is_refused_with_what_it_looks_like(
     refused = inspect(tmp_path / "file")
 
     assert refused.exit_code == 2
-    assert "is no object of a manifest" in refused.stderr
+    assert "is not an object of a manifest" in refused.stderr
     assert looks in refused.stderr
 
 
@@ -197,7 +197,7 @@ def test_a_store_with_a_checkpoint_and_foreign_files_is_whole(
 
     assert shown.exit_code == 0
     assert "1 checkpoint · 1 segment" in " ".join(shown.stdout.split())
-    assert "? notes.txt: no object of a store; it is passed over" in shown.stdout
+    assert "? notes.txt: not an object of a store; it is passed over" in shown.stdout
     document = json.loads(inspect(store, "--json").stdout)
     assert document["kind"] == "store"
     assert document["head"]["checkpoint"] == 3

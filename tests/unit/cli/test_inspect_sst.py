@@ -62,7 +62,7 @@ def test_a_data_file_is_drawn(data_file: Path) -> None:
     assert any('"name 0" to "name 4"' in line for line in lines)
     assert lines[-4] == "╭─ 1 row group"
     assert lines[-3].startswith("│   0  5 rows · ")
-    assert lines[-1] == "✔ 3 chunks and the page indexes behind them are whole"
+    assert lines[-1] == "✔ 3 chunks and the page indexes after them are whole"
 
 
 def test_a_data_file_is_one_json_document(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import cast
 
 import pytest
 
-from neve.cli.json_file_rows import JsonFileRows
+from neve.cli.json_rows import JsonFileRows
 from neve.errors import InvalidArgument, LimitExceeded
 from neve.model.schema import TableSchema
 from tests.unit.cli.rows_lake import ORDERS, RowsLake
@@ -63,8 +63,8 @@ def test_without_rows_there_is_nothing(text: str) -> None:
         ('[{"id": 1},]', "x.json, row 2: not JSON: Expecting value"),
         ('[{"id": 1}, {"id": 2}', "x.json, row 2: the array ends in the middle of it"),
         ('[{"id": 1}, {"customer": "', "x.json, row 2: the array ends in the middle of it"),
-        ('[{"id": 1}]\n{"id": 2}\n', "x.json: not only blanks behind the end of the array"),
-        ('{\n "rows": [{"id": 1}]\n', "x.json: not only blanks behind"),
+        ('[{"id": 1}]\n{"id": 2}\n', "x.json: not only blanks after the end of the array"),
+        ('{\n "rows": [{"id": 1}]\n', "x.json: not only blanks after"),
         ('{\n "id": 1\n}\n', 'x.json: one JSON document, which has no array "rows"'),
         ('{"id": 1}\n[\n', "x.json:2: not JSON: Expecting value"),
     ],
@@ -79,7 +79,7 @@ def test_what_is_wrong_is_named_by_its_row_or_its_line(text: str, said: str) -> 
 def test_a_row_without_an_end_is_refused_before_it_fills_the_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("neve.cli.json_file_rows.LINE_BYTES_MAX", 4 << 20)
+    monkeypatch.setattr("neve.cli.json_rows.LINE_BYTES_MAX", 4 << 20)
 
     class Endless(io.BytesIO):
         def read(self, size: int | None = -1) -> bytes:

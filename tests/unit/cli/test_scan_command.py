@@ -149,7 +149,7 @@ def test_parquet_is_named_behind_its_form(lake: RowsLake, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--output", "parquet"], "Parquet is no text to print"),
+        (["--output", "parquet"], "Parquet is not text that can be printed"),
         (["x.doc"], "does not say in which format"),
         (["x.csv", "--output", "table"], "drawn for people"),
         (["--json", "--output", "csv"], "both --json and --format csv"),

@@ -1,0 +1,149 @@
+"""Errors in the words of the command line, made from the facts that the library's wording carries.
+
+The library speaks to programs: a phrase such as `OPEN_AGAIN` names Python's values and calls. Here
+are the words that can be typed instead. The code of a rule (U1, WAL-4) stands before the message
+for readers who know the rules; here it comes last, or not at all where the message says what to do.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from neve.errors import NeveError, NextMove, Phrase, Wording
+
+_RULE: Final = re.compile(r"^((?:.*: )?)([A-Z]{1,2}[0-9]{1,2}|[A-Z]+-[0-9]+): ", re.DOTALL)
+_DECIMAL: Final = re.compile(r"\bDecimal\('([^']*)'\)")
+_KINDS: Final = dict.fromkeys(("int", "float", "Decimal"), "the number") | {"str": "the text"}
+_NUMBER: Final = "Write a number, without quotes"
+_LITERALS: Final = {
+    "boolean": "Write true or false",
+    "int": _NUMBER,
+    "long": _NUMBER,
+    "float": _NUMBER,
+    "double": _NUMBER,
+    "decimal": _NUMBER,
+    "date": "Write a date in single quotes, such as '2024-01-31'",
+    "time": "Write a time without a time zone in single quotes, such as '12:30:00'",
+    "timestamp": "Write a datetime without a time zone in single quotes, such as "
+    "'2024-01-31T12:00:00'",
+    "timestamptz": "Write a datetime with a time zone in single quotes, such as "
+    "'2024-01-31T12:00:00+00:00'",
+    "string": "Write text in single quotes",
+    "uuid": "Write a uuid in single quotes",
+    "binary": "Write bytes as hexadecimal text in single quotes, such as '00ff'",
+    "fixed": "Write as many bytes as it has, as hexadecimal text in single quotes",
+}
+
+
+def _compared(facts: Mapping[str, Any]) -> str:
+    kind = _KINDS.get(facts["kind"], facts["kind"])
+    return f"column {facts['column']} is {facts['type']} and was compared with {kind} " + _plain(
+        facts["value"]
+    )
+
+
+def _literal(facts: Mapping[str, Any]) -> str:
+    kind = re.split(r"[(\[]", facts["type"])[0]
+    return _LITERALS.get(kind, f"Write {facts['wanted']}")
+
+
+_WORDS: Final[Mapping[Phrase, str | Callable[[Mapping[str, Any]], str]]] = {
+    Phrase.TABLE_IS_THERE: "`neve describe {name}` shows it; drop it, or choose another name",
+    Phrase.TAKE_ITS_DEFINITION: "`neve describe` shows its definition, or choose another name",
+    Phrase.LIST_TABLES: "`neve tables` lists them",
+    Phrase.LIST_NAMESPACES: "`neve tables` lists the tables of all",
+    Phrase.NAME_A_TAG: "`neve history` shows the tags",
+    Phrase.NAME_A_VERSION: "`neve history` shows the numbers",
+    Phrase.NAME_A_KEPT_VERSION: "`neve history` shows those that are kept",
+    Phrase.NAME_ONE_VERSION: "Give one of --version, --timestamp and --tag",
+    Phrase.NAME_A_TIME: "Give '2024-01-31T12:00:00+00:00', an age such as '2h ago', or "
+    "milliseconds since 1970",
+    Phrase.NOT_A_VERSION: "--{name} {number} is not the number of a version",
+    Phrase.NAME_A_NUMBER: "Give a whole number; --since 0 begins with the table",
+    Phrase.UNTIL_BEFORE_SINCE: "--until {until} is before --since {since}",
+    Phrase.CHANGES_KEPT_SINCE: "Changes are kept from --since {oldest} on; to start again, scan "
+    "version {oldest} and go on from there",
+    Phrase.OPEN_AGAIN: "Run the command again",
+    Phrase.CLOSE_THAT_WRITER: "End it, or wait for it; fuser {file} shows which process it is",
+    Phrase.ONLY_READ: "There, commands only read; to write rows, keep the lake in a directory",
+    Phrase.ROOM_FOR_A_WRITER: "A writer needs 256 KiB to begin: free as much outside of the table, "
+    "then `neve expire` and `neve gc --run` free what the table does not need. Reading works as it "
+    "is",
+    Phrase.FREE_SPACE: "Free space or raise the quota of the disk, then try again; `neve expire` "
+    "and `neve gc --run` free what the table does not need",
+    Phrase.MOUNTED_READ_ONLY: "The file system is mounted read-only: look at the kernel log; "
+    "commands that read still work",
+    Phrase.UNORDERED_LISTING: "Give --storage-option listing=unordered",
+    Phrase.CREDENTIALS: "Give credentials with --storage-option",
+    Phrase.PUBLISH_FIRST: "`neve flush` publishes it, or let its writer flush",
+    Phrase.NEXT_COMMIT_PUBLISHES: "Its rows are safe and need not be written again; `neve iceberg` "
+    "publishes them, and so does the next commit",
+    Phrase.PUBLISH_AGAIN: "The rows are safe; `neve iceberg` publishes them",
+    Phrase.REPUBLISH: "Rows are not affected. Publish the table again: delete the folder "
+    "`metadata` of the table, then run `neve iceberg`",
+    Phrase.RECOVER: "`neve recover` removes what is left",
+    Phrase.FIND_DAMAGE: "Run `neve verify` to see which file or vector is damaged",
+    Phrase.WRITE_AGAIN: "Run `neve verify`, and write the {rows} of this key again: one of the two "
+    "is stale",
+    Phrase.RESTORE_LOST_FILE: "Restore it from a copy, or roll back to a version without it; "
+    "`neve verify` names all that are missing",
+    Phrase.REBUILD_INDEXES: "Rows are not affected. `neve compact --full` writes them again",
+    Phrase.SALVAGE_LOG: "restore {what} from a copy, or open it from Python with recovery mode "
+    "{mode}",
+    Phrase.WAS_COMPARED: _compared,
+    Phrase.WRITE_A_LITERAL: _literal,
+    Phrase.CANNOT_HOLD: "column {column} is {type} and cannot hold {value}",
+    Phrase.CANNOT_BE_ASKED: "{operator!r} cannot be asked of column {column} of type {type}",
+    Phrase.CANNOT_BE_APPLIED: "{transform} cannot be applied to column {column} of type {type}",
+    Phrase.ONLY_NULL_TESTS: "Only `is null` and `is not null` work on nested columns",
+    Phrase.USE_A_PRIMITIVE: "Use a column of a primitive type: a nested one has only `is null` and "
+    "`is not null`",
+    Phrase.GIVE_A_DATE: 'Give a date, such as "2024-01-31"',
+    Phrase.GIVE_A_TIME: 'Give a time, such as "22:31:08"',
+    Phrase.GIVE_A_TIMESTAMP: 'Give a datetime without a zone, such as "2024-01-31T00:00:00"',
+    Phrase.GIVE_A_TIMESTAMPTZ: 'Give a datetime with a zone, such as "2024-01-31T00:00:00+00:00"',
+    Phrase.GIVE_A_UUID: "Give a uuid as text",
+    Phrase.GIVE_A_DECIMAL: "Give a decimal as text, with at most {digits}",
+    Phrase.SMALLER_DECIMAL: "Use at most decimal({digits},s), or string",
+    Phrase.EXPECTED_ROW: "Give the row of the same key as it was read, or null for no row",
+    Phrase.NAMED_COLUMNS: "Give the key and every column that --columns names",
+    Phrase.LEAVE_COLUMNS_OUT: "Name the columns to write, or leave --columns out to write whole "
+    "rows",
+}
+
+
+def failure_message(error: NeveError) -> str:
+    """Return what was wrong and where, for the reader of a terminal."""
+    text = f"{command_words(error.message)}{error.where}"
+    rule = _RULE.match(text)
+    if rule is not None:
+        text = rule[1] + text[rule.end() :]
+        if error.next_move is not NextMove.FIX_THE_CALL:
+            text += f" (rule {rule[2]})"
+    return text
+
+
+def failure_hint(error: NeveError) -> str | None:
+    """Return what to type next."""
+    return None if error.hint is None else command_words(error.hint)
+
+
+def failure_text(error: NeveError) -> str:
+    """Return message and hint of an error on one line."""
+    said, hint = failure_message(error), failure_hint(error)
+    if not hint:
+        return said
+    return f"{said}{';' if hint[0].islower() else '.'} {hint}"
+
+
+def command_words(text: str) -> str:
+    """Return what the library says in words that can be typed."""
+    if not isinstance(text, Wording):
+        return _plain(text)
+    words = _WORDS[text.phrase]
+    return _plain(words.format(**text.facts) if isinstance(words, str) else words(text.facts))
+
+
+def _plain(text: str) -> str:
+    """Return text in which Python's decimals are numbers as one types them."""
+    return _DECIMAL.sub(r"\1", text)

@@ -1,0 +1,338 @@
+"""Arguments and options that several commands share: their names, their help and their completion.
+
+A lake is named by --lake or NEVE_LAKE. A new column is written `name:type`, with `!` after the type
+of one that is never NULL; columns of a table are `name,name`. A command reads the newest state of a
+table, or a Version by number, tag or time.
+
+Shells complete tables, namespaces, columns and tags from the lake of `--lake` where that stands
+before the word, otherwise of NEVE_LAKE. It is only read; where that fails, nothing is offered: a
+shell in the middle of a line is not the place for an error.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final, TypeAlias, TypeVar
+
+import click
+import pyarrow as pa
+from click.shell_completion import CompletionItem
+
+import neve
+from neve.catalog.known_properties import KNOWN_PROPERTIES
+from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.table import Table
+from neve.cli.number_type import WholeNumber
+from neve.engine.snapshot import Snapshot
+from neve.errors import InvalidArgument, NeveError, NotFound
+from neve.model.schema import TableSchema
+from neve.model.type_words import REQUIRED, parse_type
+
+LAKE_VARIABLE: Final = "NEVE_LAKE"
+"""The environment variable that names the lake."""
+
+_NO_NAMESPACE: Final = re.compile(r"the table name '(.+)' has no namespace")
+_TOLD_MAX: Final = 5
+_MANY: Final = ","
+
+Command = TypeVar("Command", bound=Callable[..., None])
+
+
+def _complete_directory(
+    _ctx: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    return [CompletionItem(incomplete, type="dir")]
+
+
+lake_option = click.option(
+    "--lake",
+    required=True,
+    envvar=LAKE_VARIABLE,
+    show_envvar=True,
+    metavar="LOCATION",
+    help="The lake: a directory, s3://bucket/prefix or file:///directory.",
+    shell_complete=_complete_directory,
+)
+storage_option = click.option(
+    "--storage-option",
+    "storage_options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Option of an S3 location, such as endpoint or region; may be repeated.",
+)
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="One JSON document instead of lines; errors, too."
+)
+
+
+def on_a_lake(command: Command) -> Command:
+    """Add the options `--lake`, `--storage-option` and `--json`."""
+    return lake_option(storage_option(json_option(command)))
+
+
+@contextmanager
+def open_lake(
+    lake: str, storage_options: tuple[str, ...], *, create: bool = False
+) -> Iterator[KVCatalog]:
+    """Open a lake; without `create`, one that is not there is NotFound and stays so.
+
+    A table that is named without its namespace is refused with the tables of that name.
+    """
+    with _opened(lake, storage_options, create=create) as catalog:
+        try:
+            yield catalog
+        except InvalidArgument as error:
+            unqualified = _NO_NAMESPACE.fullmatch(error.message)
+            if unqualified is not None and not create:
+                error.hint = _known_tables_hint(catalog, unqualified[1]) or error.hint
+            raise
+
+
+def _known_tables_hint(catalog: KVCatalog, name: str) -> str | None:
+    found = [each for each in catalog.list_tables() if each.rpartition(".")[2] == name]
+    if not found:
+        return None
+    more = len(found) - _TOLD_MAX
+    words = ", ".join(found[:_TOLD_MAX]) + (f" and {more:,} more" if more > 0 else "")
+    return f"Write namespace.table; of that name there {'is' if len(found) == 1 else 'are'} {words}"
+
+
+def _opened(lake: str, storage_options: tuple[str, ...], *, create: bool) -> KVCatalog:
+    options = pairs_of(storage_options, what="storage option", show_value=False)
+    try:
+        return neve.open(lake, storage_options=options, create=create)
+    except NotFound as missing:
+        missing.hint = "Check --lake or NEVE_LAKE; `neve create` makes a lake with its table"
+        raise
+
+
+def pairs_of(texts: tuple[str, ...], *, what: str, show_value: bool = True) -> dict[str, str]:
+    """Read NAME=VALUE texts; raises InvalidArgument. A value that may be a secret is not shown."""
+    pairs: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            shown = f"{text!a} " if show_value else ""
+            raise InvalidArgument(
+                f"the {what} {shown}has no NAME=VALUE form",
+                hint=f"Write {'owner=anna' if show_value else 'region=eu-central-1'}",
+            )
+        if name in pairs:
+            raise InvalidArgument(f"the {what} {name!a} is given twice", hint="Give it once")
+        pairs[name] = value
+    return pairs
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnWord:
+    """A column as it was asked for."""
+
+    name: str
+    type: pa.DataType
+    nullable: bool
+
+
+def column_of(text: str) -> ColumnWord:
+    """Read `name:type` or `name:type!`; raises InvalidArgument."""
+    # The names of fields inside a nested type have colons too, a name before it may have.
+    before, bracket, inside = text.partition("<")
+    name, colon, type_text = before.rpartition(":")
+    type_text += bracket + inside
+    if not colon:
+        raise InvalidArgument(f"the column {text!a} has no type", hint=f"Write {text}:string")
+    if not name:
+        raise InvalidArgument(f"the column {text!a} has no name", hint=f"Write id{text}")
+    return ColumnWord(
+        name, parse_type(type_text.removesuffix(REQUIRED)), not type_text.endswith(REQUIRED)
+    )
+
+
+def names_of(texts: Sequence[str], schema: TableSchema) -> list[str] | None:
+    """Split names at commas, unless a column is named so; None when there are none."""
+    names: list[str] = []
+    for text in texts:
+        names += [text] if text in schema else [part.strip() for part in text.split(_MANY)]
+    return names or None
+
+
+def complete_table(
+    ctx: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Offer the tables of the lake."""
+    return _offered(ctx, incomplete, lambda catalog: catalog.list_tables())
+
+
+def complete_namespace(
+    ctx: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Offer the namespaces of the lake."""
+    return _offered(ctx, incomplete, lambda catalog: catalog.list_namespaces())
+
+
+def complete_column(
+    ctx: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Offer the columns of the command's table; after a comma, one more of them."""
+    before, comma, begun = incomplete.rpartition(",")
+    found = _offered(ctx, begun, lambda catalog: _columns(catalog, ctx))
+    return [CompletionItem(f"{before}{comma}{each.value}", help=each.help) for each in found]
+
+
+def complete_tag(
+    ctx: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Offer the tags of the command's table."""
+    return _offered(ctx, incomplete, lambda catalog: _tags(catalog, ctx))
+
+
+def complete_property(
+    ctx: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Offer the properties that the table has; to be set, also those that neve knows."""
+    is_option = isinstance(parameter, click.Option)
+    known = () if is_option else KNOWN_PROPERTIES
+    found = _offered(
+        ctx,
+        incomplete,
+        lambda catalog: sorted({*known, *catalog.load_table(_table_name(ctx)).properties}),
+    )
+    return [CompletionItem(each.value if is_option else f"{each.value}=") for each in found]
+
+
+def complete_new_column(
+    ctx: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Offer the columns that stand on the command line as name:type."""
+    given: Iterable[str] = ctx.params.get("columns") or _arguments(ctx)
+    names = [text.partition(":")[0] for text in given if ":" in text]
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+def complete_file(
+    _ctx: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Let the shell offer files."""
+    return [CompletionItem(incomplete, type="file")]
+
+
+def _offered(
+    ctx: click.Context, incomplete: str, words: Callable[[KVCatalog], Iterable[str]]
+) -> list[CompletionItem]:
+    try:
+        with _lake(ctx) as catalog:
+            return [CompletionItem(word) for word in words(catalog) if word.startswith(incomplete)]
+    except NeveError:
+        return []
+
+
+@contextmanager
+def _lake(ctx: click.Context) -> Iterator[KVCatalog]:
+    # A group of commands on a table takes the table before its commands take the lake.
+    lake = ctx.params.get("lake") or os.environ.get(LAKE_VARIABLE, "")
+    with open_lake(lake, ctx.params.get("storage_options") or ()) as catalog:
+        yield catalog
+
+
+def _table_name(ctx: click.Context) -> str:
+    """Return the table of the command, or of the group that it is in."""
+    at: click.Context | None = ctx
+    while at is not None:
+        if name := at.params.get("name"):
+            return str(name)
+        at = at.parent
+    return next(iter(_arguments(ctx)), "")
+
+
+def _arguments(ctx: click.Context) -> list[str]:
+    """Return the arguments on the line: before an option without its value, click reads none."""
+    return [arg for arg in ctx.args if not arg.startswith("-")]
+
+
+def _columns(catalog: KVCatalog, ctx: click.Context) -> list[str]:
+    return [*catalog.load_table(_table_name(ctx)).schema.arrow_schema.names]
+
+
+def _tags(catalog: KVCatalog, ctx: click.Context) -> list[str]:
+    history = catalog.load_table(_table_name(ctx)).history()
+    return sorted({tag for tags in history.column("tags").to_pylist() for tag in tags or ()})
+
+
+table_argument = click.argument(
+    "name",
+    metavar="TABLE",
+    help="A table, as namespace.table.",
+    shell_complete=complete_table,
+)
+to_file_argument = click.argument(
+    "file",
+    required=False,
+    metavar="[FILE]",
+    help="A file to write; its name says the format. It appears when it is whole.",
+    shell_complete=complete_file,
+)
+wide_option = click.option(
+    "--wide",
+    is_flag=True,
+    help="Do not fold a table on a terminal: one line for each row, however long.",
+)
+written_columns = click.option(
+    "--columns",
+    multiple=True,
+    metavar="NAME,NAME",
+    help="Write only these columns, and leave the others as they are; may be repeated.",
+    shell_complete=complete_column,
+)
+
+
+def filter_option(*, help_text: str) -> Callable[[Command], Command]:
+    """Add the option `--filter`, which may also be written `--where`."""
+    return click.option("--filter", "--where", "condition", metavar="FILTER", help=help_text)
+
+
+Rows: TypeAlias = Table | Snapshot
+"""What has rows: a table as it is now, or one of its Versions."""
+
+_version_option = click.option(
+    "--version", "version", type=WholeNumber(), metavar="N", help="Read this version."
+)
+_tag_option = click.option(
+    "--tag",
+    metavar="TAG",
+    help="Read the version with this tag.",
+    shell_complete=complete_tag,
+)
+_timestamp_option = click.option(
+    "--timestamp",
+    metavar="TIME",
+    help="Read the version that was current at this time: 2024-01-31T12:00:00+00:00, or 2h ago.",
+)
+
+
+def at_a_version(command: Command) -> Command:
+    """Return a command the options `--version`, `--tag` and `--timestamp`."""
+    return _version_option(_tag_option(_timestamp_option(command)))
+
+
+@contextmanager
+def rows_at(
+    catalog: KVCatalog,
+    name: str,
+    *,
+    version: int | None,
+    tag: str | None,
+    timestamp: str | None,
+) -> Iterator[Rows]:
+    """Open a table for reading only, as it is now or as it was."""
+    if [version, tag, timestamp].count(None) < 2:  # noqa: PLR2004 - at most one of three
+        raise InvalidArgument(
+            "the version is said in several ways",
+            hint="Give one of --version, --tag and --timestamp",
+        )
+    with catalog.table(name, read_only=True) as table:
+        if version is None and tag is None and timestamp is None:
+            yield table
+            return
+        with table.at(version, tag=tag, timestamp=timestamp) as snapshot:
+            yield snapshot

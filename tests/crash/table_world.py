@@ -22,7 +22,6 @@ from functools import partial
 from random import Random
 from typing import Final, TypeVar
 
-from neve.manifest.writer_state import Intent
 from pyroaring import BitMap64
 
 from neve.errors import (

@@ -21,6 +21,7 @@ from neve.keys.arrays import key_objects
 from neve.keys.columns import KeyArray
 from neve.memtable.found_row import GivenColumns
 from neve.memtable.memtable import Memtable
+from neve.model.display import shown
 from neve.model.row_codec import RowCodec
 from neve.model.schema import (
     Column,
@@ -28,7 +29,6 @@ from neve.model.schema import (
     known_names_hint,
     normalize_batch,
 )
-from neve.model.shown_value import shown
 from neve.table.partial_merge import Places
 
 

@@ -24,8 +24,7 @@ from neve.memtable.memtable import Memtable
 from neve.memtable.memtable_view import taken_rows
 from neve.model.array_fit import nulls
 from neve.model.schema import TableSchema
-from neve.model.shown_html import shown_page, warning
-from neve.model.version_page import first_words, version_page
+from neve.notebook import first_words, shown_page, version_page, warning
 from neve.read.filters import Filter
 from neve.read.scan import Scan, ScanRequest
 from neve.storage.own_process import KeptInProcess

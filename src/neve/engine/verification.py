@@ -30,7 +30,7 @@ from neve.keys.arrays import concat_keys
 from neve.keys.columns import KeyArray
 from neve.keys.ranges import KeyRange
 from neve.model.data_file import DataFile, VectorRef
-from neve.model.shown_value import counted, shown_bytes
+from neve.model.display import counted, shown_bytes
 from neve.model.version import Version
 from neve.sstable.deletion_vector import read_vector
 from neve.sstable.puffin import read_puffin_footer

@@ -22,8 +22,8 @@ from neve.jobs.rows import BulkRows
 from neve.jobs.run import JobBase
 from neve.keys.arrays import key_at
 from neve.keys.columns import KeyArray
+from neve.model.display import shown
 from neve.model.schema import TableSchema
-from neve.model.shown_value import shown
 from neve.sstable.parquet_groups import one_batch
 from neve.table.partial_merge import MERGED_ROWS_MAX, merged, required_columns, widened
 

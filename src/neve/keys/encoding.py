@@ -47,7 +47,7 @@ from neve.keys.columns import (
 )
 from neve.keys.ranges import KeyRange
 from neve.keys.vectors import KeyVectors
-from neve.model.shown_value import counted, listed, shown
+from neve.model.display import counted, listed, shown
 from neve.model.write_batch import SEQUENCE_MAX
 
 _TAG_BYTES: Final = 8  # on disk: never change

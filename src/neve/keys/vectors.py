@@ -42,7 +42,7 @@ from neve.keys.columns import (
 )
 from neve.model.bad_row import first_bad_row
 from neve.model.column_words import fixed_bytes
-from neve.model.shown_value import counted, listed, shown, shown_type
+from neve.model.display import counted, listed, shown, shown_type
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Flags: TypeAlias = npt.NDArray[np.bool_]

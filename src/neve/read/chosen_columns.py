@@ -17,7 +17,6 @@ from neve.model.arrow_types import child_fields
 from neve.model.display import shown
 from neve.model.named_field import named_field
 from neve.model.schema import TableSchema
-from neve.model.shown_value import shown
 from neve.table.schema_mapping import ArrayWay, array_way
 
 _Places = tuple[int, ...]

@@ -40,8 +40,8 @@ from neve.keys.columns import KeyArray
 from neve.keys.merge import Block, LoadBlock, Source, ordered_rows
 from neve.keys.order import SortKey
 from neve.model.data_file import DataFile
-from neve.model.shown_html import facts, note, page, shown_page
-from neve.model.shown_value import listed, shown
+from neve.model.display import listed, shown
+from neve.notebook import facts, note, page, shown_page
 from neve.read.chosen_columns import chosen_columns
 from neve.read.file_rows import FilePieces, FileRows, Piece
 from neve.read.filters import Filter, row_filter

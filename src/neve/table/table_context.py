@@ -6,9 +6,9 @@ from neve.errors import InvalidArgument, SchemaMismatch
 from neve.keys.columns import KEY_BYTES_MAX, KeyColumn, value_codec
 from neve.keys.encoding import KeyEncoder
 from neve.keys.key_hashes import KeyHashes
+from neve.model.display import listed, shown
 from neve.model.row_codec import RowCodec
 from neve.model.schema import TableSchema
-from neve.model.shown_value import listed, shown
 from neve.table.definitions import Definitions
 from neve.table.partitions import KeyPartitions
 from neve.table.schema_mapping import SchemaMapping

@@ -35,7 +35,7 @@ from enum import StrEnum
 from typing import Self, TypeAlias
 from uuid import UUID
 
-from neve.errors import Corruption, LimitExceeded, NeveError, Phrase, Unavailable, Wording
+from neve.errors import Corruption, LimitExceeded, NeveError, Unavailable
 from neve.storage.object_store import ObjectStore
 from neve.wal.batch_codec import LoggedBatch, LogStart, decode_batch
 from neve.wal.durability import MarkedLog, claims_after, cut_file, lost_rows

@@ -43,6 +43,7 @@ from neve.manifest.documents import Lease
 from neve.manifest.table_head import HEAD_KEY, HeadChange, Requirements, Retention, TableHead
 from neve.manifest.table_versions import Committed
 from neve.manifest.version_reader import Session, TableSnapshot
+from neve.model.display import counted, shown_moment
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
 from neve.model.suggestions import similar_name_hint

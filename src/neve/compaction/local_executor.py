@@ -23,9 +23,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from neve.compaction.local_executor import KeepMask, RowReading, RowSource
 from neve.compaction.plan import CompactionPlan
-from neve.errors import Corruption
+from neve.errors import Corruption, Phrase, Wording
 from neve.keys.arrays import key_at
 from neve.keys.columns import KeyArray
 from neve.keys.merge import Block, LoadBlock, Source, ordered_blocks

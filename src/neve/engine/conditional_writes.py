@@ -27,11 +27,12 @@ from neve.engine.partial_rows import (
 )
 from neve.engine.table_engine import TableEngine
 from neve.engine.write_path import ATOMIC_BYTES_MAX, PreparedBatch, PreparedWrite, WritePath
-from neve.errors import InvalidArgument, SchemaMismatch
+from neve.errors import InvalidArgument, Phrase, SchemaMismatch, Wording
 from neve.keys.arrays import key_at
 from neve.keys.columns import KeyArray
 from neve.memtable.found_row import GivenColumns
 from neve.memtable.memtable import Memtable
+from neve.model.display import shown
 from neve.model.schema import Column
 from neve.model.write_batch import PartialRows, WriteBatch
 from neve.table.partial_merge import (

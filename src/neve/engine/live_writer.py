@@ -34,7 +34,7 @@ from neve.engine.rewrite import Execution, Progress, Rewrite, note_compacted
 from neve.engine.table_options import TableOptions
 from neve.engine.write_buffer import WriteBuffer
 from neve.engine.write_path import Decide, PreparedWrite, WritePath
-from neve.errors import Closed, Conflict, Fenced, NeveError, NotFound
+from neve.errors import Closed, Conflict, Fenced, NeveError, NotFound, Phrase, Wording
 from neve.manifest.commit import TableCommitter
 from neve.manifest.table_head import HeadChange
 from neve.manifest.table_versions import Committed

@@ -16,19 +16,15 @@ import numpy as np
 import pyarrow as pa
 
 from neve.engine.row_input import arrow_batches, batches_of
-from neve.errors import InvalidArgument, SchemaMismatch
+from neve.errors import InvalidArgument, Phrase, SchemaMismatch, Wording
 from neve.keys.arrays import key_objects
 from neve.keys.columns import KeyArray
 from neve.memtable.found_row import GivenColumns
 from neve.memtable.memtable import Memtable
 from neve.model.display import shown
 from neve.model.row_codec import RowCodec
-from neve.model.schema import (
-    Column,
-    TableSchema,
-    known_names_hint,
-    normalize_batch,
-)
+from neve.model.schema import Column, TableSchema, normalize_batch
+from neve.model.suggestions import known_names_hint
 from neve.table.partial_merge import Places
 
 

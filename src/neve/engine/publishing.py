@@ -12,7 +12,7 @@ while. A call that committed raises NotPublished, which says so.
 import logging
 from collections.abc import Callable
 
-from neve.errors import NeveError, NotPublished, Unavailable
+from neve.errors import NeveError, NotPublished, Phrase, Unavailable, Wording
 from neve.observability.metrics import PUBLISH_FAILURES, PUBLISH_SECONDS, PUBLISHES
 from neve.table.table_parts import TableParts
 

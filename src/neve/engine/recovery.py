@@ -25,7 +25,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from neve.engine.partial_rows import given_rows
-from neve.errors import Corruption, NeveError, NotFound, Unavailable
+from neve.errors import Corruption, NeveError, NotFound, Phrase, Unavailable, Wording
 from neve.keys.columns import KeyArray
 from neve.manifest.table_head import TableHead
 from neve.memtable.memtable import Memtable

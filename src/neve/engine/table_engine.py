@@ -30,7 +30,7 @@ from neve.engine.table_options import PublishMode, TableOptions
 from neve.engine.upkeep import Upkeep, remove_old_epochs, sweep_leftovers
 from neve.engine.write_buffer import WriteBuffer
 from neve.engine.write_path import PreparedWrite
-from neve.errors import Closed, InvalidArgument, NeveError, NotFound, StorageFull
+from neve.errors import Closed, InvalidArgument, NeveError, NotFound, Phrase, StorageFull, Wording
 from neve.keys.columns import KeyArray
 from neve.manifest.leases import HeldLease
 from neve.manifest.version_reader import TableSnapshot

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from neve.compaction.rewrite_job import even_ranges, has_live_keys
 from neve.engine.recovery import read_mark, read_needed_logs
 from neve.engine.upkeep import Upkeep
-from neve.errors import Corruption, NeveError, NotFound, Unavailable
+from neve.errors import Corruption, NeveError, NotFound, Phrase, Unavailable, Wording
 from neve.keys.arrays import concat_keys
 from neve.keys.columns import KeyArray
 from neve.keys.ranges import KeyRange

@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Final
 
-from neve.errors import Corruption, NeveError, NotFound, Unavailable
+from neve.errors import Corruption, NeveError, NotFound, Phrase, Unavailable, Wording
 from neve.iceberg.metadata_folder import MetadataFolder
 from neve.iceberg.metadata_garbage import MetadataGarbage
 from neve.iceberg.metadata_names import parse_name

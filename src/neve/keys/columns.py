@@ -37,6 +37,7 @@ import pyarrow as pa
 
 from neve.errors import Corruption, InvalidArgument, LimitExceeded, SchemaMismatch
 from neve.model.arrow_types import type_name
+from neve.model.display import shown, shown_type
 from neve.model.scalar_values import Raw, ToRaw, Unfit, scalar_form
 
 # pyarrow's classes take type arguments in the stubs only, hence the quotes.

@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 from neve.errors import InvalidArgument, LimitExceeded, NeveError, NotFound
 from neve.model.arrow_types import TypeKind, kind_of
 from neve.model.bound_predicate import Always, BoundPredicate
+from neve.model.display import shown
 from neve.model.named_field import named_field
 from neve.model.predicate import (
     ALWAYS_FALSE,
@@ -39,7 +40,7 @@ from neve.model.predicate import (
     Predicate,
     col,
 )
-from neve.model.schema import TableSchema, known_names_hint
+from neve.model.schema import TableSchema
 from neve.model.schema_view import ArrowArray
 from neve.model.suggestions import known_names_hint
 from neve.read.filter_text import parse_filter

@@ -30,7 +30,8 @@ from neve.engine.partial_rows import given_columns
 from neve.errors import InvalidArgument, SchemaMismatch
 from neve.jobs.merge import ClauseKind, MergeClause, narrowed_schema
 from neve.jobs.run import BulkOutcome, JobBase, JobIdentity
-from neve.model.schema import TableSchema, known_names_hint, similar_name_hint
+from neve.model.schema import TableSchema
+from neve.model.suggestions import known_names_hint, similar_name_hint
 from neve.spark.job_runner import TableJobs
 from neve.spark.job_site import JobSite
 from neve.spark.progress import Progress

@@ -25,6 +25,7 @@ from neve.keys.columns import KeyArray
 from neve.keys.encoding import KeyEncoder
 from neve.model.array_fit import fit_column
 from neve.model.arrow_types import TypeKind, child_fields, kind_of
+from neve.model.display import shown
 from neve.model.schema import TableSchema, normalize_batch
 from neve.model.schema_view import ArrowArray
 from neve.spark.spark_types import quoted, spark_schema

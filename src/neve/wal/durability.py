@@ -45,7 +45,7 @@ from uuid import UUID
 
 import google_crc32c
 
-from neve.errors import Corruption, LimitExceeded
+from neve.errors import Corruption, LimitExceeded, Phrase, Wording
 from neve.wal.batch_codec import read_stamp
 from neve.wal.record_format import (
     BLOCK_BYTES,

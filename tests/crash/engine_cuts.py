@@ -220,7 +220,7 @@ class Cuts:
                 survivor.after_power_cut(rng, survival=Survival.EVERYTHING) if is_settled else None
             )
             with left_to_die(recovered(self._world, survivor, seed=1_000 + choice)) as world:
-                if copied and not world.table.engine.current.view.memtables[0].is_empty:
+                if copied and not world.table._open.engine.current.view.memtables[0].is_empty:
                     check_missing_logs(self._world, copied)
                 # Recovery is checked every time, what comes after it every so often.
                 if self.checked % THOROUGH_EVERY == 0:

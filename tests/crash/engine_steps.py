@@ -117,7 +117,9 @@ def evolve(world: World, rng: Random) -> None:
 def flush(world: World, _rng: Random) -> None:
     number = world.table.flush()
     expect(
-        world.plain_rows(world.table.engine.current.view.files.version), world.model.rows, "flush"
+        world.plain_rows(world.table._open.engine.current.view.files.version),
+        world.model.rows,
+        "flush",
     )
     if number != world.table.version:
         raise Violation(f"flush gave {number}, the table is at {world.table.version}")
@@ -125,11 +127,11 @@ def flush(world: World, _rng: Random) -> None:
 
 def roll(world: World, _rng: Random) -> None:
     """Let a memtable wait for its flush."""
-    world.table.engine.writer._log.roll()
+    world.table._open.engine.writer._log.roll()
 
 
 def flush_once(world: World, _rng: Random) -> None:
-    world.table.engine.writer.flush_once()
+    world.table._open.engine.writer.flush_once()
 
 
 def flush_the_oldest(world: World, rng: Random) -> None:
@@ -141,7 +143,7 @@ def flush_the_oldest(world: World, rng: Random) -> None:
 
 
 def compact_once(world: World, _rng: Random) -> None:
-    world.table.engine.writer.compact_once()
+    world.table._open.engine.writer.compact_once()
 
 
 def compact(world: World, _rng: Random) -> None:
@@ -162,7 +164,7 @@ def repartition(world: World, rng: Random) -> None:
     world.check_definition()
     put(world, rng)
     world.table.compact(full=True)
-    version, spec = world.table.engine.current.view.files.version, world.table.spec
+    version, spec = world.table._open.engine.current.view.files.version, world.table.spec
     left = [file.path for file in version.files.values() if file.spec_id != spec.spec_id]
     if left:
         raise Violation(f"a full compaction left {left} in partitions of another spec")
@@ -200,7 +202,7 @@ def collect_garbage(world: World, _rng: Random) -> None:
 
 def give_back_space(world: World, _rng: Random) -> None:
     """Do what makes room on a full disk."""
-    world.table.engine.writer.give_back_space()
+    world.table._open.engine.writer.give_back_space()
 
 
 class _Racing:
@@ -217,7 +219,7 @@ class _Racing:
         progress: Callable[[int], None],
         check_cancelled: Callable[[], None],
     ) -> list[tuple[DataFile, ...]]:
-        engine = self._world.table.engine
+        engine = self._world.table._open.engine
         before = self._rng.random() < 0.5
         if before:
             self._interfere()
@@ -236,7 +238,7 @@ class _Racing:
 
     def _interfere(self) -> None:
         # A write that had to wait for the compaction would wait here for ever.
-        young = self._world.table.engine.current.view.files.level0_count
+        young = self._world.table._open.engine.current.view.files.level0_count
         if young + YOUNG_FILES_OF_A_RACE >= OPTIONS.level0_files_max:
             return
         for step in self._rng.choices([upsert, delete_many, put], k=2):
@@ -246,7 +248,7 @@ class _Racing:
 
 def compact_while_flushing(world: World, rng: Random) -> None:
     """Compact what is there, while rows of it are replaced, deleted and flushed."""
-    writer = world.table.engine.writer
+    writer = world.table._open.engine.writer
     executor = _Racing(world, rng)
     if rng.random() < 0.5:
         writer.compact_full(executor=executor)

@@ -29,7 +29,7 @@ import fastavro
 import pytest
 from pyroaring import BitMap64
 
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.catalog.stored_table import StoredTable
 from neve.engine.upkeep import Upkeep, retained
 from neve.errors import Conflict, Corruption, NeveError, NotFound, OutcomeUnknown, Unavailable
@@ -84,7 +84,7 @@ DROWSY: Final = Weather(fault=0.0, death=0.0, sleep=0.05, sleep_at_slots=0.3, wa
 def template() -> tuple[str, tuple[tuple[str, bytes], ...]]:
     """Return the id and the objects of a table that was just made."""
     store = MemoryStore()
-    with KVCatalog(store, clock=SimulatedClock(), ids=SeededIds(1)) as lake:
+    with Lake(store, clock=SimulatedClock(), ids=SeededIds(1)) as lake:
         table_id = lake.create_table("a.b", SCHEMA, ["id"]).table_id
     return table_id, tuple((info.path, store.get(info.path).payload) for info in store.list(""))
 

@@ -15,7 +15,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.catalog.table import Table
 from neve.engine.table_options import TableOptions
 from neve.errors import NotFound
@@ -115,11 +115,11 @@ STEPS: Final[tuple[Step, ...]] = (
 
 def open_table(disk: SimulatedDisk, *, seed: int) -> Table:
     clock, ids = SimulatedClock(), SeededIds(seed)
-    lake = KVCatalog(LocalStore(ROOT, disk=disk, clock=clock, ids=ids), clock=clock, ids=ids)
+    lake = Lake(LocalStore(ROOT, disk=disk, clock=clock, ids=ids), clock=clock, ids=ids)
     with suppress(NotFound):
         return lake.table(NAME, options=OPTIONS)
     table = lake.create_table(NAME, pa.schema(_COLUMNS), ["id"], options=OPTIONS)
-    _ = table.engine
+    _ = table._open.engine
     return table
 
 
@@ -177,7 +177,7 @@ def check_survivor(disk: SimulatedDisk, done: int, *, seed: int) -> None:
     after = observed(table)
     allowed = history.after[done : done + 2]
     assert after in allowed, f"after {done} steps: {after} is none of {allowed}"
-    schemas = {str(schema.arrow_schema) for schema in table.schemas}
+    schemas = {str(schema.arrow_schema) for schema in table._open.schemas}
     for version in table.history().column("version").to_pylist():
         with table.at(version=version) as old:
             rows = old.scan().to_arrow()

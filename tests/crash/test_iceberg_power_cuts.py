@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Final
 
 from neve import TableOptions
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.catalog.table import Table
 from neve.errors import NotFound
 from neve.storage.disk import Disk
@@ -120,7 +120,7 @@ def open_store(disk: Disk, *, seed: int) -> LocalStore:
 
 
 def open_table(store: LocalStore, *, seed: int) -> Table:
-    lake = KVCatalog(store, clock=SimulatedClock(), ids=SeededIds(seed))
+    lake = Lake(store, clock=SimulatedClock(), ids=SeededIds(seed))
     options = replace(OPTIONS, iceberg_publish="demand") if seed == ON_DEMAND else OPTIONS
     if not lake.table_exists("shop.orders"):
         properties = {"format-version": "3" if seed % 2 else "2"}

@@ -38,10 +38,12 @@ class ManyFiles:
     """The table shop.orders, committed file by file without the engine."""
 
     def __init__(self, folder: Path, table: Table) -> None:
-        self.folder = folder / table.stored.paths.root
+        self.folder = folder / table._open.stored.paths.root
         self.table = table
-        self.version: Version = table.stored.versions.snapshot_latest().version
-        self._location = plain_location(table.stored.objects.location, table.stored.paths.root)
+        self.version: Version = table._open.stored.versions.snapshot_latest().version
+        self._location = plain_location(
+            table._open.stored.objects.location, table._open.stored.paths.root
+        )
         for part in ("data", "deletes"):
             (self.folder / part).mkdir(parents=True, exist_ok=True)
 
@@ -60,7 +62,7 @@ class ManyFiles:
             added=tuple(files),
             vectors=self._mark(marked or []),
         )
-        applied = self.table.stored.versions.apply_version_edits([edit])
+        applied = self.table._open.stored.versions.apply_version_edits([edit])
         self.version = applied.snapshot.version
 
     def _file(self, number: int) -> DataFile:

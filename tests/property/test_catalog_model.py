@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from neve.catalog.catalog_table import CatalogTable
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.catalog.table_definition import TableDefinition
 from neve.catalog.table_name import TableName, with_ancestors
 from neve.errors import AlreadyExists, InvalidArgument, NotFound
@@ -50,7 +50,7 @@ class CatalogAgreesWithModel(RuleBasedStateMachine):
     @rule()
     def reopen(self) -> None:
         self.seed += 1
-        self.lake = KVCatalog(self.objects, clock=self.clock, ids=SeededIds(self.seed))
+        self.lake = Lake(self.objects, clock=self.clock, ids=SeededIds(self.seed))
 
     @rule(namespace=namespaces)
     def create_namespace(self, namespace: str) -> None:

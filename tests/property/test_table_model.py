@@ -15,7 +15,7 @@ from typing import Final
 import pyarrow as pa
 import pytest
 
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.catalog.table import Table
 from neve.engine.rollback import rollback_edit
 from neve.engine.snapshot import Snapshot
@@ -56,14 +56,14 @@ class Machine(World):
         self.snapshots: list[tuple[Snapshot, Rows]] = []
         self.reader: Table | None = None
         self.operations = 0
-        self._reader_lake: KVCatalog | None = None
+        self._reader_lake: Lake | None = None
 
     def open_reader(self) -> Table:
         """Open the table for reading only, as another process does."""
         self.close_reader()
         ids = SeededIds(90_000 + self.operations)
         objects = LocalStore(ROOT, disk=self.disk, clock=self.clock, ids=ids)
-        self._reader_lake = KVCatalog(objects, clock=self.clock, ids=ids, create=False)
+        self._reader_lake = Lake(objects, clock=self.clock, ids=ids, create=False)
         self.reader = self._reader_lake.table(NAME, read_only=True, options=OPTIONS)
         return self.reader
 
@@ -269,7 +269,7 @@ def replay_changes(machine: Machine, rng: Random) -> None:
     """Do to the rows of a Version what the feed says, and meet every Version on the way."""
     machine.check_versions()
     model, table = machine.model, machine.table
-    oldest = table.stored.versions.head().oldest_version
+    oldest = table._open.stored.versions.head().oldest_version
     if oldest > 1:
         with pytest.raises(NotFound, match=f"since={oldest} on"):
             table.changes(oldest - 1)

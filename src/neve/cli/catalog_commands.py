@@ -4,7 +4,7 @@ import click
 from rich.text import Text
 
 from neve.catalog.catalog_state import is_table_id
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.catalog.table_name import similar_name_hint
 from neve.cli.completed_words import complete_namespace, complete_property, complete_table
 from neve.cli.documented_command import DocumentedCommand
@@ -228,7 +228,7 @@ def set_properties(
         page.line(f"{shown_text(each)} {now}, {was}")
 
 
-def _unflushed(catalog: KVCatalog, name: str) -> int | None:
+def _unflushed(catalog: Lake, name: str) -> int | None:
     """Count the changes that are only in the log; None when it cannot be read."""
     try:
         with catalog.table(name, read_only=True) as table:
@@ -238,7 +238,7 @@ def _unflushed(catalog: KVCatalog, name: str) -> int | None:
         return None
 
 
-def _overview(catalog: KVCatalog, name: str) -> dict[str, Json]:
+def _overview(catalog: Lake, name: str) -> dict[str, Json]:
     try:
         stats = catalog.load_table(name).stats()
     except NeveError as error:

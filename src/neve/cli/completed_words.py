@@ -13,7 +13,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from neve.catalog.known_properties import KNOWN_PROPERTIES
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.cli.lake_options import LAKE_VARIABLE, open_lake
 from neve.errors import NeveError
 
@@ -79,7 +79,7 @@ def complete_file(
 
 
 def _offered(
-    ctx: click.Context, incomplete: str, words: Callable[[KVCatalog], Iterable[str]]
+    ctx: click.Context, incomplete: str, words: Callable[[Lake], Iterable[str]]
 ) -> list[CompletionItem]:
     try:
         with _lake(ctx) as catalog:
@@ -89,7 +89,7 @@ def _offered(
 
 
 @contextmanager
-def _lake(ctx: click.Context) -> Iterator[KVCatalog]:
+def _lake(ctx: click.Context) -> Iterator[Lake]:
     # A group of commands on a table takes the table before its commands take the warehouse.
     lake = ctx.params.get("lake") or os.environ.get(LAKE_VARIABLE, "")
     with open_lake(lake, ctx.params.get("storage_options") or ()) as catalog:
@@ -111,10 +111,10 @@ def _arguments(ctx: click.Context) -> list[str]:
     return [arg for arg in ctx.args if not arg.startswith("-")]
 
 
-def _columns(catalog: KVCatalog, ctx: click.Context) -> list[str]:
+def _columns(catalog: Lake, ctx: click.Context) -> list[str]:
     return [*catalog.load_table(_table_name(ctx)).schema.arrow_schema.names]
 
 
-def _tags(catalog: KVCatalog, ctx: click.Context) -> list[str]:
+def _tags(catalog: Lake, ctx: click.Context) -> list[str]:
     history = catalog.load_table(_table_name(ctx)).history()
     return sorted({tag for tags in history.column("tags").to_pylist() for tag in tags or ()})

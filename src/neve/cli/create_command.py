@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import click
 import pyarrow as pa
 
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.catalog.table_name import similar_name_hint
 from neve.cli.column_words import column_of
 from neve.cli.completed_words import complete_file, complete_new_column
@@ -205,7 +205,7 @@ def _source_of(
     )
 
 
-def _make(catalog: KVCatalog, wish: _Wish, *, exists_ok: bool) -> bool:
+def _make(catalog: Lake, wish: _Wish, *, exists_ok: bool) -> bool:
     """Make the table; returns whether it is new, raises AlreadyExists."""
 
     def make(*, exists_ok: bool) -> None:

@@ -10,7 +10,7 @@ import click
 from rich.text import Text
 
 import neve
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.cli.demo_acts import ACTS, Act
 from neve.cli.demo_closing import Played, sum_up, write_json, write_svg
 from neve.cli.demo_narrator import Narrator
@@ -82,7 +82,7 @@ def _lake(lake: str | None) -> Iterator[Path]:
         yield Path(directory)
 
 
-def _opened(root: Path, counters: Counters) -> KVCatalog:
+def _opened(root: Path, counters: Counters) -> Lake:
     try:
         return neve.open(root, recorder=counters)
     except NotFound as error:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.catalog.table import Table
 from neve.cli.demo_narrator import Narrator
 from neve.cli.demo_table import DemoTable, by_key
@@ -21,7 +21,7 @@ class Stage:
     """The lake of one run of the demo, its table of orders, and the tools to work on them."""
 
     root: Path
-    lake: KVCatalog
+    lake: Lake
     orders: Table
     counters: Counters
     """Takes the metrics of the lake's tables."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.cli.exit_codes import Declined
 from neve.cli.shown_text import shown_text
 from neve.engine.table_parts import append_files_of
@@ -19,7 +19,7 @@ from neve.storage.append_file import LockHandle
 _YES: Final = frozenset({"y", "yes"})
 
 
-def ask_before_dropping(catalog: KVCatalog, name: str, *, purge: bool) -> None:
+def ask_before_dropping(catalog: Lake, name: str, *, purge: bool) -> None:
     """Ask on a terminal whether the table is to go; raises Declined when it is not."""
     if sys.stdin is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return
@@ -38,7 +38,7 @@ def ask_before_dropping(catalog: KVCatalog, name: str, *, purge: bool) -> None:
 
 
 @contextmanager
-def without_writer(catalog: KVCatalog, name: str, *, force: bool) -> Iterator[None]:
+def without_writer(catalog: Lake, name: str, *, force: bool) -> Iterator[None]:
     """Keep writers away from a table; raises Fenced while one has it open, unless forced."""
     lock = None if force else _locked(catalog, name)
     try:
@@ -48,7 +48,7 @@ def without_writer(catalog: KVCatalog, name: str, *, force: bool) -> Iterator[No
             lock.release()
 
 
-def _locked(catalog: KVCatalog, name: str) -> LockHandle | None:
+def _locked(catalog: Lake, name: str) -> LockHandle | None:
     try:
         stored = catalog.load_table(name).stored
     except NotFound:

@@ -16,7 +16,7 @@ import click
 import pyarrow as pa
 from rich.text import Text
 
-from neve.catalog.table import Table
+from neve.catalog.table import Table, open_table_of
 from neve.cli.column_words import names_of
 from neve.cli.completed_words import complete_file
 from neve.cli.documented_command import DocumentedCommand
@@ -180,11 +180,12 @@ def _check(table: Table, wish: ImportWish) -> None:
     """Read the whole file without writing; raises SchemaMismatch that tells all wrong rows."""
     refused = RefusedRows(is_bounded=True)
     names = names_of(wish.columns, table.schema)
-    path = table.engine.writer.path
+    engine = open_table_of(table).engine
+    path = engine.writer.path
 
     def prepare(batch: pa.RecordBatch) -> None:
         if names is not None:
-            DecidedWrites(table.engine).check_upsert(batch, names)
+            DecidedWrites(engine).check_upsert(batch, names)
             return
         for _ in path.upsert(batch):
             pass

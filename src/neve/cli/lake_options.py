@@ -9,7 +9,7 @@ import click
 from click.shell_completion import CompletionItem
 
 import neve
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.errors import InvalidArgument, NotFound
 
 LAKE_VARIABLE: Final = "NEVE_LAKE"
@@ -56,7 +56,7 @@ def on_a_lake(command: Command) -> Command:
 @contextmanager
 def open_lake(
     lake: str, storage_options: tuple[str, ...], *, create: bool = False
-) -> Iterator[KVCatalog]:
+) -> Iterator[Lake]:
     """Open a warehouse; without `create`, one that is not there is NotFound and stays so.
 
     Whoever names a table without its namespace is told which tables of that name there are.
@@ -71,7 +71,7 @@ def open_lake(
             raise
 
 
-def _known_tables_hint(catalog: KVCatalog, name: str) -> str | None:
+def _known_tables_hint(catalog: Lake, name: str) -> str | None:
     found = [each for each in catalog.list_tables() if each.rpartition(".")[2] == name]
     if not found:
         return None
@@ -80,7 +80,7 @@ def _known_tables_hint(catalog: KVCatalog, name: str) -> str | None:
     return f"Write namespace.table; of that name there {'is' if len(found) == 1 else 'are'} {words}"
 
 
-def _opened(lake: str, storage_options: tuple[str, ...], *, create: bool) -> KVCatalog:
+def _opened(lake: str, storage_options: tuple[str, ...], *, create: bool) -> Lake:
     options = pairs_of(storage_options, what="storage option", show_value=False)
     try:
         return neve.open(lake, storage_options=options, create=create)

@@ -6,7 +6,7 @@ from typing import TypeAlias, TypeVar
 
 import click
 
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.catalog.table import Table
 from neve.cli.completed_words import complete_tag
 from neve.cli.number_type import WholeNumber
@@ -40,7 +40,7 @@ def at_a_version(command: Command) -> Command:
 
 @contextmanager
 def rows_at(
-    catalog: KVCatalog,
+    catalog: Lake,
     name: str,
     *,
     version: int | None,

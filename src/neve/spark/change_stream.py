@@ -26,6 +26,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from neve.catalog.stored_table import StoredTable
+from neve.catalog.table import open_table_of
 from neve.errors import InvalidArgument, NeveError, NotFound, SchemaMismatch
 from neve.manifest.leases import HeldLease, Leases
 from neve.observability.events import unheard
@@ -69,7 +70,8 @@ def read_changes(pinned: PinnedTable, partition: InputPartition) -> Iterator[pa.
         lake.table(pinned.address.name, read_only=True) as table,
         table.changes(partition.since, partition.until) as changes,
     ):
-        source = table.engine.definitions.schema(schema_id_at(table.stored, partition.until))
+        opened = open_table_of(table)
+        source = opened.engine.definitions.schema(schema_id_at(opened.stored, partition.until))
         mapping = SchemaMapping(source, target)
         for batch in changes:
             rows = mapping.batch(batch.select(source.arrow_schema.names), chosen.names)

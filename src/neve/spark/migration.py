@@ -15,7 +15,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from neve.catalog.open_catalog import open as open_catalog
+from neve.catalog.lake import open_lake
 from neve.engine.bulk_work import BulkOutcome
 from neve.errors import AlreadyExists, InvalidArgument
 from neve.spark.call_check import check_place, check_session
@@ -54,7 +54,7 @@ def migrate(
         raise InvalidArgument("no column is the primary key", hint="Name one, or several")
     _refuse_inside(location, source)
     prepare(session)
-    with open_catalog(location, storage_options=storage_options) as lake:
+    with open_lake(location, storage_options=storage_options) as lake:
         if lake.table_exists(name):
             raise AlreadyExists(
                 f"there is a table {name!a} already", hint="Choose another name, or drop it"

@@ -11,7 +11,7 @@ import pytest
 
 from neve.catalog.catalog_table import CatalogTable
 from neve.catalog.definition_change import DefinitionChange
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.catalog.version_view import FILES_SCHEMA
 from neve.errors import (
     CatalogConflict,
@@ -510,7 +510,7 @@ def test_a_schema_made_of_an_older_one_is_a_conflict() -> None:
 
 
 def test_changes_of_eight_threads_all_happen() -> None:
-    catalog = KVCatalog(MemoryStore())
+    catalog = Lake(MemoryStore())
     a_table(catalog)
     barrier = Barrier(8)
 

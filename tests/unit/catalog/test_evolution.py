@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from neve.catalog.catalog_table import CatalogTable
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.errors import (
     AlreadyExists,
     CatalogConflict,
@@ -41,7 +41,7 @@ _COLUMNS: dict[str, pa.DataType] = {
 
 
 def a_table(
-    catalog: KVCatalog | None = None, *, properties: dict[str, str] | None = None
+    catalog: Lake | None = None, *, properties: dict[str, str] | None = None
 ) -> CatalogTable:
     lake = a_catalog() if catalog is None else catalog
     lake.create_table(

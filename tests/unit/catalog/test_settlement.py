@@ -7,7 +7,7 @@ import pytest
 
 from neve.catalog.catalog_entries import ANNOUNCED_MS_MAX
 from neve.catalog.catalog_table import CatalogTable
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.catalog.settlement import Settled
 from neve.catalog.table_definition import TableDefinition
 from neve.errors import AlreadyExists, NeveError, NotFound, OutcomeUnknown, Unavailable
@@ -27,8 +27,8 @@ class Bench:
     clock: SimulatedClock
     seeds: Iterator[int]
 
-    def open(self) -> KVCatalog:
-        return KVCatalog(self.objects, clock=self.clock, ids=SeededIds(next(self.seeds)))
+    def open(self) -> Lake:
+        return Lake(self.objects, clock=self.clock, ids=SeededIds(next(self.seeds)))
 
     def announcements(self) -> int:
         return len(self.open()._entries.announcements())

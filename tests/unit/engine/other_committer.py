@@ -27,7 +27,7 @@ class OtherCommitter:
     """Writes and deletes rows of a table beside its live writer."""
 
     def __init__(self, table: neve.Table) -> None:
-        engine = table.engine
+        engine = table._open.engine
         parts = engine.parts
         self._engine = engine
         self._versions = parts.versions

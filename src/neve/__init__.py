@@ -87,7 +87,7 @@ _HOMES: Final = {
     "Table": ("neve.catalog.table", "Table"),
     "TableOptions": ("neve.engine.table_options", "TableOptions"),
     "TableSchema": ("neve.model.schema", "TableSchema"),
-    "TableStats": ("neve.catalog.table_stats", "TableStats"),
+    "TableStats": ("neve.catalog.table", "TableStats"),
     "VerifyReport": ("neve.engine.verification", "VerifyReport"),
     "col": ("neve.model.predicate", "col"),
 }

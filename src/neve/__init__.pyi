@@ -3,8 +3,7 @@ from os import PathLike
 
 from neve.catalog.evolution import Evolution
 from neve.catalog.lake import Lake
-from neve.catalog.table import Table
-from neve.catalog.table_stats import TableStats
+from neve.catalog.table import Table, TableStats
 from neve.engine.row_input import Rows
 from neve.engine.snapshot import Snapshot
 from neve.engine.table_options import TableOptions

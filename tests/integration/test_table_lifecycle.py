@@ -167,13 +167,13 @@ def test_a_table_that_is_forgotten_while_another_one_opens_is_closed(lake: Path)
 
         def make_parts() -> TableParts:
             gc.collect()
-            warehouse = catalog._warehouse
+            warehouse = catalog._stores
             return other._open.stored.parts(
                 {}, recorder=warehouse.recorder, listener=warehouse.listener
             )
 
         def open_other() -> None:
-            live = catalog._warehouse.live_tables
+            live = catalog._stores.live_tables
             acquired.append(
                 live.acquire("other", read_only=False, options=None, make_parts=make_parts)
             )

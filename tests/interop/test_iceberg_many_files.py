@@ -21,7 +21,7 @@ from neve.model.data_file import ColumnStatistics, DataFile, VectorRef
 from neve.model.key_encoding import KeyEncoder
 from neve.model.version import Operation, Version, VersionEdit
 from neve.sstable.puffin import write_puffin
-from neve.storage.plain_location import plain_location
+from neve.storage.object_store import plain_location
 from tests.interop.iceberg_readers import open_duckdb
 from tests.interop.iceberg_walk import read_metadata, walk
 from tests.unit.iceberg.published_lake import BY_HAND

@@ -86,7 +86,7 @@ class CatalogAgreesWithModel(RuleBasedStateMachine):
     def create_and_crash_between_the_stores(self, name: str) -> None:
         if name not in self.tables:
             definition = TableDefinition.of(name, ORDERS, ["id"])
-            self.lake._entries.add_table(definition, self.lake._warehouse.ids.uuid())
+            self.lake._entries.add_table(definition, self.lake._stores.ids.uuid())
             self.reopen()
             self._made(name, self.lake.load_table(name))
 

@@ -16,8 +16,7 @@ from enum import StrEnum
 from typing import Final, TypeVar
 from uuid import UUID
 
-from neve.catalog.catalog_document import read_catalog_document
-from neve.catalog.catalog_state import ROOT_KEY, CatalogState, is_table_id
+from neve.catalog.catalog_state import ROOT_KEY, CatalogState, is_table_id, read_catalog_document
 from neve.catalog.stored_table import tidy_store
 from neve.catalog.table_definition import TableDefinition
 from neve.catalog.table_meta import TableMeta, meta_key

@@ -15,10 +15,9 @@ R3  An id has one name.
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, NoReturn
 from uuid import UUID
 
-from neve.catalog.catalog_document import read_catalog_document
 from neve.catalog.table_name import (
     TableName,
     check_name_text,
@@ -27,8 +26,45 @@ from neve.catalog.table_name import (
     with_ancestors,
 )
 from neve.errors import AlreadyExists, Corruption, InvalidArgument, NotFound
-from neve.manifest.json_document import write_document
+from neve.manifest.json_document import Document, Json, write_document
 from neve.storage.table_paths import check_name
+
+
+class CatalogDocument(Document):
+    """A document whose members may be objects; what does not fit is Corruption."""
+
+    def text_maps(self, name: str) -> dict[str, dict[str, str]]:
+        """Return an object of objects whose values are texts."""
+        value = self._fields.get(name)
+        if not isinstance(value, dict):
+            self._misfit(name)
+        return {key: self._texts_of(name, item) for key, item in value.items()}
+
+    def objects(self, name: str) -> list[Mapping[str, Json]]:
+        """Return a list of objects."""
+        value = self._fields.get(name)
+        if not isinstance(value, list):
+            self._misfit(name)
+        return [item if isinstance(item, dict) else self._misfit(name) for item in value]
+
+    def _texts_of(self, name: str, value: Json) -> dict[str, str]:
+        if not isinstance(value, dict):
+            self._misfit(name)
+        return {
+            key: item if isinstance(item, str) else self._misfit(name)
+            for key, item in value.items()
+        }
+
+    def _misfit(self, name: str) -> NoReturn:
+        raise Corruption(f"field {name!r} of a catalog document has another form", path=self._path)
+
+
+def read_catalog_document(payload: bytes, *, format_number: int, path: str) -> CatalogDocument:
+    """Parse a document of a format up to `format_number`; raises Corruption."""
+    document = CatalogDocument.read(payload, format_number=format_number, path=path)
+    assert isinstance(document, CatalogDocument), "read makes the class it is called on"
+    return document
+
 
 ROOT_KEY: Final = "root"
 

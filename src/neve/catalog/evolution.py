@@ -25,7 +25,7 @@ from typing import Self
 import pyarrow as pa
 
 from neve.catalog.definition_change import DefinitionChange
-from neve.catalog.schema_changes import (
+from neve.catalog.schema_edits import (
     Position,
     add_field,
     default_field,

@@ -10,11 +10,10 @@ from threading import Lock
 
 from neve.catalog.catalog_table import CatalogTable
 from neve.catalog.definition_change import DefinitionChange
-from neve.catalog.live_tables import LiveTables
+from neve.catalog.lake_stores import LakeStores, LiveTables
 from neve.catalog.settlement import Settlement
 from neve.catalog.stored_table import TableState
 from neve.catalog.table_meta import TableMeta
-from neve.catalog.warehouse import Warehouse
 from neve.engine.publish_mode import PublishMode
 from neve.engine.table_engine import TableEngine
 from neve.engine.table_options import TableOptions
@@ -29,7 +28,7 @@ class OpenTable(CatalogTable):
 
     def __init__(
         self,
-        warehouse: Warehouse,
+        warehouse: LakeStores,
         settlement: Settlement,
         meta: TableMeta,
         state: TableState,
@@ -52,7 +51,7 @@ class OpenTable(CatalogTable):
     @property
     def engine(self) -> TableEngine:
         """The engine of the rows; opened when first needed."""
-        self._warehouse.check_open()
+        self._stores.check_open()
         with self._opening:
             self.check_not_closed()
             if self.opened is None:
@@ -62,8 +61,8 @@ class OpenTable(CatalogTable):
                     options=self._options,
                     make_parts=lambda: self.stored.parts(
                         self.properties,
-                        recorder=self._warehouse.recorder,
-                        listener=self._warehouse.listener,
+                        recorder=self._stores.recorder,
+                        listener=self._stores.listener,
                         publish=self._publisher.publish_once,
                         lineage=self.published_lineage,
                     ),
@@ -75,16 +74,14 @@ class OpenTable(CatalogTable):
     @property
     def clock(self) -> Clock:
         """The clock of the lake."""
-        return self._warehouse.clock
+        return self._stores.clock
 
     @property
     def is_closed(self) -> bool:
         """Whether this handle, the lake or the engine was closed."""
         engine = self.opened
         return (
-            self._is_closed
-            or self._warehouse.is_closed
-            or (engine is not None and engine.is_closed)
+            self._is_closed or self._stores.is_closed or (engine is not None and engine.is_closed)
         )
 
     def check_open(self) -> None:

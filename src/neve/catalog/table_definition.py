@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID
 
+from neve.catalog.compatibility import check_format
 from neve.catalog.known_properties import check_properties, format_version_of, retention_of
-from neve.catalog.schema_evolution import check_format
 from neve.catalog.schema_input import SchemaInput, arrow_schema_of
 from neve.catalog.sort_order import SortOrder
 from neve.catalog.table_meta import TableMeta

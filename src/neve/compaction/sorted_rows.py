@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from neve.errors import Corruption
-from neve.model.column_words import fixed_bytes
+from neve.model.arrow_buffers import fixed_bytes
 from neve.model.key_column import KeyArray
 
 Words: TypeAlias = npt.NDArray[np.uint64]

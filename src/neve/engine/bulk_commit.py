@@ -46,7 +46,7 @@ from neve.manifest.table_versions import Committed
 from neve.manifest.table_work import Intent
 from neve.model.data_file import DataFile, PartitionValue
 from neve.model.key_column import KeyArray
-from neve.model.partition_identity import PartitionId, PartitionIdentity
+from neve.model.partitions import PartitionId, PartitionIdentity
 from neve.model.version import Operation, Version, VersionEdit, VersionFacts
 
 logger = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from neve.model.schema import TableSchema
 from neve.sstable.data_file_writer import DataFileWriter, WriteTarget, WrittenFile
 from neve.sstable.parquet_layout import ParquetLayout
 from neve.sstable.puffin import write_puffin
-from neve.storage.plain_location import plain_location
+from neve.storage.object_store import plain_location
 from neve.storage.table_paths import join_path
 
 WRITER_NAME: Final = "neve"

@@ -13,8 +13,8 @@ from neve.manifest.table_versions import TableVersions
 from neve.manifest.table_work import TableWork
 from neve.manifest.version_reader import Session
 from neve.model.data_file import DataFile
-from neve.model.partition_identity import PartitionIdentity
 from neve.model.partition_spec import PartitionSpec
+from neve.model.partitions import PartitionIdentity
 from neve.model.row_lineage import has_lineage
 from neve.model.schema import TableSchema
 from neve.observability.events import EventKind, Listener, tell, unheard

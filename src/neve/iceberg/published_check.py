@@ -22,8 +22,7 @@ import pyarrow.compute as pc
 
 from neve.engine.verification import Findings, VerifiedTable
 from neve.errors import Corruption, NeveError, NotFound
-from neve.iceberg.metadata_folder import MetadataFolder
-from neve.iceberg.metadata_names import is_intact
+from neve.iceberg.metadata_folder import MetadataFolder, is_intact
 from neve.iceberg.plain_reader import PlainFile, PlainReader, PlainSnapshot, Record, field_id
 from neve.iceberg.table_metadata import version_of
 from neve.model.arrow_types import ArrowField, child_fields, field_id_of, with_child_fields
@@ -32,7 +31,7 @@ from neve.read.file_set import FileSet
 from neve.read.read_context import ReadContext
 from neve.read.scan import Scan
 from neve.read.table_view import TableView
-from neve.storage.plain_location import plain_location
+from neve.storage.object_store import plain_location
 from neve.storage.table_paths import split_path
 
 # pyarrow's classes take type arguments in the stubs only, hence the quotes.

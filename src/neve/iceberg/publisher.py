@@ -32,11 +32,8 @@ from typing import Final
 
 from neve.engine.table_parts import Definitions
 from neve.errors import Corruption, NeveError, NotFound, Unavailable
-from neve.iceberg.metadata_folder import MetadataFolder
-from neve.iceberg.metadata_garbage import MetadataGarbage
-from neve.iceberg.metadata_names import parse_name
+from neve.iceberg.metadata_folder import MetadataFolder, MetadataGarbage, parse_name
 from neve.iceberg.snapshot_chain import KnownManifests, SnapshotChain, published_sequences
-from neve.iceberg.snapshot_summary import snapshot_number
 from neve.iceberg.table_metadata import (
     PublishedHistory,
     TableDescription,
@@ -44,6 +41,7 @@ from neve.iceberg.table_metadata import (
     encode_document,
     history_of,
     metadata_document,
+    snapshot_number,
     version_of,
 )
 from neve.manifest.sessions import ReadSession

@@ -28,8 +28,8 @@ import pyarrow.compute as pc
 from numpy.lib.stride_tricks import sliding_window_view
 
 from neve.errors import Corruption, InvalidArgument, LimitExceeded
-from neve.model.bad_row import first_bad_row
-from neve.model.column_words import fixed_bytes
+from neve.model.array_fit import first_bad_row
+from neve.model.arrow_buffers import fixed_bytes
 from neve.model.key_column import (
     KEY_BYTES_MAX,
     ArrowArray,

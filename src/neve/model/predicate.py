@@ -45,9 +45,9 @@ from neve.model.bound_predicate import (
     Operator,
     all_of,
     any_of,
+    named_field,
 )
 from neve.model.like_pattern import LikePattern
-from neve.model.named_field import named_field
 from neve.model.plain_values import Located, PlainValue, is_float, is_nan, locate
 from neve.model.schema_view import SchemaView
 from neve.model.shown_value import shown, shown_type

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from neve.errors import InvalidArgument
 from neve.model.arrow_types import child_fields
-from neve.model.named_field import named_field
+from neve.model.bound_predicate import named_field
 from neve.model.schema import TableSchema
 from neve.model.shown_value import shown
 from neve.read.field_mapping import ArrayWay, array_way

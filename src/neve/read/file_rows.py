@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from neve.model.bound_predicate import Always
-from neve.model.pruning_facts import ColumnFacts, Match, match
+from neve.model.pruning import ColumnFacts, Match, match
 from neve.read.filter_input import Flags
 from neve.read.memory_rows import MemoryRows, keys_of
 from neve.read.row_keys import RowKeys

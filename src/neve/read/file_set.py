@@ -26,7 +26,7 @@ from pyroaring import BitMap64
 from neve.model.data_file import DataFile, PartitionValue, disjoint_runs
 from neve.model.key_column import KeyArray
 from neve.model.key_range import KeyRange
-from neve.model.partition_groups import Positions
+from neve.model.partitions import Positions
 from neve.model.version import Version
 from neve.read.key_partitions import KeyPartitions, PartitionedKeys, Place
 from neve.sstable.data_file_reader import DataFileReader

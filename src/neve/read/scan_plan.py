@@ -15,7 +15,7 @@ from neve.errors import InvalidArgument
 from neve.model.bound_predicate import Always
 from neve.model.data_file import DataFile
 from neve.model.key_range import KeyRange
-from neve.model.pruning_facts import Match, match
+from neve.model.pruning import Match, match
 from neve.model.shown_value import shown
 from neve.read.file_facts import PartitionPruning, statistics_facts
 from neve.read.file_set import FileProbe

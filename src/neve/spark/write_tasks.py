@@ -23,7 +23,7 @@ from neve.engine.bulk_rows import BulkRows, KeyedRows, duplicate_keys, last_of_e
 from neve.engine.bulk_work import BulkWork
 from neve.engine.job_base import JobBase
 from neve.errors import NeveError
-from neve.model.partition_groups import partition_groups
+from neve.model.partitions import partition_groups
 from neve.model.schema_view import ArrowArray
 from neve.spark.job_site import JobSite
 from neve.spark.row_form import (

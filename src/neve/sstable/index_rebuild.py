@@ -17,10 +17,8 @@ from neve.sstable.key_arrays import concat_keys
 from neve.sstable.key_index import KeyIndex
 from neve.sstable.parquet_groups import ParquetGroups, one_batch
 from neve.sstable.search_words import SearchWords
-from neve.storage.mapped_object import map_object
-from neve.storage.object_store import ObjectStore
+from neve.storage.object_store import ObjectStore, map_object, put_file
 from neve.storage.table_paths import TablePaths
-from neve.storage.whole_file import put_file
 
 
 class IndexFiles:

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from neve.model.column_words import fixed_bytes
+from neve.model.arrow_buffers import fixed_bytes
 from neve.model.key_column import KeyArray
 from neve.model.key_encoding import KeyEncoder
 

@@ -71,7 +71,7 @@ def test_a_lake_of_many_tables_shows_some_and_opens_none() -> None:
 
     assert page.elements.count("tr") == 1 + 1 + TABLES_SHOWN
     assert "and 3 more" in page.texts
-    assert not lake._warehouse.live_tables._engines
+    assert not lake._stores.live_tables._engines
 
 
 def test_an_empty_lake_says_so() -> None:

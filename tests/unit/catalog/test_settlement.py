@@ -48,7 +48,7 @@ def cut_create(bench: Bench, name: str = "shop.orders") -> str:
     definition = TableDefinition.of(
         name, ORDERS, ["id"], partition_by=["day(ts)"], properties={"owner": "anna"}
     )
-    meta, _ = catalog._entries.add_table(definition, catalog._warehouse.ids.uuid())
+    meta, _ = catalog._entries.add_table(definition, catalog._stores.ids.uuid())
     return meta.table_id
 
 
@@ -100,7 +100,7 @@ def test_a_create_that_was_cut_can_be_registered_dropped_and_renamed(bench: Benc
     second = bench.open()
     table_id = cut_create(bench, "shop.cut")
     second.drop_table("shop.cut", purge=True)
-    assert second._warehouse.stored_table(table_id).versions.head().dropped
+    assert second._stores.stored_table(table_id).versions.head().dropped
 
     third = bench.open()
     cut_create(bench, "shop.other")

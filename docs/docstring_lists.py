@@ -2,7 +2,7 @@
 
 In the source a rule is a line such as
 
-    K1  Bytewise order of keys is the order of the tuples of their values.
+    KEYS-1  Bytewise order of keys is the order of the tuples of their values.
 
 with its continuation indented below it, and a list inside a numbered step is indented by three.
 Markdown would run the rules together into one paragraph, and wants four spaces for the list inside.
@@ -14,7 +14,7 @@ from typing import Final
 
 import griffe
 
-_RULE: Final = re.compile(r"(?P<number>[A-Z]{1,2}\d{1,2})  (?P<text>\S.*)")
+_RULE: Final = re.compile(r"(?P<number>[A-Z]{1,2}\d{1,2}|[A-Z]+-\d+)  (?P<text>\S.*)")
 _INNER_ITEM: Final = re.compile(r" {3}- \S")
 
 

@@ -4,10 +4,10 @@
     __tables/<namespace.name>         TableMeta of one table
     announced/<table id>/<operation>  a change that concerns the table's version store too
 
-E1  A transaction here touches this store alone. What concerns a version store too is announced
-    before, and `neve.catalog.settlement` brings the two together.
-E2  A table's document is found by its id, not by the name it had: it may be renamed at any time,
-    but not between the announcement that it is dropped and the end of that.
+CATALOG-17  A transaction here touches this store alone. What concerns a version store too is
+            announced before, and `neve.catalog.settlement` brings the two together.
+CATALOG-18  A table's document is found by its id, not by the name it had: it may be renamed at any
+            time, but not between the announcement that it is dropped and the end of that.
 """
 
 from collections.abc import Callable, Mapping

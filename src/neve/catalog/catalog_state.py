@@ -6,10 +6,11 @@ It is one JSON document under the key `root` of the catalog's manifest store:
      "namespaces": {"shop": {"owner": "anna"}, "shop.eu": {}},
      "tables": {"shop.orders": "t000001-9f86d081884c", "shop.eu.items": "t000002-2c26b46b68ff"}}
 
-R1  A table id is `t`, an ordinal that is never given out again, and the beginning of the table's
-    uuid. It is in every path of the table; its name is in none, so a rename moves nothing.
-R2  Every table's namespace is there, and every namespace that a namespace lies in.
-R3  An id has one name.
+CATALOG-14  A table id is `t`, an ordinal that is never given out again, and the beginning of the
+            table's uuid. It is in every path of the table; its name is in none, so a rename moves
+            nothing.
+CATALOG-15  Every table's namespace is there, and every namespace that a namespace lies in.
+CATALOG-16  An id has one name.
 """
 
 import re
@@ -75,7 +76,7 @@ _TABLE_ID: Final = re.compile(r"t([0-9]{6}|[1-9][0-9]{6,17})-[0-9a-f]{12}")
 
 
 def make_table_id(ordinal: int, table_uuid: UUID) -> str:
-    """Spell the id of a table (R1)."""
+    """Spell the id of a table (CATALOG-14)."""
     return f"t{ordinal:0{_ORDINAL_DIGITS}d}-{table_uuid.hex[:_UUID_DIGITS]}"
 
 
@@ -211,22 +212,22 @@ class CatalogState:
             )
 
     def _check(self) -> None:
-        """Check R1 to R3 in what was read."""
+        """Check CATALOG-14 to CATALOG-16 in what was read."""
         for namespace in self.namespaces:
             check_namespace(namespace)
             parent = namespace.rpartition(".")[0]
             if parent and parent not in self.namespaces:
-                raise InvalidArgument(f"R2: the namespace {parent!a} is missing")
+                raise InvalidArgument(f"CATALOG-15: the namespace {parent!a} is missing")
         for name, table_id in self.tables.items():
             ordinal = _TABLE_ID.fullmatch(table_id)
             if ordinal is None or int(ordinal[1]) >= self.next_ordinal:
-                raise InvalidArgument(f"R1: table {name!a} has the id {table_id[:40]!a}")
+                raise InvalidArgument(f"CATALOG-14: table {name!a} has the id {table_id[:40]!a}")
             namespace, _, table = name.rpartition(".")
             if namespace not in self.namespaces:
-                raise InvalidArgument(f"R2: the namespace of {name!a} is missing")
+                raise InvalidArgument(f"CATALOG-15: the namespace of {name!a} is missing")
             check_name(table, what="table name")
         if len(set(self.tables.values())) < len(self.tables):
-            raise InvalidArgument("R3: two tables have the same id")
+            raise InvalidArgument("CATALOG-16: two tables have the same id")
 
 
 def _some_of(names: Iterable[str]) -> str:

@@ -4,9 +4,10 @@
         orders = lake.create_table("shop.orders", schema, primary_key=["id"])
         lake.rename_table("shop.orders", "shop.sales")
 
-K1  Every operation is atomic and durable when it returns, for any number of threads and processes.
-K2  An operation that is refused leaves everything as it was.
-K3  Names are looked up again in each call; nothing is answered from memory.
+CATALOG-11  Every operation is atomic and durable when it returns, for any number of threads and
+            processes.
+CATALOG-12  An operation that is refused leaves everything as it was.
+CATALOG-13  Names are looked up again in each call; nothing is answered from memory.
 """
 
 import logging

@@ -28,7 +28,7 @@ class OpenTable(CatalogTable):
 
     def __init__(
         self,
-        warehouse: LakeStores,
+        stores: LakeStores,
         settlement: Settlement,
         meta: TableMeta,
         state: TableState,
@@ -36,11 +36,11 @@ class OpenTable(CatalogTable):
         options: TableOptions | None = None,
         read_only: bool = False,
     ) -> None:
-        super().__init__(warehouse, settlement, meta, state)
+        super().__init__(stores, settlement, meta, state)
         # Fixed at construction.
         self.is_read_only = read_only
         self._options = options
-        self._live: LiveTables = warehouse.live_tables
+        self._live: LiveTables = stores.live_tables
         # Changed with _opening held, read without: an engine is acquired once, and released once.
         self._opening = Lock()
         self.opened: TableEngine | None = None

@@ -86,7 +86,8 @@ def add_field(
     _check_free(schema, f"{below}{name}")
     if not nullable and default is None:
         raise SchemaMismatch(
-            f"U5: the new field {shown(path)} is required, and rows that exist do not have it",
+            f"CATALOG-30: the new field {shown(path)} is required, and rows that exist do not "
+            "have it",
             column=path,
             hint="Let it be NULL"
             if parent is not None
@@ -130,7 +131,7 @@ def drop_field(schema: TableSchema, path: str) -> TableSchema:
         )
     if found.parent is None and field_id_of(found.field) in schema.primary_key:
         raise SchemaMismatch(
-            f"U1: column {shown(path)} is in the key and cannot be dropped",
+            f"CATALOG-26: column {shown(path)} is in the key and cannot be dropped",
             column=path,
             hint=_KEEPS_KEY,
         )
@@ -186,7 +187,7 @@ def widen_field(schema: TableSchema, path: str, type_: pa.DataType | str) -> Tab
     nested = kind_of(present) in NESTED_KINDS or kind_of(wanted) in NESTED_KINDS
     if nested or not widens_to(present, wanted):
         raise SchemaMismatch(
-            f"U3: field {shown(path)} cannot change from {type_name(present)} to "
+            f"CATALOG-28: field {shown(path)} cannot change from {type_name(present)} to "
             f"{type_name(wanted)}",
             column=path,
             hint="Name the fields inside, one by one"
@@ -195,7 +196,7 @@ def widen_field(schema: TableSchema, path: str, type_: pa.DataType | str) -> Tab
         )
     if found.parent is None and field_id_of(found.field) in schema.primary_key:
         raise SchemaMismatch(
-            f"U1: column {shown(path)} is in the key, whose types stay",
+            f"CATALOG-26: column {shown(path)} is in the key, whose types stay",
             column=path,
             hint=_KEEPS_KEY,
         )
@@ -208,7 +209,7 @@ def relax_field(schema: TableSchema, path: str) -> TableSchema:
     found = _find(schema, path)
     if found.parent is None and field_id_of(found.field) in schema.primary_key:
         raise SchemaMismatch(
-            f"U1: column {shown(path)} is in the key and is never NULL",
+            f"CATALOG-26: column {shown(path)} is in the key and is never NULL",
             column=path,
             hint=_KEEPS_KEY,
         )
@@ -314,7 +315,7 @@ def _refuse_role(found: _Found, what: str, *, hint: str) -> None:
 def _refuse_map_key(found: _Found) -> None:
     if found.parent is not None and kind_of(found.parent.type) is TypeKind.MAP and not found.place:
         raise SchemaMismatch(
-            f"U7: {shown(found.path)} is the key of a map, which stays as it is",
+            f"CATALOG-32: {shown(found.path)} is the key of a map, which stays as it is",
             column=found.path,
             hint="Add a column with the map you want",
         )

@@ -11,7 +11,7 @@ from typing import Final
 
 from neve.errors import NeveError, NextMove
 
-_RULE: Final = re.compile(r"^((?:.*: )?)([A-Z]{1,2}[0-9]{1,2}): ", re.DOTALL)
+_RULE: Final = re.compile(r"^((?:.*: )?)([A-Z]{1,2}[0-9]{1,2}|[A-Z]+-[0-9]+): ", re.DOTALL)
 _TYPES: Final = {
     "bool": "boolean",
     "extension<arrow.uuid>": "uuid",

@@ -6,15 +6,15 @@
 A commit writes one manifest of what it adds, and rewrites those that hold what it removes; the cost
 follows the change. Many small manifests of one kind are merged into larger ones now and then.
 
-F1  A live file is in exactly one manifest of a snapshot; data and deletes are never in one.
-F2  What a snapshot adds inherits its number, unless a rollback brings it back: then it has the data
-    sequence number of before, written out. What is carried has its numbers written out, and so has
-    what is removed, which only the snapshot that removes it lists.
-F3  A data file that was just added inherits its row ids when they follow one another in the
-    manifest, as they do when a commit gave them out; otherwise they are written out.
-F4  Vectors are listed in the order in which they lie in their files. DuckDB 1.5 reads them as they
-    are listed, and its cache of files may give the bytes of one vector for another that is read out
-    of order: it would hide other rows than are deleted.
+ICEBERG-7  A live file is in exactly one manifest of a snapshot; data and deletes are never in one.
+ICEBERG-8  What a snapshot adds inherits its number, unless a rollback brings it back: then it has
+           the data sequence number of before, written out. What is carried has its numbers written
+           out, and so has what is removed, which only the snapshot that removes it lists.
+ICEBERG-9  A data file that was just added inherits its row ids when they follow one another in the
+           manifest, as they do when a commit gave them out; otherwise they are written out.
+ICEBERG-10  Vectors are listed in the order in which they lie in their files. DuckDB 1.5 reads them
+            as they are listed, and its cache of files may give the bytes of one vector for another
+            that is read out of order: it would hide other rows than are deleted.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -205,7 +205,7 @@ class ManifestSet:
         write: WriteManifest,
     ) -> None:
         if content == POSITION_DELETES:
-            items = sorted(items, key=lambda item: _place_of(item[0]))  # F4
+            items = sorted(items, key=lambda item: _place_of(item[0]))  # ICEBERG-10
         for first in range(0, len(items), MANIFEST_ENTRIES_MAX):
             chunk = items[first : first + MANIFEST_ENTRIES_MAX]
             self._keep(self._make(content, chunk, number, write))

@@ -3,9 +3,10 @@
 Order of writing: manifests, their list, the document, the hint. Each is durable before the next is
 begun, so whatever can be reached from the hint or from a document is there.
 
-N1  A document is created once and never changed. Its number is one more than that of the document
-    it is built on, so of two publishers that build on the same one only one succeeds.
-N2  The hint moves forward only, unless the document that it names is gone.
+ICEBERG-5  A document is created once and never changed. Its number is one more than that of the
+           document it is built on, so of two publishers that build on the same one only one
+           succeeds.
+ICEBERG-6  The hint moves forward only, unless the document that it names is gone.
 
 The files are named like this:
 
@@ -28,10 +29,11 @@ document on they may be reached.
     position deletes       of vectors whose Puffin file is gone
 
 Everything is decided from what is stored. A document refers to its own files and to those of the
-document before it (rule I4 of `neve.iceberg.publisher`). So what has the number of the oldest
-document or a lower one, and is not reached from that document, is not reached from any later one,
-and never will be: also when this process sleeps between looking and deleting. Files of a publisher
-that is at work have a number above the hint. A publisher whose number was passed cannot publish.
+document before it (rule ICEBERG-4 of `neve.iceberg.publisher`). So what has the number of the
+oldest document or a lower one, and is not reached from that document, is not reached from any later
+one, and never will be: also when this process sleeps between looking and deleting. Files of a
+publisher that is at work have a number above the hint. A publisher whose number was passed cannot
+publish.
 
 Looking for what is not reached also shows what is reached and missing.
 """
@@ -174,7 +176,7 @@ class MetadataFolder:
         return self.objects.get(self._path(document_name(number))).payload
 
     def create_document(self, number: int, payload: bytes) -> bool:
-        """Create a document (N1); False when another one has its number.
+        """Create a document (ICEBERG-5); False when another one has its number.
 
         One of the same bytes is as good as one's own.
         """
@@ -225,7 +227,7 @@ class MetadataFolder:
         return _number(text)
 
     def move_hint(self, number: int) -> bool:
-        """Let the hint name a document (N2); False when it names a newer one."""
+        """Let the hint name a document (ICEBERG-6); False when it names a newer one."""
         path = self._path(HINT_NAME)
         payload = str(number).encode()
         for _ in range(_HINT_TRIES):  # each round, another publisher was first

@@ -12,16 +12,16 @@ Documents are a chain, as the segments of a manifest are: creating the next numb
 publishes, and each document is built on the one before it. Any process may publish at any time; one
 that was overtaken or cut off leaves files that nothing reaches.
 
-I1  A document describes one Version, whole, and never changes. Rows are never taken from a folder
-    that cannot be trusted: when a file is missing, damaged or of another table or place, everything
-    is made again from the retained Versions, under the next number.
-I2  Listed are the newest retained Versions and the tagged ones, `SNAPSHOTS_LISTED` at most beside
-    the tags. A Version that only changed definitions has the rows, and the snapshot, of the one
-    before it.
-I3  The table is read after the document that is built on was found. So no document is older than
-    the one before it: what was let go is not listed again.
-I4  A document refers to files that carry its own number, which its publisher wrote, and to files
-    that the document before it refers to; to no others.
+ICEBERG-1  A document describes one Version, whole, and never changes. Rows are never taken from a
+           folder that cannot be trusted: when a file is missing, damaged or of another table or
+           place, everything is made again from the retained Versions, under the next number.
+ICEBERG-2  Listed are the newest retained Versions and the tagged ones, `SNAPSHOTS_LISTED` at most
+           beside the tags. A Version that only changed definitions has the rows, and the snapshot,
+           of the one before it.
+ICEBERG-3  The table is read after the document that is built on was found. So no document is older
+           than the one before it: what was let go is not listed again.
+ICEBERG-4  A document refers to files that carry its own number, which its publisher wrote, and to
+           files that the document before it refers to; to no others.
 """
 
 import logging
@@ -195,7 +195,7 @@ class IcebergPublisher:
         for _ in range(_ROUNDS):  # in each but the last, another publisher was first
             known = self._published
             last, payload = (known.number, known.payload) if known else self._folder.newest()
-            session = self._versions.store.read()  # I3
+            session = self._versions.store.read()  # ICEBERG-3
             table = self._describe(session)
             if not is_trusted:
                 known = None
@@ -228,7 +228,7 @@ class IcebergPublisher:
         *,
         is_checked: bool,
     ) -> _Published | None:
-        """Read a document that another process wrote; None when nothing can be built on it (I1)."""
+        """Read a document of another process; None when nothing can be built on it (ICEBERG-1)."""
         try:
             document = self._own_document(payload, table)
             history = history_of(document, path=self._path)
@@ -455,7 +455,7 @@ def _document_number(entry: JsonObject) -> int:
 def _kept(
     snapshots: list[JsonObject], table: TableDescription, tagged: set[int]
 ) -> list[JsonObject]:
-    """Choose what is listed (I2): the last one is the current Version's."""
+    """Choose what is listed (ICEBERG-2): the last one is the current Version's."""
     retained = [each for each in snapshots if snapshot_number(each) in table.retained]
     newest = {snapshot_number(each) for each in retained[-SNAPSHOTS_LISTED:]}
     return [

@@ -6,8 +6,8 @@
 
 Files are written for a document, whose number `target` they carry.
 
-C1  A chain that was read back holds exactly the files and vectors of its Version; otherwise it is
-    Corruption, and nothing is built on it.
+ICEBERG-13  A chain that was read back holds exactly the files and vectors of its Version; otherwise
+            it is Corruption, and nothing is built on it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -80,7 +80,7 @@ class SnapshotChain:
         sizes: Mapping[str, int],
         known: KnownManifests,
     ) -> None:
-        """Read back what a document of a Version lists; raises NotFound, and Corruption (C1).
+        """Read back the lists of a Version's document; raises NotFound, Corruption (ICEBERG-13).
 
         `sizes` says which files there are. Of manifests that are known only the others are read.
         """

@@ -308,7 +308,7 @@ def _sort_orders(
     """Return all sort orders but the empty one, and the id of the one that writers are asked for.
 
     All files are in the order of the key, so no other one is asked for: see
-    `neve.catalog.sort_order`, O3.
+    `neve.catalog.sort_order`, CATALOG-36.
     """
     schema = table.schema
     whole = key_order(schema)

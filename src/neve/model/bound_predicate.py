@@ -6,16 +6,16 @@
     ├── AllOf              every operand is true
     └── AnyOf              some operand is true
 
-B1  There is no negation: binding pushes it down into the operators. So "false" and "unknown" are
-    one: a row matches by what is true alone.
-B2  A row matches when the predicate is true of it. NULL makes every condition but is_null not
-    true; NaN is unequal to everything and neither smaller nor greater.
-B3  `evaluate` and `to_arrow` choose the same rows: they ask the same kernels.
-B4  Literals of `in` and `not in` are sorted and differ. That of `like` is a pattern, see
-    `neve.model.like_pattern`, that is neither one text nor one prefix.
-B5  A name is that of a column or, with dots, of a field inside a struct. A column is found by its
-    whole name, dots and all, before any struct is looked into.
-B6  Dots lead into structs only: a name cannot say which element of a list or map is meant.
+MODEL-18  There is no negation: binding pushes it down into the operators. So "false" and "unknown"
+          are one: a row matches by what is true alone.
+MODEL-19  A row matches when the predicate is true of it. NULL makes every condition but is_null not
+          true; NaN is unequal to everything and neither smaller nor greater.
+MODEL-20  `evaluate` and `to_arrow` choose the same rows: they ask the same kernels.
+MODEL-21  Literals of `in` and `not in` are sorted and differ. That of `like` is a pattern, see
+          `neve.model.like_pattern`, that is neither one text nor one prefix.
+MODEL-22  A name is that of a column or, with dots, of a field inside a struct. A column is found by
+          its whole name, dots and all, before any struct is looked into.
+MODEL-23  Dots lead into structs only: a name cannot say which element of a list or map is meant.
 """
 
 import functools
@@ -227,7 +227,7 @@ class BoundCondition(BoundPredicate):
             answer = _STARTS_WITH(column, pattern=self.literal)
         if operator not in _DENIALS:
             return answer
-        # Arrow finds NULL in no set, where B2 has it neither in nor out.
+        # Arrow finds NULL in no set, where MODEL-19 has it neither in nor out.
         return _AND(_INVERT(answer), _QUESTIONS[Operator.NOT_NULL](column))
 
 

@@ -11,15 +11,16 @@
     ├── And, Or        of two or more
     └── Not
 
-P1  NULL matches `is_null` and nothing else: `x != 5`, `not in` and their negations leave it out.
-P2  NaN is unequal to everything, and neither smaller nor greater: `x != 5` finds it, `x < 5` and
-    `x >= 5` do not, `~(x < 5)` does.
-P3  A literal keeps its meaning where the column cannot hold it: `x > 2.5` on integers is `x > 2`,
-    `x < 2**40` on int32 is every value, `x == 2.5` on integers is never. On float columns it is
-    the nearest float.
-P4  Text may spell what a column holds: '9.50' a number, '2024-01-31T12:00:00+00:00' a moment,
-    '00ff' bytes, and a uuid. A date is the first moment of its day, in UTC where the column has a
-    zone; a moment without a zone is refused there.
+MODEL-14  NULL matches `is_null` and nothing else: `x != 5`, `not in` and their negations leave it
+          out.
+MODEL-15  NaN is unequal to everything, and neither smaller nor greater: `x != 5` finds it, `x < 5`
+          and `x >= 5` do not, `~(x < 5)` does.
+MODEL-16  A literal keeps its meaning where the column cannot hold it: `x > 2.5` on integers is `x >
+          2`, `x < 2**40` on int32 is every value, `x == 2.5` on integers is never. On float columns
+          it is the nearest float.
+MODEL-17  Text may spell what a column holds: '9.50' a number, '2024-01-31T12:00:00+00:00' a moment,
+          '00ff' bytes, and a uuid. A date is the first moment of its day, in UTC where the column
+          has a zone; a moment without a zone is refused there.
 
 `bind` resolves names, converts literals and pushes every negation down into the operators.
 """
@@ -406,7 +407,7 @@ def _compare(
 
 
 def _meant(literal: object, type_: pa.DataType) -> object:
-    """Return the value that a literal spells by P4; any other literal stays as it is."""
+    """Return the value that a literal spells by MODEL-17; any other literal stays as it is."""
     if isinstance(type_, pa.TimestampType) and type_.tz is not None:
         day = _day_of(literal)
         return literal if day is None else datetime(day.year, day.month, day.day, tzinfo=UTC)

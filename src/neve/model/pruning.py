@@ -6,11 +6,11 @@ A column's rows fall into three groups, and each operator treats a group as one:
     NaN         matches `is nan`, `is not null`, `!=` and `not in`
     ordinary    lies between the bounds
 
-F1  NEVER means that no row matches; ALWAYS that every row does; SOME promises nothing.
-F2  `lower` is not above any ordinary value and `upper` not below one. They may be wider than the
-    values, as cut-off text is; they need not be values of the column.
-F3  None means unknown. A NaN bound counts as unknown.
-F4  Rows that cannot exist match as asked: no rows at all is NEVER.
+MODEL-24  NEVER means that no row matches; ALWAYS that every row does; SOME promises nothing.
+MODEL-25  `lower` is not above any ordinary value and `upper` not below one. They may be wider than
+          the values, as cut-off text is; they need not be values of the column.
+MODEL-26  None means unknown. A NaN bound counts as unknown.
+MODEL-27  Rows that cannot exist match as asked: no rows at all is NEVER.
 
 A predicate on columns implies one on partition values, Iceberg's inclusive projection: wherever a
 row matches the predicate, its partition values match the projection. A partition whose values do

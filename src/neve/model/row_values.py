@@ -292,4 +292,4 @@ def _map_reader(read_keys: _SequenceReader, read_items: _SequenceReader) -> From
 
 def _check_end(value: bytes, end: int) -> None:
     if end != len(value):
-        raise Corruption(f"L3: nested value of {len(value)} bytes describes {end}")
+        raise Corruption(f"MODEL-30: nested value of {len(value)} bytes describes {end}")

@@ -8,12 +8,12 @@
     bucket[n]     all but bool, float32 and float64      int32, 0 … n-1  no
     truncate[w]   int32, int64, decimal, string, binary  the same type   yes
 
-T1  NULL becomes NULL, and nothing else does.
-T2  Times are counted from 1970-01-01T00:00 UTC and rounded down: one microsecond before it is
-    day -1, hour -1, month -1 and year -1.
-T3  A result that its type cannot hold is refused, never wrapped: a wrapped value would be out of
-    order, and pruning would lose the row. It happens at the outermost few values only.
-T4  `apply` and `apply_one` agree.
+MODEL-10  NULL becomes NULL, and nothing else does.
+MODEL-11  Times are counted from 1970-01-01T00:00 UTC and rounded down: one microsecond before it is
+          day -1, hour -1, month -1 and year -1.
+MODEL-12  A result that its type cannot hold is refused, never wrapped: a wrapped value would be out
+          of order, and pruning would lose the row. It happens at the outermost few values only.
+MODEL-13  `apply` and `apply_one` agree.
 
 `day` counts days in 32 bits, as the specification says; date32 is that number with a calendar, and
 what other engines show.

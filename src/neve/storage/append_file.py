@@ -2,12 +2,13 @@
 
 Every implementation runs `neve.testing.append_contract.AppendFilesContract`.
 
-A1  When `create` or `recycle` returns, the file's name survives power loss.
-A2  When `sync` returns, every byte appended before the call survives power loss.
-A3  Bytes appended since the last sync may survive in any part, in any order, torn at any byte.
-A4  A failed append or sync poisons the file: every later call raises Closed, and what is on disk
-    is found out by reopening. A sync is never tried twice.
-A5  One process at a time holds a lock; the kernel frees it when its holder dies.
+STORAGE-8  When `create` or `recycle` returns, the file's name survives power loss.
+STORAGE-9  When `sync` returns, every byte appended before the call survives power loss.
+STORAGE-10  Bytes appended since the last sync may survive in any part, in any order, torn at any
+            byte.
+STORAGE-11  A failed append or sync poisons the file: every later call raises Closed, and what is on
+            disk is found out by reopening. A sync is never tried twice.
+STORAGE-12  One process at a time holds a lock; the kernel frees it when its holder dies.
 """
 
 from collections.abc import Mapping, Sequence

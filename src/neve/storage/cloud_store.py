@@ -20,12 +20,15 @@ read back, and what is found there decides:
 As before means absent for `put_if_absent`, and the old tag for `put_if_match`. Trying again ends
 with patience: in OutcomeUnknown when an answer was lost, otherwise in Unavailable.
 
-C1  The client never repeats a write by itself, but for the parts of a large object: a repeated
-    conditional write is refused because of its own first request, and success looks like conflict.
-C2  What is created with `put_if_absent` must not be replaced by others before that call returns:
-    its bytes are how the writer knows its own. neve's commit slots are never replaced.
-C3  A proxy that repeats a request on its own turns a success into a refusal; reading back sees
-    through it. Only when a third writer replaces the object in between does the call say None.
+STORAGE-24  The client never repeats a write by itself, but for the parts of a large object: a
+            repeated conditional write is refused because of its own first request, and success
+            looks like conflict.
+STORAGE-25  What is created with `put_if_absent` must not be replaced by others before that call
+            returns: its bytes are how the writer knows its own. neve's commit slots are never
+            replaced.
+STORAGE-26  A proxy that repeats a request on its own turns a success into a refusal; reading back
+            sees through it. Only when a third writer replaces the object in between does the call
+            say None.
 """
 
 from collections.abc import Callable, Iterator

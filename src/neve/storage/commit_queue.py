@@ -7,13 +7,13 @@ Steps of an append:
    outside the lock, so that the queue fills again meanwhile.
 3. It wakes the first of those still waiting to lead next, and its followers with their outcome.
 
-Q1  At most one group, or one lone action, is being committed at any time.
-Q2  Groups and lone actions are committed in the order in which they joined.
-Q3  Every thread that joined is woken exactly once, also when its leader fails. One whose wait is
-    interrupted leaves the queue, and passes the lead on if it was to have it.
-    Wherever an interrupt comes, the lock is freed and the lead is not lost.
-Q4  A queue belongs to the process that made it: in a forked child, whose other threads are gone,
-    it refuses.
+STORAGE-13  At most one group, or one lone action, is being committed at any time.
+STORAGE-14  Groups and lone actions are committed in the order in which they joined.
+STORAGE-15  Every thread that joined is woken exactly once, also when its leader fails. One whose
+            wait is interrupted leaves the queue, and passes the lead on if it was to have it.
+            Wherever an interrupt comes, the lock is freed and the lead is not lost.
+STORAGE-16  A queue belongs to the process that made it: in a forked child, whose other threads are
+            gone, it refuses.
 """
 
 from collections import deque

@@ -9,13 +9,15 @@ How a write becomes durable; the order of the steps is the promise:
     recycle         rename the file · sync both directories
     make_durable    sync the file
 
-L1  A path never leads to bytes of an object that were not synced before.
-L2  `put`, `put_if_match` and `delete` change a name only under the lock of its directory, so that
-    nothing comes between comparing and renaming. `put_if_absent` needs no lock: `link` decides.
-L3  A conditional write that finds another object answers None only after syncing the directory:
-    what stood in its way survives power loss too, so that a caller may build on it.
-L4  A failure before link or rename leaves nothing visible, removes the temporary file, and is
-    Unavailable. A failure after it is OutcomeUnknown.
+STORAGE-17  A path never leads to bytes of an object that were not synced before.
+STORAGE-18  `put`, `put_if_match` and `delete` change a name only under the lock of its directory,
+            so that nothing comes between comparing and renaming. `put_if_absent` needs no lock:
+            `link` decides.
+STORAGE-19  A conditional write that finds another object answers None only after syncing the
+            directory: what stood in its way survives power loss too, so that a caller may build on
+            it.
+STORAGE-20  A failure before link or rename leaves nothing visible, removes the temporary file, and
+            is Unavailable. A failure after it is OutcomeUnknown.
 
 New directories, links and locks are the business of `neve.storage.local_tree`. Two names are the
 store's own, never an object's: `.tmp-…` and `.lock`. A file named `LOCK` is a lock that a caller

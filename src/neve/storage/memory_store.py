@@ -1,7 +1,8 @@
 """MemoryStore: objects, append files and locks in this process, gone when it ends.
 
 For tests, examples and caches. It keeps every rule of `object_store` and `append_file` that can be
-kept without a disk: nothing survives the process, so O2, A1 and A2 hold for as long as it lives.
+kept without a disk: nothing survives the process, so STORAGE-2, STORAGE-8 and STORAGE-9 hold for as
+long as it lives.
 
 Tags are numbers from one counter per store and never repeat, not even for equal bytes.
 An append file is an object like any other: it can be read, listed and deleted while it is open;

@@ -5,18 +5,18 @@ Every implementation runs `neve.testing.store_contract.ObjectStoreContract`.
 
 What callers may rely on:
 
-O1  A reader sees an object whole or not at all, never a part of it.
-O2  When a write returns, the object survives power loss.
-O3  `put_if_absent` has exactly one winner per path; `put_if_match` one per tag.
-O4  `None` from a conditional write means certainly not written. A write whose answer was lost is
-    read back; where reading back does not show it, the error is `OutcomeUnknown`.
-    Reading back compares bytes, so conditional payloads must be unique to their writer
-    (neve's carry a transaction id).
-O5  A tag changes whenever the bytes change. Equal bytes may have equal tags, so contents that are
-    compared by tag must never repeat.
-O6  `list` returns every object that existed before the call and was not deleted since, in
-    ascending order of path.
-O7  A deleted object may come back after power loss; nothing may rely on it being gone.
+STORAGE-1  A reader sees an object whole or not at all, never a part of it.
+STORAGE-2  When a write returns, the object survives power loss.
+STORAGE-3  `put_if_absent` has exactly one winner per path; `put_if_match` one per tag.
+STORAGE-4  `None` from a conditional write means certainly not written. A write whose answer was
+           lost is read back; where reading back does not show it, the error is `OutcomeUnknown`.
+           Reading back compares bytes, so conditional payloads must be unique to their writer
+           (neve's carry a transaction id).
+STORAGE-5  A tag changes whenever the bytes change. Equal bytes may have equal tags, so contents
+           that are compared by tag must never repeat.
+STORAGE-6  `list` returns every object that existed before the call and was not deleted since, in
+           ascending order of path.
+STORAGE-7  A deleted object may come back after power loss; nothing may rely on it being gone.
 
 `plain_location` spells locations as Iceberg's metadata does. Iceberg compares locations byte for
 byte and decodes nothing: a directory named `my lake` is `file:///my lake`, where a URI would say

@@ -355,7 +355,7 @@ def test_a_table_of_format_2_refuses_defaults_until_it_is_raised() -> None:
     table = a_table(a_catalog(), properties={"format-version": "2"})
     column = replace(new_column(table), initial_default="none")
 
-    with pytest.raises(SchemaMismatch, match="U6"):
+    with pytest.raises(SchemaMismatch, match="CATALOG-31"):
         table.update_schema(with_columns(table.schema, column))
     table.set_properties({"format-version": "3"})
     table.update_schema(with_columns(table.schema, column))

@@ -50,7 +50,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Announcement:
-    """Word that somebody is about to change a table in both stores."""
+    """Notice that a process is about to change a table in both stores."""
 
     table_id: str
     operation_id: str
@@ -63,7 +63,7 @@ class Announcement:
         return f"{ANNOUNCED_PREFIX}{self.table_id}/{self.operation_id}"
 
     def may_be_under_way(self, now_ms: int) -> bool:
-        """Whether whoever announced the change may still make it.
+        """Whether the process that announced the change may still make it.
 
         By distance: an announcement from the future was made before the clock jumped back.
         """
@@ -168,7 +168,7 @@ class CatalogEntries:
         self._transact(run)
 
     def remove_table(self, table_id: str) -> str | None:
-        """Take a dropped table's name and definition away; gives the name, None without one."""
+        """Remove a dropped table's name and definition; return the name, None without one."""
 
         def run(session: WriteSession) -> str | None:
             state = self._state_in(session)
@@ -223,7 +223,7 @@ class CatalogEntries:
         return announcement
 
     def withdraw(self, announcement: Announcement) -> None:
-        """Remove an announcement; one that is gone is no error."""
+        """Remove an announcement; a missing one is ignored."""
         self._transact(lambda session: session.delete(announcement.key))
 
     def announcements(self) -> list[Announcement]:
@@ -292,7 +292,7 @@ class CatalogEntries:
         for each in self._announcements_in(session, f"{ANNOUNCED_PREFIX}{meta.table_id}/"):
             if each.action is Action.DROP and each.may_be_under_way(now_ms):
                 raise CatalogConflict(
-                    f"somebody is dropping table {meta.name!a}",
+                    f"another process is dropping table {meta.name!a}",
                     keys=(meta.name,),
                     path=self._path,
                     hint="See in a moment whether it is still there",

@@ -87,7 +87,7 @@ def is_table_id(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogState:
-    """What names there are; every change gives a new one."""
+    """The names of a lake; every change makes a new value."""
 
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Properties by namespace."""
@@ -142,7 +142,7 @@ class CatalogState:
         return sorted(name for name in self.tables if name.rpartition(".")[0] == namespace)
 
     def namespaces_below(self, namespace: str) -> list[str]:
-        """Return the namespaces inside of one, at any depth, ascending; raises NotFound."""
+        """Return the namespaces inside one, at any depth, ascending; raises NotFound."""
         self._check_namespace_is_there(namespace)
         return sorted(name for name in self.namespaces if name.startswith(f"{namespace}."))
 

@@ -1,4 +1,4 @@
-"""What people are told about the columns of a table, a line each."""
+"""The columns of a table as listings show them, one line each."""
 
 from typing import NamedTuple
 

@@ -117,13 +117,13 @@ class Lake(KeptInProcess):
         return self._stores.objects.location
 
     def close(self) -> None:
-        """Take no more calls, and end the tables opened from here; twice is no error."""
+        """Take no more calls, and end the tables opened from here; a second call does nothing."""
         self._stores.close()
 
     # Namespaces
 
     def list_namespaces(self, parent: str | None = None) -> list[str]:
-        """Return the names of all namespaces, or of those inside of one, ascending."""
+        """Return the names of all namespaces, or of those inside one, ascending."""
         self._stores.check_open()
         state = self._entries.state()
         if parent is None:
@@ -136,7 +136,7 @@ class Lake(KeptInProcess):
         return self._entries.state().namespace_properties(name)
 
     def create_namespace(self, name: str, properties: Mapping[str, str] | None = None) -> None:
-        """Make a namespace, and those it lies in; raises AlreadyExists."""
+        """Make a namespace, and its parents; raises AlreadyExists."""
         self._stores.check_open()
         check_namespace(name)
         self._entries.create_namespace(name, check_texts(properties or {}))
@@ -236,7 +236,7 @@ class Lake(KeptInProcess):
         """Open the table of this definition, making it when missing; may be repeated.
 
         Raises CatalogConflict, with what differs in `keys`, when the table is defined in another
-        way. Properties are no part of a definition, but for retention.
+        way. Properties are not part of a definition, except retention.
         """
         self._stores.check_open()
         definition = TableDefinition.of(
@@ -265,13 +265,13 @@ class Lake(KeptInProcess):
     def rename_table(self, old: str, new: str) -> None:
         """Rename a table; no file moves. Raises NotFound, AlreadyExists.
 
-        The new namespace is made when missing. Whoever has the table open keeps it.
+        The new namespace is made when missing. Handles that are open stay open.
         """
         self._stores.check_open()
         self._entries.rename_table(TableName.parse(old), TableName.parse(new))
 
     def drop_table(self, name: str, purge: bool = False) -> bool:
-        """Drop a table, for good: nobody can commit to it any more. Raises NotFound.
+        """Drop a table for good: no one can commit to it any more. Raises NotFound.
 
         Its files stay, unless `purge` has them deleted, or `purge_table` does later. False says
         that readers' leases hold them for now: `recover` deletes them once those have ended.
@@ -279,7 +279,7 @@ class Lake(KeptInProcess):
         self._stores.check_open()
         announcement = self._entries.announce_drop(str(TableName.parse(name)))
         with self._settlement.withdrawn_on_failure(announcement):
-            # The mark needs a store that was begun: whoever made the table may have been cut off.
+            # The mark needs a store that was begun: its maker may have been cut off.
             self._settlement.settle(announcement.table_id, purge=False)
             stored = self._stores.stored_table(announcement.table_id)
             is_mine = stored.work.drop(purge=purge)
@@ -293,11 +293,11 @@ class Lake(KeptInProcess):
                 hint="`recover` removes what is left",
             ) from error
         if not is_mine:
-            raise NotFound(f"the table {name!a} was dropped by somebody else")
+            raise NotFound(f"the table {name!a} was dropped by another process")
         return outcome is not Settled.UNPURGED
 
     def purge_table(self, table_id: str) -> bool:
-        """Delete the files of a table that was dropped without; its id, for the name is gone.
+        """Delete the files of a table that was dropped without `purge`, by its id.
 
         False says that readers' leases hold them for now: `recover` deletes them once those have
         ended. Raises NotFound, and InvalidArgument for a table that is not dropped.
@@ -330,8 +330,8 @@ class Lake(KeptInProcess):
     def recover(self) -> RecoveryReport:
         """Bring the catalog and all version stores together, and finish purges that were cut off.
 
-        Opening does this for tables that somebody was just changing; this looks at every table, for
-        after a restore from copies. Tables that are damaged are in the report.
+        Opening does this for tables with an announced change; this looks at every table, and is
+        for use after a restore from copies. Tables that are damaged are in the report.
         """
         self._stores.check_open()
         self._entries.is_begun()
@@ -355,7 +355,7 @@ class Lake(KeptInProcess):
         objects, ids = self._stores.objects, self._stores.ids
         if not create:
             raise NotFound(
-                "there is no catalog here", path=objects.location, hint="Check the location"
+                "there is no lake here", path=objects.location, hint="Check the location"
             )
         if not objects.location.startswith(_OWN_STORES):
             probe_conditional_writes(objects, ids)
@@ -442,7 +442,7 @@ class Lake(KeptInProcess):
             try:
                 return self._settlement.update_copy(state), state
             except (Unavailable, Conflict, OutcomeUnknown) as error:
-                # What was read is the truth; that the copy is behind is no news to the caller.
+                # What was read is the truth; the caller need not know that the copy is old.
                 logger.warning("left unsettled table=%s cause=%s", meta.table_id, error)
         return updated, state
 

@@ -1,4 +1,4 @@
-"""OpenTable: the inside of a `Table`: its definition in the catalog, and the engine of its rows.
+"""OpenTable: the inside a `Table`: its definition in the catalog, and the engine of its rows.
 
 Handles of one table from one lake share an engine: it is opened when a handle first needs it, and
 closed with the last handle.
@@ -103,7 +103,7 @@ class OpenTable(CatalogTable):
             )
 
     def close(self) -> None:
-        """End this handle; twice is no error. Unflushed rows stay in the log for the next open."""
+        """End this handle, once. Unflushed rows stay in the log for the next open."""
         with self._opening:
             self._is_closed = True
             engine, self.opened = self.opened, None

@@ -4,7 +4,7 @@ Fields are named as Iceberg names them: `amount`, `address.street`, `tags.elemen
 A field that is added below a list or a map goes into the struct that is its element or its value.
 
 What rows that exist could not follow is refused at once. `neve.catalog.compatibility` numbers
-the rules, and checks every schema again when it is committed, whoever made it.
+the rules, and checks every schema again when it is committed.
 """
 
 import itertools
@@ -47,7 +47,7 @@ class _Found:
     """Places from the columns down, each among its siblings."""
     field: ArrowField
     parent: "ArrowField | None"
-    """The field it is inside of; None for a column."""
+    """The field it is inside; None for a column."""
 
     @property
     def place(self) -> int:
@@ -66,7 +66,7 @@ class _Found:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a field goes among its siblings: first, or right behind or before another one."""
+    """Where a field goes among its siblings: first, or right after or before another one."""
 
     after: str | None = None
     before: str | None = None
@@ -80,7 +80,7 @@ def add_field(
     nullable: bool,
     default: object,
 ) -> TableSchema:
-    """Add a column, or a field inside of one, behind its siblings."""
+    """Add a column, or a field inside one, after its siblings."""
     parent, name = _home_of(schema, path)
     below = "" if parent is None else f"{parent.path}."
     _check_free(schema, f"{below}{name}")
@@ -102,7 +102,7 @@ def add_field(
     if parent is not None:
         if default is not None:
             raise InvalidArgument(
-                f"field {shown(path)} is inside of a column and cannot have a default",
+                f"field {shown(path)} is inside a column and cannot have a default",
                 hint="Only columns have defaults: let it be NULL",
             )
         return _with_type_at(
@@ -222,7 +222,7 @@ def default_field(schema: TableSchema, path: str, value: object) -> TableSchema:
     found = _find(schema, path)
     if found.parent is not None:
         raise InvalidArgument(
-            f"field {shown(path)} is inside of a column and cannot have a default",
+            f"field {shown(path)} is inside a column and cannot have a default",
             hint="Only columns have defaults",
         )
     if value is not None and field_id_of(found.field) in schema.primary_key:

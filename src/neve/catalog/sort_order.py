@@ -8,7 +8,7 @@ a table can only ask for what its files are. What it asks for is published as Ic
 order, which engines that write to a table follow; DuckDB does not write to tables that have one.
 
 CATALOG-34  Every column is there, primitive, and named once.
-CATALOG-35  A name that holds a comma or begins with `-` cannot be told from others here, and is
+CATALOG-35  A name that holds a comma or begins with `-` is ambiguous here, and is
             refused.
 CATALOG-36  The columns are the first ones of the key, in its order, and none descends. The first
             release took any order and sorted nothing by it: such an order is not in effect, and
@@ -69,7 +69,7 @@ class SortOrder:
 
     @classmethod
     def from_text(cls, text: str) -> "SortOrder":
-        """Read what `str` gives."""
+        """Read what `str` returns."""
         return cls(
             tuple(
                 SortField(part.removeprefix(_DESCENDING), part.startswith(_DESCENDING))

@@ -135,7 +135,7 @@ def list_snapshots(listed: Iterable[ListedTable]) -> pa.Table:
                     "timestamp_ms": commit.facts.timestamp_ms,
                     "operation": commit.facts.operation.value,
                     "manifest_list": place,
-                    # Sorted: protobuf gives the members of a map in any order.
+                    # Sorted: protobuf returns the members of a map in any order.
                     "summary": _json_bytes(dict(sorted(commit.facts.summary.items()))),
                 }
             )

@@ -499,7 +499,7 @@ class Table(KeptInProcess):
         return self
 
     def close(self) -> None:
-        """End this handle; twice is no error. Unflushed rows stay in the log for the next open."""
+        """End this handle, once. Unflushed rows stay in the log for the next open."""
         self._open.close()
 
     def _origin(self, tag: str = "") -> SnapshotOrigin:
@@ -511,7 +511,7 @@ class Table(KeptInProcess):
 
 
 def open_table_of(table: Table) -> OpenTable:
-    """Return the inside of a table, for the code of this package."""
+    """Return the inside a table, for the code of this package."""
     return table._open  # noqa: SLF001 - users of a table do not see it
 
 

@@ -1,4 +1,4 @@
-"""TableDefinition: a table as somebody asks for it, checked before anything is written."""
+"""TableDefinition: a table as a caller asks for it, checked before anything is written."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -10,7 +10,7 @@ It is one JSON document. Schemas and specs are objects in Iceberg's form:
      "retention_versions": 5, "retention_ms": 86400000, "as_of_version": 1}
 
 CATALOG-22  Schemas, specs, sort order and retention are a copy: the table's version store is the
-            truth, and whoever opens the table brings the copy up to date.
+            truth, and opening the table brings the copy up to date.
 CATALOG-23  Name, location and properties are the catalog's own. The location is relative to the
             lake, so that a lake can be moved.
 CATALOG-24  `schema_version`, `fingerprint` and `primary_key` say of the current schema what it says

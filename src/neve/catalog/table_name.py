@@ -70,7 +70,7 @@ def similar_name_hint(name: str, names: Iterable[str]) -> str | None:
 
 
 def check_name_text(text: str, *, what: str) -> None:
-    """Refuse, with InvalidArgument, what is no text, or longer than any name."""
+    """Raise InvalidArgument for what is not a text, or is longer than any name."""
     if not isinstance(text, str):
         raise InvalidArgument(
             f"a {what} is text, not {type(text).__name__}", hint='Write "shop.orders"'

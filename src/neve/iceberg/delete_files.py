@@ -73,7 +73,7 @@ class DeleteFiles(Protocol):
         ...
 
     def learn(self, file: DataFile, file_bytes: int) -> None:
-        """Take note of a size that a manifest tells."""
+        """Note a size that a manifest has."""
         ...
 
     def are_whole(self, files: Iterable[DataFile]) -> bool:
@@ -108,7 +108,7 @@ class VectorFiles:
         return vector_bytes(file)
 
     def learn(self, file: DataFile, file_bytes: int) -> None:
-        """Take note of a size that a manifest tells."""
+        """Note a size that a manifest has."""
         _note(self._sizes, self.path(file), file_bytes)
 
     def are_whole(self, files: Iterable[DataFile]) -> bool:  # noqa: ARG002 - the protocol's
@@ -171,7 +171,7 @@ class PositionFiles:
         return self.file_bytes(file)
 
     def learn(self, file: DataFile, file_bytes: int) -> None:
-        """Take note of a size that a manifest tells."""
+        """Note a size that a manifest has."""
         _note(self._sizes, self.path(file), file_bytes)
 
     def are_whole(self, files: Iterable[DataFile]) -> bool:

@@ -32,7 +32,7 @@ MANIFEST_ENTRIES_MAX: Final = 256
 SMALL_MANIFESTS_MAX: Final = 32
 
 WriteManifest = Callable[[bytes], str]
-"""Stores the bytes of a manifest; gives its location."""
+"""Stores the bytes of a manifest; returns its location."""
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class LiveEntry:
     snapshot_id: int
     """The snapshot that added it; also its file sequence number."""
     sequence: int
-    """Its data sequence number, which readers give to rows that do not have their own."""
+    """Its data sequence number, which readers use for rows that do not have their own."""
     carried: bytes | None = None
     """Bytes of the entry as it is carried, once they were needed."""
 
@@ -99,7 +99,7 @@ class ManifestSet:
         marked: frozenset[str],
         write: WriteManifest,
     ) -> None:
-        """Begin with a whole Version, of which some paths and vectors are new; others were before.
+        """Begin with a whole Version; some of its paths and vectors are new, the others are not.
 
         Vectors that were there before, and data files that do not say which Version brought them,
         count as those of the Version before.
@@ -171,7 +171,7 @@ class ManifestSet:
         """Turn many small manifests of one spec into few large ones."""
         by_spec: dict[int, list[Manifest]] = {}
         for manifest in self.manifests[content]:
-            # One that was just rewritten still tells what left.
+            # One that was just rewritten still lists what left.
             is_settled = manifest.record.added_snapshot_id != number
             if is_settled and len(manifest.live) <= MANIFEST_ENTRIES_MAX // 2:
                 by_spec.setdefault(manifest.record.partition_spec_id, []).append(manifest)

@@ -81,7 +81,7 @@ def is_intact(name: str, payload: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ParsedName:
-    """What the name of a file tells."""
+    """What the name of a file says."""
 
     number: int
     is_document: bool

@@ -58,7 +58,7 @@ class PublishedCheck:
             folder = MetadataFolder(table.parts.objects, table.parts.paths)
             number = folder.hint()
             if findings.problems and number == seen:
-                break  # nobody published meanwhile: it is damaged
+                break  # no one published meanwhile: it is damaged
             seen = number
             findings = _Published(table, folder, independent=self.independent).check(number)
             if not findings.problems:
@@ -296,7 +296,7 @@ class _Published:
         try:
             fitted = plain.cast(column.type)
         except pa.ArrowException:
-            self._note_unseen(column, "fields inside of it have changed since")
+            self._note_unseen(column, "fields inside it have changed since")
             return
         if _comparable(fitted) != _comparable(engine):
             raise Corruption(

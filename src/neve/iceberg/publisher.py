@@ -5,7 +5,7 @@ Steps of a publish:
 1. find the newest document, D: what this process wrote last, or what the folder holds
 2. read the table: head, Version, definitions, tags, and which Versions are retained
 3. for each Version since D's: write the manifests it changes, and its manifest list
-4. create document D+1 if nobody has, then let the hint name it; otherwise begin again
+4. create document D+1 if no one has, then let the hint name it; otherwise begin again
 5. now and then, delete what no document that is kept reaches
 
 Documents are a chain, as the segments of a manifest are: creating the next number decides who

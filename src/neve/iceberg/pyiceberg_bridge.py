@@ -9,7 +9,7 @@ and the file around the records is made here:
     └──────┴─────────────┴─────────┴────────────────────────────────────────────────┴─────────┘
             count, { key, value }…, 0    └─ one block of all records ─┘
 
-The sync marker is a hash of what the file holds, so equal contents give equal bytes.
+The sync marker is a hash of the file's content, so equal contents make equal bytes.
 
 PyIceberg takes one to two seconds to load. It is loaded when the first manifest is written or read,
 never before.
@@ -76,7 +76,7 @@ class FieldSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestRecord:
-    """One manifest as a manifest list tells of it; names are Iceberg's."""
+    """One manifest as a manifest list describes it; names are Iceberg's."""
 
     manifest_path: str
     manifest_length: int

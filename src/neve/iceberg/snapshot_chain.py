@@ -102,7 +102,7 @@ class SnapshotChain:
         self._set = found
         self._version = version
         self._totals = Totals.of(version.files, self._deletes.counted_bytes)
-        # Old snapshots whose lists somebody deleted cannot be read any more.
+        # Old snapshots whose lists were deleted cannot be read any more.
         *older, last = snapshots or [{}]
         self.snapshots = [each for each in older if self._is_present(each, sizes)]
         if snapshots:
@@ -161,7 +161,7 @@ class SnapshotChain:
     def list_tagged(
         self, session: ReadSession, table: TableDescription, target: int
     ) -> dict[str, int]:
-        """Return the snapshots that tags stand for, adding those that are not listed."""
+        """Return the snapshots of tags, adding those that are not listed."""
         self._use(table)
         resolved: dict[str, int] = {}
         made: dict[int, int | None] = {}
@@ -185,7 +185,7 @@ class SnapshotChain:
         return self._encoder
 
     def _use(self, table: TableDescription) -> None:
-        """Encode entries under the table's definitions, of which there may be more than before."""
+        """Encode entries under the table's definitions; there may be more than before."""
         defined = len(table.schemas), len(table.specs)
         if defined == self._defined:
             return
@@ -223,7 +223,7 @@ class SnapshotChain:
         return number
 
     def _fill(self, session: ReadSession, version: Version, *, target: int) -> JsonObject | None:
-        """Write manifests of a whole Version; gives its snapshot, None when it has no rows yet."""
+        """Write manifests of a whole Version; return its snapshot, None when it has no rows yet."""
         edit = self._edit_of(session, version.number)
         self._set = ManifestSet(self._encoding)
         if not version.files and version.facts.operation not in OPERATIONS:

@@ -287,7 +287,7 @@ def _properties(table: TableDescription) -> JsonObject:
 
 
 def _refs(tags: Mapping[str, int], snapshots: Sequence[JsonObject]) -> JsonObject:
-    """Name snapshots: the newest one, and those that tags of Versions stand for.
+    """Name snapshots: the newest one, and those of tagged Versions.
 
     A Version without a snapshot of its own has the rows of the last one before it.
     """

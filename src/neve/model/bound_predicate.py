@@ -90,21 +90,21 @@ _STARTS_WITH: Final[_Kernel] = pc.starts_with
 _MATCHES: Final[_Kernel] = pc.match_substring_regex
 _INVERT: Final[_Kernel] = pc.invert
 _AND: Final[_Kernel] = pc.and_kleene
-# Where a struct is NULL, so is what is inside of it.
+# Where a struct is NULL, so is what is inside it.
 _INSIDE: Final[_Kernel] = pc.struct_field
 
 
 @dataclass(frozen=True, slots=True)
 class BoundColumn:
-    """The column a condition is about, or the field inside of one."""
+    """The column a condition is about, or the field inside one."""
 
     field_id: int
-    """Of the column, also when a field inside of it is meant."""
+    """Of the column, also when a field inside it is meant."""
     name: str
     """With dots down to the field that is meant."""
     type: pa.DataType
     around: ColumnView | None = None
-    """The column that the field is inside of; None when the column itself is meant."""
+    """The column that the field is inside; None when the column itself is meant."""
     places: tuple[int, ...] = ()
     """Of the field, and of those around it, each in its struct."""
 

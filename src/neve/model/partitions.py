@@ -37,7 +37,7 @@ PartitionId: TypeAlias = tuple[int, tuple[PartitionValue, ...]]
 
 
 class PartitionIdentity:
-    """Tells the partitions of one table's files apart; for one thread."""
+    """Distinguishes the partitions of one table's files; for one thread."""
 
     def __init__(
         self, spec_of: Callable[[int], PartitionSpec], column_type: Callable[[int], pa.DataType]
@@ -112,7 +112,7 @@ def partition_groups(spec: PartitionSpec, arrays: Sequence[ArrowArray]) -> Itera
     """Yield every partition that has rows, in the order in which they first occur.
 
     The arrays are the values of the fields of the spec, at least one, as `PartitionSpec.values`
-    gives them.
+    returns them.
     """
     codes = _codes(arrays)
     # Stable: rows of one partition stay in their order.

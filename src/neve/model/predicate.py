@@ -82,7 +82,7 @@ _LITERALS: Final = (
 )  # fmt: skip
 
 
-# Iterable, but one value to whoever compares with them.
+# Iterable, but one value in a comparison.
 _SINGLE: Final = (str, bytes, bytearray, memoryview)
 
 
@@ -188,7 +188,7 @@ class Not(Predicate):
 
 
 class ColumnName:
-    """A column to compare; what `col` gives."""
+    """A column to compare; what `col` returns."""
 
     __slots__ = ("name",)
 
@@ -321,7 +321,7 @@ def _depth_above(operands: tuple[Predicate, ...]) -> int:
     for operand in operands:
         if not isinstance(operand, Predicate):
             raise InvalidArgument(
-                f"{type(operand).__name__} is no predicate", hint="Build it with neve.col"
+                f"{type(operand).__name__} is not a predicate", hint="Build it with neve.col"
             )
         depth = max(depth, operand.depth if isinstance(operand, And | Or | Not) else 1)
     if depth >= PREDICATE_DEPTH_MAX:
@@ -346,7 +346,7 @@ def _bind(predicate: Predicate, schema: SchemaView, *, negated: bool) -> BoundPr
             return _bind_condition(predicate, schema, negated=negated)
         case _:
             raise InvalidArgument(
-                f"{type(predicate).__name__} is no predicate", hint="Build it with neve.col"
+                f"{type(predicate).__name__} is not a predicate", hint="Build it with neve.col"
             )
 
 

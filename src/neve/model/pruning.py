@@ -120,10 +120,10 @@ _MATCHED_BY_NAN: Final = frozenset(
 
 
 def match(predicate: BoundPredicate, facts: Mapping[int, ColumnFacts]) -> Match:
-    """Tell how many rows match, by what is known of their columns, by field id."""
+    """Return how many rows match, by the facts of their columns, by field id."""
     if isinstance(predicate, BoundCondition):
         if predicate.column.places:
-            return Match.SOME  # facts are of columns, and not of what is inside of them
+            return Match.SOME  # facts are of columns, and not of what is inside them
         return _match_condition(predicate, facts.get(predicate.column.field_id, _UNKNOWN))
     if isinstance(predicate, Always):
         return Match.ALWAYS if predicate.answer else Match.NEVER
@@ -336,5 +336,5 @@ def _project_prefix(
         return condition.operator, (prefix,)
     if condition.operator is Operator.STARTS_WITH:
         return Operator.EQ, (prefix[:width],)
-    # Text that differs behind the width looks the same within it.
+    # Text that differs only after the width looks the same within it.
     return (Operator.NE, (prefix,)) if len(prefix) == width else None

@@ -1,4 +1,4 @@
-"""Byte layout of one row: it says which field ids it holds, of which types, and then their values.
+"""Byte layout of one row: the ids and types of its fields, then their values.
 
 Everything is little-endian; a varint is unsigned LEB128 of at most 32 bits in its shortest form.
 
@@ -34,7 +34,7 @@ MODEL-28  Bit i of a bitmap, lowest first, is set when value i is NULL. Bits pas
           zero.
 MODEL-29  Where a value is NULL its fixed bytes are zero, or its length is zero.
 MODEL-30  A body ends exactly where its last value does.
-MODEL-31  A row has no checksum: whoever stores it protects it. Whatever breaks these rules is
+MODEL-31  A row has no checksum: its container protects it. Whatever breaks these rules is
           Corruption; nothing is allocated that the bytes at hand do not cover.
 """
 
@@ -370,5 +370,5 @@ def _pack_type(arrow_type: pa.DataType) -> bytes:
 
 def _pack_field(field: ArrowField) -> bytes:
     field_id = field_id_of(field)
-    assert field_id is not None, "a schema gives every field an id"
+    assert field_id is not None, "every field of a schema has an id"
     return encode_varint(field_id) + _pack_type(field.type)

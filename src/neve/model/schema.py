@@ -9,7 +9,7 @@ MODEL-2  Full names such as `address.street` are unique; a name is 1 to 255 byte
          NUL.
 MODEL-3  No column is named `_row_id` or `_last_updated_sequence_number` (Iceberg's row lineage),
          nor begins with `_neve`.
-MODEL-4  The primary key is 1 or more distinct primitive columns, none of which may be NULL.
+MODEL-4  The primary key is 1 or more distinct primitive columns, never NULL.
 MODEL-5  A default is a value of its column. Only primitive columns have one.
 
 Float and double columns may be in the key, but Iceberg has no float identifier fields: such a
@@ -87,8 +87,8 @@ _LISTED_COLUMNS_MAX: Final = 10
 class Column:
     """One top-level column; ids of fields inside `type` are in its Arrow metadata.
 
-    `initial_default` stands for the column in rows written before it existed, `write_default` in
-    rows that leave it out; None is no default.
+    `initial_default` is the value in rows written before the column existed, `write_default` in
+    rows that leave it out; None means no default.
     """
 
     field_id: int
@@ -149,7 +149,7 @@ class Column:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Column):
             return NotImplemented
-        # Arrow leaves ids and docs of nested fields out unless told; dataclasses cannot tell it.
+        # Arrow leaves ids and docs of nested fields out unless asked; dataclasses cannot ask it.
         return self._facts() == other._facts() and self.type.equals(other.type, check_metadata=True)
 
     def __hash__(self) -> int:
@@ -393,7 +393,7 @@ def _check_key_names(primary_key: Sequence[str], names: Sequence[str]) -> None:
         )
     for name in primary_key:
         if not isinstance(name, str):
-            raise InvalidArgument(f"MODEL-4: {shown(name)} in the primary key is no column name")
+            raise InvalidArgument(f"MODEL-4: {shown(name)} in the primary key is not a column name")
         if name not in names:
             raise _no_such_column(name, names)
 

@@ -377,7 +377,7 @@ def _lowest_decimal(source: pa.DataType) -> Decimal:
     return decimal_of(1 - 10**source.precision, source)
 
 
-# One of each, to tell which of them take a type.
+# One of each, to find out which of them take a type.
 _SAMPLES: Final[dict[str, Transform]] = {
     "identity": Identity(),
     "year": TimePart(TimeUnit.YEAR),
@@ -399,9 +399,9 @@ _TIME_UNITS: Final = {
 
 
 def partition_text(transform: Transform, result_type: pa.DataType, value: PlainValue) -> str:
-    """Spell a value that a transform gave; raises ValueError for one that its type does not hold.
+    """Spell a value of a transform; raises ValueError for one that its type does not hold.
 
-    `result_type` is what the transform gives for its column.
+    `result_type` is the type that the transform returns for its column.
     """
     match transform:
         case Bucket():
@@ -443,5 +443,5 @@ def _since_1970(count: PlainValue, unit: str) -> str:
 
 def _time_text(microseconds: int) -> str:
     if not 0 <= microseconds < _DAY_MICROSECONDS:
-        raise ValueError("a time outside of the day")
+        raise ValueError("a time outside the day")
     return _since_1970(microseconds, "us").partition("T")[2]

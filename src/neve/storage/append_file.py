@@ -39,7 +39,7 @@ class AppendFile(Protocol):
         ...
 
     def truncate_to_position(self) -> None:
-        """Cut preallocated or recycled bytes behind the end; durable with the next sync."""
+        """Cut preallocated or recycled bytes after the end; durable with the next sync."""
         ...
 
     def close(self) -> None:
@@ -51,7 +51,7 @@ class LockHandle(Protocol):
     """An exclusive lock, held until released or until the process dies."""
 
     def release(self) -> None:
-        """Give up the lock; twice is no error."""
+        """Release the lock; a second call does nothing."""
         ...
 
 
@@ -67,7 +67,7 @@ class AppendFiles(Protocol):
         ...
 
     def make_durable(self, path: str) -> None:
-        """Sync a file that another writer left behind; raises NotFound.
+        """Sync a file that another writer left; raises NotFound.
 
         What a reader finds in it may exist only in memory until then.
         """

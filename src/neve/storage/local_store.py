@@ -147,7 +147,7 @@ class LocalStore:
         raise link_found(path)
 
     def put(self, path: str, payload: bytes) -> str:
-        """Write or replace an object; gives its tag."""
+        """Write or replace an object; return its tag."""
         self.put_pieces(path, (payload,))
         return content_tag(payload)
 
@@ -163,7 +163,7 @@ class LocalStore:
         self._settle(path)
 
     def put_if_absent(self, path: str, payload: bytes) -> str | None:
-        """Create an object; gives its tag, or None when another one is already there."""
+        """Create an object; return its tag, or None when another one is already there."""
         directory = self._check_object(path, len(payload))
         with self._writing("create an object", path):
             self._tree.refuse_links(path)
@@ -175,7 +175,7 @@ class LocalStore:
         return content_tag(payload)
 
     def put_if_match(self, path: str, payload: bytes, *, tag: str) -> str | None:
-        """Replace the object that has `tag`; gives the new tag, or None when it has another."""
+        """Replace the object that has `tag`; return the new tag, or None when it has another."""
         directory = self._check_object(path, len(payload))
         with self._writing("replace an object", path):
             # Looking before locking spares a loser the wait, and a missing object its directory.
@@ -195,26 +195,26 @@ class LocalStore:
         return content_tag(payload)
 
     def list(self, prefix: str, *, after: str | None = None) -> Iterator[ObjectInfo]:
-        """Objects whose path starts with `prefix`, ascending, beginning behind `after`.
+        """Objects whose path starts with `prefix`, ascending, starting after `after`.
 
         Directories are read as the iteration reaches them.
         """
         check_prefix(prefix)
-        behind = "" if after is None else after
+        start = "" if after is None else after
 
         def holds_wanted(directory: str) -> bool:
             below = f"{directory}/"
-            return below.startswith(prefix) and (below > behind or behind.startswith(below))
+            return below.startswith(prefix) and (below > start or start.startswith(below))
 
         def is_wanted(path: str) -> bool:
             _, name = split_path(path)
-            return path.startswith(prefix) and path > behind and is_object_name(name)
+            return path.startswith(prefix) and path > start and is_object_name(name)
 
         start, _ = split_path(prefix)
         return self._described(self._tree.files(start, enter=holds_wanted, keep=is_wanted))
 
     def delete(self, path: str) -> None:
-        """Remove an object; one that is not there is no error."""
+        """Remove an object; a missing one is ignored."""
         directory = check_object_path(path)
         place = self._tree.on_disk(path)
         try:
@@ -228,7 +228,7 @@ class LocalStore:
                 raise error_from_disk(error, doing="delete an object", path=path) from error
 
     def sweep_temporaries(self, directory: str = "", *, modified_before_ms: int) -> tuple[str, ...]:
-        """Remove temporary files last written before a wall-clock time; gives their paths.
+        """Remove temporary files last written before a wall-clock time; return their paths.
 
         Only those in a directory and below it, when one is given.
         They are what a writer leaves that died, or that could not remove its own. Choose a time
@@ -266,7 +266,7 @@ class LocalStore:
         return tuple(sorted(each.name for each in entries if each.kind is FileKind.DIRECTORY))
 
     def remove_abandoned(self, directory: str) -> bool:
-        """Remove a directory in which nobody makes files any more; False while it has some.
+        """Remove a directory in which no one makes files any more; False while it has some.
 
         The caller knows that: its name was given to one writer, who has ended.
         """
@@ -327,7 +327,7 @@ class LocalStore:
         return self._settled_file(new_path, handle, directories)
 
     def make_durable(self, path: str) -> None:
-        """Sync a file that another writer left behind; raises NotFound."""
+        """Sync a file that another writer left; raises NotFound."""
         check_object_path(path)
         try:
             self._tree.refuse_links(path)
@@ -359,7 +359,7 @@ class LocalStore:
             self._tree.refuse_links(path)
             self._tree.ensure_directory(directory)
             handle = self._tree.open_or_create(path)
-        # It owns the handle before anything is locked, so that no interrupt leaves it to nobody.
+        # It owns the handle before anything is locked, so that an interrupt does not leak it.
         lock = LocalLock(disk=self._disk, handle=handle, path=path)
         try:
             with self._writing("take a lock", path):
@@ -476,7 +476,7 @@ class LocalStore:
             raise error_from_disk(error, doing="list objects", path="") from error
 
     def _check_object(self, path: str, byte_count: int) -> str:
-        """Refuse what cannot be stored; gives the object's directory."""
+        """Refuse what cannot be stored; return the object's directory."""
         directory = check_object_path(path)
         if byte_count > self._object_bytes_max:
             raise self._too_large(path, byte_count)
@@ -493,7 +493,7 @@ class LocalStore:
 
     @contextmanager
     def _writing(self, doing: str, path: str) -> Iterator[None]:
-        """Say what failed, of steps that leave nothing visible behind when they fail."""
+        """Say what failed, for steps that leave nothing visible when they fail."""
         try:
             yield
         except FileNotFoundError as error:

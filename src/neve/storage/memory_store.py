@@ -110,13 +110,13 @@ class MemoryStore:
             return len(self._contents.entry_locked(path).payload)
 
     def put(self, path: str, payload: bytes) -> str:
-        """Write or replace an object; gives its tag."""
+        """Write or replace an object; return its tag."""
         check_object_path(path)
         with self._contents.lock:
             return self._write_locked(path, payload)
 
     def put_if_absent(self, path: str, payload: bytes) -> str | None:
-        """Create an object; gives its tag, or None when another one is already there."""
+        """Create an object; return its tag, or None when another one is already there."""
         check_object_path(path)
         with self._contents.lock:
             if path in self._contents.entries:
@@ -124,7 +124,7 @@ class MemoryStore:
             return self._write_locked(path, payload)
 
     def put_if_match(self, path: str, payload: bytes, *, tag: str) -> str | None:
-        """Replace the object that has `tag`; gives the new tag, or None when it has another."""
+        """Replace the object that has `tag`; return the new tag, or None when it has another."""
         check_object_path(path)
         with self._contents.lock:
             entry = self._contents.entries.get(path)
@@ -146,7 +146,7 @@ class MemoryStore:
         return iter(sorted(found, key=lambda info: info.path))
 
     def delete(self, path: str) -> None:
-        """Remove an object; one that is not there is no error."""
+        """Remove an object; a missing one is ignored."""
         check_object_path(path)
         with self._contents.lock:
             self._contents.entries.pop(path, None)
@@ -251,14 +251,14 @@ class MemoryAppendFile:
         self._refuse_closed()
 
     def truncate_to_position(self) -> None:
-        """Cut preallocated or recycled bytes behind the end."""
+        """Cut preallocated or recycled bytes after the end."""
         self._refuse_closed()
         with self._contents.lock:
             del self._payload[self._position :]
             self._entry.tag = self._contents.next_tag_locked()
 
     def close(self) -> None:
-        """Release the file; twice is no error."""
+        """Release the file; a second call does nothing."""
         self._open = False
 
     def _refuse_closed(self) -> None:
@@ -275,7 +275,7 @@ class MemoryLock:
         self._held = True
 
     def release(self) -> None:
-        """Give up the lock; twice is no error."""
+        """Release the lock; a second call does nothing."""
         if self._held:
             self._held = False
             with self._contents.lock:
@@ -293,6 +293,6 @@ def named_memory_store(name: str) -> MemoryStore:
 
 
 def forget_memory_stores() -> None:
-    """Let go of every store that has a name; whoever holds one still, keeps it alone."""
+    """Forget every named store; a holder of one keeps it for itself."""
     with _NAMED_LOCK:
         _NAMED.clear()

@@ -44,7 +44,7 @@ import pyarrow as pa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectInfo:
-    """What a listing tells about one object."""
+    """An object as a listing shows it."""
 
     path: str
     size: int
@@ -83,23 +83,23 @@ class ObjectStore(Protocol):
         ...
 
     def put(self, path: str, payload: bytes) -> str:
-        """Write or replace an object; gives its tag."""
+        """Write or replace an object; return its tag."""
         ...
 
     def put_if_absent(self, path: str, payload: bytes) -> str | None:
-        """Create an object; gives its tag, or None when another one is already there."""
+        """Create an object; return its tag, or None when another one is already there."""
         ...
 
     def put_if_match(self, path: str, payload: bytes, *, tag: str) -> str | None:
-        """Replace the object that has `tag`; gives the new tag, or None when it has another."""
+        """Replace the object that has `tag`; return the new tag, or None when it has another."""
         ...
 
     def list(self, prefix: str, *, after: str | None = None) -> Iterator[ObjectInfo]:
-        """Objects whose path starts with `prefix`, ascending, beginning behind `after`."""
+        """Objects whose path starts with `prefix`, ascending, starting after `after`."""
         ...
 
     def delete(self, path: str) -> None:
-        """Remove an object; one that is not there is no error."""
+        """Remove an object; a missing one is ignored."""
         ...
 
 

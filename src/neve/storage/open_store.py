@@ -199,14 +199,14 @@ def probe_listing(store: ObjectStore, ids: IdSource) -> None:
 
 
 def _sweep(store: ObjectStore, path: str) -> None:
-    # What the probe found matters more than a probe object left behind.
+    # What the probe found matters more than a probe object that is left.
     with suppress(Unavailable, OutcomeUnknown):
         store.delete(path)
 
 
 def _ignored(store: ObjectStore, condition: str) -> NeveError:
     return Unavailable(
-        f"{store.location} ignores the condition to {condition}: two writers would both be told "
+        f"{store.location} ignores the condition to {condition}: two writers would both hear "
         "that they committed, and one commit would be lost",
         hint=_HINT,
     )

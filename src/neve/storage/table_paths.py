@@ -309,7 +309,7 @@ PREALLOCATE_BYTES_MAX: Final = 5 << 30
 
 
 def check_object_path(path: str) -> str:
-    """Refuse, with InvalidArgument, a path of no object or append file; gives its directory."""
+    """Refuse, with InvalidArgument, a path of no object or append file; return its directory."""
     check_path(path)
     directory, name = split_path(path)
     if not is_object_name(name):
@@ -320,7 +320,7 @@ def check_object_path(path: str) -> str:
 
 
 def check_lock_path(path: str) -> str:
-    """Refuse, with InvalidArgument, a path that is not kept for locks; gives its directory."""
+    """Refuse, with InvalidArgument, a path that is not kept for locks; return its directory."""
     check_path(path)
     directory, name = split_path(path)
     if name != LOCK_NAME:

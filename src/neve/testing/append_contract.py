@@ -36,7 +36,7 @@ HOSTILE_PATHS: Final = ("", "..", "/absolute", "../outside", "a//b", "nul\x00byt
 
 
 class AppendFilesContract:
-    """Inherit, give a fixture `files`, and every rule is checked."""
+    """Inherit, add a fixture `files`, and every rule is checked."""
 
     # STORAGE-8 names
 

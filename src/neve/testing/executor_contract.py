@@ -192,7 +192,7 @@ def files_of_run(base: JobBase) -> list[str]:
 
 
 def _unheard(_rows: int) -> None:
-    """Tell nobody."""
+    """Report to no one."""
 
 
 def _go_on() -> None:

@@ -92,7 +92,7 @@ ODD_PATHS: Final = (
 
 
 class ObjectStoreContract:
-    """Inherit, give a fixture `store`, and every rule is checked."""
+    """Inherit, add a fixture `store`, and every rule is checked."""
 
     racers: ClassVar[int] = 8
     race_rounds: ClassVar[int] = 20
@@ -433,7 +433,7 @@ def _writes(store: ObjectStore, path: str, tag: str) -> list[Callable[[], object
 
 
 def _race(jobs: list[Callable[[], T]]) -> list[T]:
-    """Start all jobs at the same moment, each in its own thread, and give what they returned."""
+    """Start all jobs at the same moment, each in its own thread, and return their results."""
     start = Barrier(len(jobs))
 
     def run(job: Callable[[], T]) -> T:
@@ -445,7 +445,7 @@ def _race(jobs: list[Callable[[], T]]) -> list[T]:
 
 
 def _increment(store: ObjectStore, racer: int, turn: int) -> int:
-    """Add one with compare and swap; gives the number that this writer made true."""
+    """Add one with compare and swap; return the number that this writer made true."""
     while True:
         found = store.get("counter")
         number = int(found.payload.split()[0]) + 1

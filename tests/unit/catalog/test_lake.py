@@ -813,7 +813,7 @@ def test_a_table_that_is_being_dropped_cannot_be_renamed_away() -> None:
     a_table(catalog)
     catalog._entries.announce_drop("shop.orders")
 
-    with pytest.raises(CatalogConflict, match="somebody is dropping"):
+    with pytest.raises(CatalogConflict, match="another process is dropping"):
         catalog.rename_table("shop.orders", "shop.sales")
 
     # Whoever announced it is long gone.

@@ -380,7 +380,7 @@ def test_a_directory_without_a_catalog_stays_without(tmp_path: Path) -> None:
     refused = run("tables", lake=str(tmp_path))
 
     assert refused.exit_code == 2
-    assert "there is no catalog here" in refused.stderr
+    assert "there is no lake here" in refused.stderr
     assert list(tmp_path.iterdir()) == []
 
 

@@ -21,8 +21,8 @@ from neve.storage.clock import Clock
 from neve.storage.object_store import ObjectStore
 from neve.testing.model_rows import keys_of
 from neve.testing.simulated_clock import SeededIds, SimulatedClock
-from tests.crash.manifest_model import PREFIX
 from tests.crash.table_truth import Job, KeptRows, Truth, WatchedStore
+from tests.crash.troubled_world import PREFIX
 from tests.unit.manifest.builders import SCHEMA, SPEC, first_head
 
 KEYS: Final = (b"a", b"b", b"c", b"d", b"e")

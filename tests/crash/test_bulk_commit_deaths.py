@@ -33,7 +33,7 @@ from neve.storage.object_store import ObjectStore
 from neve.testing.clean_reader import CleanReader
 from neve.testing.interleaving import Interleaving, Outcome
 from neve.testing.simulated_clock import SeededIds, SimulatedClock
-from tests.crash.manifest_model import Died
+from tests.crash.troubled_world import Died
 from tests.unit.engine.bulk_jobs import Jobs
 
 COLUMNS: Mapping[str, pa.DataType] = {"id": pa.int64(), "v": pa.int64(), "text": pa.string()}

@@ -41,8 +41,9 @@ from neve.testing.simulated_clock import SeededIds, SimulatedClock
 from neve.testing.simulated_disk import PowerCut, SimulatedDisk
 from tests.conftest import Record
 from tests.crash import sync_sites
-from tests.crash.manifest_model import COUNTERS, Ledger, Violation, count
+from tests.crash.manifest_model import COUNTERS, Ledger, count
 from tests.crash.sync_sites import DiskWithoutSite
+from tests.crash.troubled_world import Violation
 from tests.gates import TORTURE, Gate
 
 ROOT: Final = "/disk/lakes/lake"

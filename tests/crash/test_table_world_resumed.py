@@ -20,10 +20,10 @@ from neve.manifest.table_head import HeadChange, TableHead
 from neve.manifest.table_versions import TableVersions
 from neve.testing.faulty_store import FaultyStore, StoreCall
 from tests.conftest import Record
-from tests.crash.manifest_model import Violation, Weather
 from tests.crash.table_start import Desk
 from tests.crash.table_truth import Job
 from tests.crash.table_world import TableWorld
+from tests.crash.troubled_world import Violation, Weather
 from tests.gates import Gate
 
 CALM = Weather(switch=0.0, fault=0.0, death=0.0, sleep=0.0, sleep_at_slots=0.0)

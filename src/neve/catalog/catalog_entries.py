@@ -18,9 +18,9 @@ from uuid import UUID
 
 from neve.catalog.catalog_state import ROOT_KEY, CatalogState, is_table_id, read_catalog_document
 from neve.catalog.stored_table import tidy_store
-from neve.catalog.table_definition import TableDefinition
 from neve.catalog.table_meta import TableMeta, meta_key
 from neve.catalog.table_name import TableName
+from neve.catalog.table_request import TableRequest
 from neve.errors import CatalogConflict, Corruption, NotFound
 from neve.manifest.json_document import write_document
 from neve.manifest.manifest_store import ManifestStore
@@ -128,7 +128,7 @@ class CatalogEntries:
         self._change_state(lambda state: state.without_namespace(namespace))
 
     def add_table(
-        self, definition: TableDefinition, table_uuid: UUID
+        self, definition: TableRequest, table_uuid: UUID
     ) -> tuple[TableMeta, Announcement]:
         """Assign a table its name and id, and announce that it is begun; raises AlreadyExists."""
         operation_id = self._ids.uuid().hex

@@ -29,9 +29,9 @@ from neve.catalog.settlement import RecoveryReport, Settled, Settlement, refuse_
 from neve.catalog.stored_table import TableState
 from neve.catalog.system_tables import SYSTEM_TABLES, ListedTable, system_listing
 from neve.catalog.table import Table, open_table_of
-from neve.catalog.table_definition import TableDefinition
 from neve.catalog.table_meta import TableMeta
 from neve.catalog.table_name import TableName, check_namespace
+from neve.catalog.table_request import TableRequest
 from neve.engine.table_options import TableOptions
 from neve.errors import (
     AlreadyExists,
@@ -211,7 +211,7 @@ class Lake(KeptInProcess):
         says what differs.
         """
         self._stores.check_open()
-        definition = TableDefinition.of(
+        definition = TableRequest.of(
             name,
             schema,
             primary_key,
@@ -239,7 +239,7 @@ class Lake(KeptInProcess):
         way. Properties are not part of a definition, except retention.
         """
         self._stores.check_open()
-        definition = TableDefinition.of(
+        definition = TableRequest.of(
             name,
             schema,
             primary_key,
@@ -377,7 +377,7 @@ class Lake(KeptInProcess):
             )
         )
 
-    def _create(self, definition: TableDefinition) -> tuple[TableMeta, TableState]:
+    def _create(self, definition: TableRequest) -> tuple[TableMeta, TableState]:
         meta, announcement = self._entries.add_table(definition, self._stores.ids.uuid())
         stored = self._stores.stored_table(meta.table_id)
         try:
@@ -392,7 +392,7 @@ class Lake(KeptInProcess):
         self._settlement.withdraw_if_possible(announcement)
         return meta, state
 
-    def _ensure(self, definition: TableDefinition) -> tuple[TableMeta, TableState]:
+    def _ensure(self, definition: TableRequest) -> tuple[TableMeta, TableState]:
         """Make a table, or find it as it was asked for; raises AlreadyExists when it is not."""
         name = str(definition.name)
         for _ in range(_DROPPED_MEANWHILE_MAX):

@@ -285,9 +285,13 @@ def _records(payload: bytes, schema: Any, path: str) -> list[Any]:  # noqa: ANN4
     avro = _load("pyiceberg.avro.file")
     try:
         with avro.AvroFile(_Bytes(payload, path), schema) as reader:
-            return list(reader)
+            records, marker = list(reader), reader.header.sync
     except Exception as error:  # whatever a library makes of damaged bytes
         raise Corruption(f"an Avro file cannot be read: {error}", path=path) from error
+    # PyIceberg's decoder may read on after the end of a file that was cut within its last marker.
+    if not payload.endswith(marker):
+        raise Corruption("an Avro file cannot be read: its end is missing", path=path)
+    return records
 
 
 class _Bytes:

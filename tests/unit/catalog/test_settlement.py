@@ -9,7 +9,7 @@ from neve.catalog.catalog_entries import ANNOUNCED_MS_MAX
 from neve.catalog.catalog_table import CatalogTable
 from neve.catalog.lake import Lake
 from neve.catalog.settlement import Settled
-from neve.catalog.table_definition import TableDefinition
+from neve.catalog.table_request import TableRequest
 from neve.errors import AlreadyExists, NeveError, NotFound, OutcomeUnknown, Unavailable
 from neve.manifest.leases import Leases
 from neve.manifest.table_head import HeadChange
@@ -45,7 +45,7 @@ def bench() -> Bench:
 def cut_create(bench: Bench, name: str = "shop.orders") -> str:
     """Leave what a create leaves that is cut between its two commits; gives the table id."""
     catalog = bench.open()
-    definition = TableDefinition.of(
+    definition = TableRequest.of(
         name, ORDERS, ["id"], partition_by=["day(ts)"], properties={"owner": "anna"}
     )
     meta, _ = catalog._entries.add_table(definition, catalog._stores.ids.uuid())

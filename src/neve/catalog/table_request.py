@@ -1,4 +1,4 @@
-"""TableDefinition: a table as a caller asks for it, checked before anything is written."""
+"""TableRequest: a table as a caller asks for it, checked before anything is written."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ _SCHEMA_VERSION_MAX: Final = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableDefinition:
+class TableRequest:
     """Name, columns, key, partitions, order and properties of a table to be."""
 
     name: TableName
@@ -42,7 +42,7 @@ class TableDefinition:
         sort_by: Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
         schema_version: int = 0,
-    ) -> "TableDefinition":
+    ) -> "TableRequest":
         """Check what was asked for; raises InvalidArgument, SchemaMismatch, NotFound."""
         table_name = TableName.parse(name)
         checked = check_properties(properties or {})

@@ -21,6 +21,7 @@ from neve.testing.disk_calls import CHANGES, DiskCall
 from neve.testing.power_loss import SimulatedDirectory, Survival
 from neve.testing.simulated_clock import SimulatedClock
 from neve.testing.simulated_disk import SimulatedDisk
+from tests.crash.disk_trouble import MortalDisk
 from tests.crash.engine_rows import SHAPES, Violation
 from tests.crash.engine_steps import (
     Step,
@@ -31,7 +32,6 @@ from tests.crash.engine_steps import (
 )
 from tests.crash.engine_world import (
     ROOT,
-    MortalDisk,
     World,
 )
 from tests.crash.published_table import check_published

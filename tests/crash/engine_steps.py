@@ -14,9 +14,10 @@ from neve.compaction.rewrite_job import RewriteJob
 from neve.engine.row_input import Rows
 from neve.model.data_file import DataFile
 from neve.testing.model_table import Key
+from tests.crash.disk_trouble import MortalDisk, ProcessKilled
 from tests.crash.engine_drafts import Draft
 from tests.crash.engine_rows import Violation, condition, expect, other_columns
-from tests.crash.engine_world import OPTIONS, MortalDisk, ProcessKilled, World
+from tests.crash.engine_world import OPTIONS, World
 
 YOUNG_FILES_OF_A_RACE: Final = 3
 

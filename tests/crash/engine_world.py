@@ -20,7 +20,6 @@ from neve.model.version import Version
 from neve.storage.disk import Disk
 from neve.storage.local_store import LocalStore
 from neve.testing.clean_reader import CleanReader
-from neve.testing.disk_calls import DiskCall, HookedDisk
 from neve.testing.model_table import Key, ModelTable, Row, Rows
 from neve.testing.simulated_clock import SeededIds, SimulatedClock
 from tests.crash.engine_drafts import Draft
@@ -47,38 +46,6 @@ OPTIONS: Final = TableOptions(
     file_bytes=8 << 10,
     cache_bytes=1 << 20,
 )
-
-
-class ProcessKilled(BaseException):
-    """The process is gone; not an Exception, so that no code under test handles it."""
-
-
-class MortalDisk(HookedDisk):
-    """A disk whose process can be killed between two calls; the kernel then closes its files.
-
-    What was written stays visible to the next process, synced or not.
-    """
-
-    def __init__(self, inner: Disk) -> None:
-        super().__init__(inner)
-        self._calls_left: int | None = None
-
-    def kill_in(self, calls: int) -> None:
-        """Kill the process before the call of this number from now on, counted from 1."""
-        self._calls_left = calls
-
-    def revive(self) -> None:
-        """Begin the next process."""
-        for handle in list(self._paths):
-            self._inner.close(handle)
-        self._paths.clear()
-        self._calls_left = None
-
-    def before(self, call: DiskCall) -> None:
-        if self._calls_left is not None:
-            self._calls_left -= 1
-            if self._calls_left <= 0:
-                raise ProcessKilled(call)
 
 
 @dataclass(frozen=True, slots=True)

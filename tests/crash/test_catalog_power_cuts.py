@@ -9,7 +9,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from random import Random
 from typing import Final
 
 from neve.catalog.lake import Lake
@@ -19,6 +18,7 @@ from neve.testing.disk_calls import CHANGES
 from neve.testing.simulated_clock import SeededIds, SimulatedClock
 from neve.testing.simulated_disk import PowerCut, SimulatedDisk
 from tests.conftest import Record
+from tests.crash.disk_trouble import check_survivors
 from tests.gates import Gate
 from tests.unit.catalog.builders import a_table, with_renamed, without_column
 
@@ -200,15 +200,11 @@ def test_an_operation_cut_by_power_loss_happened_or_did_not(scoreboard: Record) 
         disk = SimulatedDisk().power_cut_at(cut_at)
         done = run(disk)
         assert done < len(STEPS)
-        for choice in range(CHOICES_PER_CUT):
-            survivor = disk.after_power_cut(Random(f"{seed}/{choice}"))
-            try:
-                check_survivor(survivor, done, seed=1_000 + choice)
-            except AssertionError as violation:
-                gate.violations += 1
-                violation.add_note(f"seed {seed}, choice {choice}, cut in call {cut_at}")
-                raise
-            gate.cases += 1
+
+        def check(survivor: SimulatedDisk, choice: int, done: int = done) -> None:
+            check_survivor(survivor, done, seed=1_000 + choice)
+
+        check_survivors(gate, disk, check, seed=seed, cut_at=cut_at, choices=CHOICES_PER_CUT)
 
     scoreboard(gate.line())
 

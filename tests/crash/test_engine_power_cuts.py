@@ -13,6 +13,7 @@ import pytest
 from neve.testing.disk_calls import CHANGES
 from neve.testing.simulated_disk import SimulatedDisk
 from tests.conftest import Record
+from tests.crash.disk_trouble import MortalDisk
 from tests.crash.engine_cuts import (
     Cuts,
     WatchedDisk,
@@ -46,7 +47,6 @@ from tests.crash.engine_steps import (
 )
 from tests.crash.engine_world import (
     OPTIONS,
-    MortalDisk,
 )
 from tests.gates import Gate
 

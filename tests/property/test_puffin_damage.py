@@ -18,6 +18,7 @@ from neve.sstable.puffin import read_puffin_footer, read_puffin_vector, write_pu
 from neve.storage.memory_store import MemoryStore
 from neve.storage.table_paths import TablePaths
 from tests.gates import Gate
+from tests.property.mutation import mutated
 
 Record = Callable[[str], None]
 
@@ -116,24 +117,6 @@ def test_every_shorter_file_is_corruption() -> None:
 
 
 # R19
-
-
-def mutated(payload: bytes, rng: Random) -> bytes:
-    content = bytearray(payload)
-    for _ in range(rng.choice((1, 1, 2, 5))):
-        at = rng.randrange(len(content))
-        match rng.randrange(4):
-            case 0:
-                content[at] ^= 1 << rng.randrange(8)
-            case 1:
-                content[at] = rng.choice((0, 1, 0x7F, 0x80, 0xFF))
-            case 2:
-                del content[at : at + rng.randint(1, 8)]
-            case _:
-                content[at:at] = rng.randbytes(rng.randint(1, 8))
-        if not content:
-            return b""
-    return bytes(content)
 
 
 def sealed(vector: bytes) -> bytes:

@@ -32,9 +32,10 @@ from neve.testing.simulated_disk import SimulatedDisk
 from neve.wal.write_ahead_log import WriteAheadLog
 from tests.conftest import Record
 from tests.crash import engine_steps
+from tests.crash.disk_trouble import MortalDisk
 from tests.crash.engine_rows import SHAPES, Violation, condition, expect, rows_by_key
 from tests.crash.engine_steps import WRITES
-from tests.crash.engine_world import NAME, OPTIONS, ROOT, MortalDisk, World, forget
+from tests.crash.engine_world import NAME, OPTIONS, ROOT, World, forget
 from tests.gates import Gate
 
 OPERATIONS_PER_LIFE: Final = 120

@@ -200,15 +200,15 @@ class LocalStore:
         Directories are read as the iteration reaches them.
         """
         check_prefix(prefix)
-        start = "" if after is None else after
+        bound = "" if after is None else after
 
         def holds_wanted(directory: str) -> bool:
             below = f"{directory}/"
-            return below.startswith(prefix) and (below > start or start.startswith(below))
+            return below.startswith(prefix) and (below > bound or bound.startswith(below))
 
         def is_wanted(path: str) -> bool:
             _, name = split_path(path)
-            return path.startswith(prefix) and path > start and is_object_name(name)
+            return path.startswith(prefix) and path > bound and is_object_name(name)
 
         start, _ = split_path(prefix)
         return self._described(self._tree.files(start, enter=holds_wanted, keep=is_wanted))

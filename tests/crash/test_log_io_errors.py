@@ -51,6 +51,7 @@ def test_an_error_at_any_call_loses_nothing_that_was_acknowledged(scoreboard: Re
                 gate.cases += 1
 
     scoreboard(gate.line())
+    assert gate.cases
 
 
 def test_a_failed_sync_tells_the_group_and_poisons_the_log() -> None:

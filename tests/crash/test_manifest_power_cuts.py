@@ -174,6 +174,7 @@ def test_a_power_cut_at_any_call_loses_nothing_that_was_acknowledged(scoreboard:
                 gate.cases += 1
 
     scoreboard(gate.line())
+    assert gate.cases
 
 
 def test_a_power_cut_while_recovering_loses_nothing_either(scoreboard: Record) -> None:
@@ -194,6 +195,7 @@ def test_a_power_cut_while_recovering_loses_nothing_either(scoreboard: Record) -
                 gate.cases += 1
 
     scoreboard(gate.line())
+    assert gate.cases
 
 
 class Household:
@@ -246,6 +248,7 @@ def test_a_power_cut_among_processes_keeps_every_answer(scoreboard: Record) -> N
             gate.cases += 1
 
     scoreboard(gate.line())
+    assert gate.cases
 
 
 # What a killed process leaves unsynced, and others build on
@@ -329,6 +332,7 @@ def test_a_commit_whose_sync_failed_is_made_durable_before_it_is_confirmed() -> 
         while not faulty.faults:
             commits(store, ledger)
 
+        assert ledger.begun
         check_recovery(disk.after_power_cut(Random(at), survival=Survival.NOTHING), ledger)
 
 
@@ -442,6 +446,7 @@ def test_an_error_at_any_call_loses_nothing_that_was_acknowledged(scoreboard: Re
                 gate.cases += 1
 
     scoreboard(gate.line())
+    assert gate.cases
 
 
 # R13

@@ -126,6 +126,7 @@ def test_who_resumes_after_a_takeover_changes_nothing_and_deletes_no_leased_file
         resume_everywhere(seed, gate)
 
     scoreboard(gate.line())
+    assert gate.cases
 
 
 def without_epochs(monkeypatch: pytest.MonkeyPatch) -> None:

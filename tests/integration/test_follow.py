@@ -199,6 +199,8 @@ def test_a_follower_of_a_table_that_is_dropped_ends(lake: Lake, table: neve.Tabl
         table.put({"id": 1, "count": 1})
         follower.wait_for(table.flush())
 
+    assert follower.rows == {1: 1}
+
 
 def test_the_command_prints_changes_as_they_are_committed(tmp_path: Path) -> None:
     with neve.open(tmp_path / "lake") as lake:

@@ -103,6 +103,7 @@ class TestProbes:
             assert list(store.list("")) == []
 
     def test_moto_lists_in_order(self, moto: MotoServer, prefix: str) -> None:
+        # Raises Unavailable for a store that lists out of order.
         probe_listing(opened(moto.at, prefix), SystemIds())
 
     def test_seaweedfs_does_not_and_says_so_by_itself(

@@ -380,6 +380,7 @@ def test_a_table_shows_what_its_model_shows_after_any_history(scoreboard: Record
         gate.cases += machine.operations
 
     scoreboard(gate.line())
+    assert gate.cases
 
 
 # The checks themselves: bugs that are planted must be found.

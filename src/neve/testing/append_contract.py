@@ -254,12 +254,15 @@ class AppendFilesContract:
 
         assert store.get("log").payload == b"abc"
 
-    def test_closing_twice_is_no_error(self, files: Files) -> None:
+    def test_closing_twice_does_nothing_more(self, files: Files) -> None:
         appending, _ = files
         file = appending.create("log")
 
         file.close()
         file.close()
+
+        with pytest.raises(Closed):
+            file.sync()
 
     # STORAGE-12 locks
 
@@ -279,8 +282,11 @@ class AppendFilesContract:
 
         for _ in range(3):
             appending.lock("wal/LOCK").release()
+        held = appending.lock("wal/LOCK")
 
-        appending.lock("wal/LOCK").release()
+        with pytest.raises(Fenced):
+            appending.lock("wal/LOCK")
+        held.release()
 
     def test_releasing_twice_frees_nobody_elses_lock(self, files: Files) -> None:
         appending, _ = files
@@ -297,10 +303,13 @@ class AppendFilesContract:
     def test_locks_of_different_paths_do_not_meet(self, files: Files) -> None:
         appending, _ = files
 
-        held = [appending.lock(f"tables/{number}/wal/LOCK") for number in range(3)]
+        held = {path: appending.lock(path) for path in ("a/wal/LOCK", "b/wal/LOCK", "c/wal/LOCK")}
 
-        for lock in held:
-            lock.release()
+        held["a/wal/LOCK"].release()
+        for path in ("b/wal/LOCK", "c/wal/LOCK"):
+            with pytest.raises(Fenced):
+                appending.lock(path)
+            held[path].release()
 
     def test_a_race_for_a_lock_has_one_winner(self, files: Files) -> None:
         appending, _ = files

@@ -91,6 +91,7 @@ def with_new_part(*, nullable: bool) -> Callable[[pa.DataType], pa.DataType]:
     ],
 )
 def test_rows_written_before_can_be_read_after(after: TableSchema) -> None:
+    # Raises SchemaMismatch or InvalidArgument for a change that is not compatible.
     check_evolution(BEFORE, after)
 
 

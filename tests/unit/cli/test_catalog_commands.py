@@ -155,9 +155,11 @@ def test_a_table_that_a_writer_has_open_is_not_dropped_unless_forced(
 def test_a_table_that_was_not_dropped_can_be_written_again(catalog: Lake, lake: str) -> None:
     a_table(catalog)
     with catalog.table("shop.orders"):
-        run("drop", "shop.orders", lake=lake)
+        refused = run("drop", "shop.orders", lake=lake)
 
-    catalog.table("shop.orders").close()
+    assert refused.exit_code
+    with catalog.table("shop.orders") as table:
+        assert table.version == 1
 
 
 def test_dropping_and_renaming_answer_in_json(catalog: Lake, lake: str) -> None:

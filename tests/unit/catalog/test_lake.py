@@ -529,7 +529,7 @@ def test_a_closed_catalog_and_its_tables_take_no_calls() -> None:
 def test_without_create_a_missing_catalog_is_not_found_and_stays_missing() -> None:
     objects = MemoryStore()
 
-    with pytest.raises(NotFound, match="no catalog"):
+    with pytest.raises(NotFound, match="no lake"):
         Lake(objects, create=False)
 
     assert everything(objects) == {}

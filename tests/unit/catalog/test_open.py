@@ -46,7 +46,7 @@ def test_clock_and_ids_are_those_that_were_given() -> None:
 
 
 def test_without_create_nothing_is_made() -> None:
-    with pytest.raises(NotFound, match="no catalog"):
+    with pytest.raises(NotFound, match="no lake"):
         neve.open(f"memory://{uuid4()}", create=False)
 
 
@@ -61,7 +61,7 @@ def test_without_create_a_missing_directory_stays_missing(tmp_path: Path) -> Non
 def test_without_create_a_directory_without_a_catalog_stays_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
 
-    with pytest.raises(NotFound, match="no catalog"):
+    with pytest.raises(NotFound, match="no lake"):
         neve.open(tmp_path, create=False)
 
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]

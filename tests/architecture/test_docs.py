@@ -55,8 +55,8 @@ BYTES_OWNER = re.compile(r"# on disk: never change", re.IGNORECASE)
 MESSAGE_TABLE = re.compile(r"^\| message \| .+\n\|---.+\n((?:\|.+\n)+)", re.MULTILINE)
 CODE_CELL = re.compile(r"^\| `([^`]+)` \| ", re.MULTILINE)
 NUMBERED_FIELD = re.compile(r"^\| (\d+) \| `(\w+)` \| ", re.MULTILINE)
-RULE_CITED = re.compile(r"\*\*([A-Z]\d{1,2})\*\*")
-RULE_STATED = re.compile(r"^(?:\"\"\")?([A-Z]\d{1,2})  \S", re.MULTILINE)
+RULE_CITED = re.compile(r"\*\*([A-Z]\d{1,2}|[A-Z]+-\d+)\*\*")
+RULE_STATED = re.compile(r"^(?:\"\"\")?([A-Z]\d{1,2}|[A-Z]+-\d+)  \S", re.MULTILINE)
 
 # Fields of neve's own begin here; those below are merutable's.
 OWN_FIELDS_FROM = {"DataFileRef": 21, "DeleteFileRef": 11, "Manifest": 25}

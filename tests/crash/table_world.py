@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeVar
 
+from neve.manifest.writer_state import Intent
 from pyroaring import BitMap64
 
 from neve.errors import (
@@ -35,7 +36,6 @@ from neve.manifest.leases import HeldLease
 from neve.manifest.rebase import Proposal
 from neve.manifest.table_garbage import paths_of
 from neve.manifest.table_head import HeadChange
-from neve.manifest.table_work import Intent
 from neve.model.data_file import DataFile, VectorRef
 from neve.model.version import Operation, Version, VersionEdit
 from neve.testing.model_rows import keys_of

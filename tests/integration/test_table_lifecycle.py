@@ -13,10 +13,10 @@ from pathlib import Path
 import psutil
 import pyarrow as pa
 import pytest
+from neve.table.table_parts import TableParts
 
 import neve
 from neve.engine.table_engine import TableEngine
-from neve.engine.table_parts import TableParts
 from neve.errors import Closed, Fenced, InvalidArgument, NotFound
 from tests.conftest import Record
 from tests.gates import Gate

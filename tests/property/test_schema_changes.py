@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
+from neve.table.schema_mapping import SchemaMapping
 
 from neve.catalog.compatibility import check_evolution
 from neve.catalog.schema_edits import (
@@ -30,7 +31,6 @@ from neve.model.arrow_types import TypeKind, child_fields, field_id_of, kind_of
 from neve.model.field_ids import walk_fields
 from neve.model.row_codec import RowCodec
 from neve.model.schema import TableSchema
-from neve.read.schema_mapping import SchemaMapping
 from tests.property.typed_values import Table, Typed, list_of, map_of, same, struct_of, tables
 
 WIDER: dict[pa.DataType, pa.DataType] = {

@@ -16,12 +16,11 @@ from typing import Final
 
 import pyarrow as pa
 
-from neve.catalog.definition_change import DefinitionChange, PlannedChange, plan_change
 from neve.catalog.evolution import Evolution
 from neve.catalog.known_properties import changed_properties, check_removed, retention_of
 from neve.catalog.lake_stores import LakeStores
 from neve.catalog.moment import Moment, moment_ms
-from neve.catalog.notebook import ShownTable, table_page
+from neve.catalog.plan_change import DefinitionChange, PlannedChange, plan_change
 from neve.catalog.settlement import Settlement, up_to_date
 from neve.catalog.sort_order import SortOrder
 from neve.catalog.stored_table import StoredTable, TableState
@@ -35,7 +34,6 @@ from neve.catalog.version_view import (
     summed_commits,
 )
 from neve.engine.publishing import CommitPublishing
-from neve.engine.table_parts import PublishedLineage
 from neve.errors import (
     CatalogConflict,
     Conflict,
@@ -49,12 +47,13 @@ from neve.manifest.documents import Lease
 from neve.manifest.retry import Patience
 from neve.manifest.table_head import HeadChange, Requirements, Retention, TableHead
 from neve.manifest.table_versions import Committed
+from neve.model.display import counted, shown_moment
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
-from neve.model.shown_html import shown_page
-from neve.model.shown_value import counted, shown_moment
 from neve.model.version import Version, VersionEdit, VersionFacts
+from neve.notebook import ShownTable, shown_page, table_page
 from neve.storage.own_process import KeptInProcess
+from neve.table.table_parts import PublishedLineage
 
 _COMMIT_SECONDS: Final = 60.0
 

@@ -22,7 +22,6 @@ from neve.catalog.catalog_state import is_table_id
 from neve.catalog.catalog_table import CatalogTable
 from neve.catalog.known_properties import check_texts
 from neve.catalog.lake_stores import LakeStores
-from neve.catalog.notebook import TABLES_SHOWN, TableLine, lake_page
 from neve.catalog.open_table import OpenTable
 from neve.catalog.schema_input import SchemaInput
 from neve.catalog.settlement import RecoveryReport, Settled, Settlement, refuse_stranger, up_to_date
@@ -43,7 +42,7 @@ from neve.errors import (
     OutcomeUnknown,
     Unavailable,
 )
-from neve.model.shown_html import shown_page
+from neve.notebook import TABLES_SHOWN, TableLine, lake_page, shown_page
 from neve.observability.events import Listener
 from neve.observability.metrics import Recorder
 from neve.storage.clock import Clock, IdSource, SystemClock, SystemIds

@@ -13,16 +13,16 @@ from typing import Final, NamedTuple
 
 from neve.catalog.catalog_entries import CatalogEntries
 from neve.catalog.stored_table import StoredTable
-from neve.engine.forgotten import end_forgotten
+from neve.engine.background import end_forgotten
 from neve.engine.table_engine import TableEngine
 from neve.engine.table_options import TableOptions
-from neve.engine.table_parts import TableParts
 from neve.errors import Closed, InvalidArgument
 from neve.observability.events import Listener, unheard
 from neve.observability.metrics import NoRecorder, Recorder
 from neve.storage.clock import Clock, IdSource
 from neve.storage.object_store import ObjectStore
 from neve.storage.own_process import check_forked_idle, forked, keep_to_process
+from neve.table.table_parts import TableParts
 
 
 class _Id(NamedTuple):

@@ -31,8 +31,8 @@ import pyarrow as pa
 from neve.engine.row_input import ArrowStream
 from neve.errors import InvalidArgument, LimitExceeded
 from neve.model.arrow_types import NESTING_MAX, PLAIN_TYPES, ArrowField, TypeKind
+from neve.model.display import shown
 from neve.model.schema import TableSchema
-from neve.model.shown_value import shown
 from neve.model.type_parser import REQUIRED, parse_type
 
 SchemaInput: TypeAlias = (

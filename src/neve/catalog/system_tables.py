@@ -47,7 +47,7 @@ from neve.model.schema_json import type_to_json
 from neve.model.transforms import Bucket, Truncate
 from neve.model.version import Operation
 from neve.read.chosen_columns import chosen_columns
-from neve.read.filter_input import row_filter
+from neve.read.filters import row_filter
 
 TABLES_SCHEMA: Final = pa.schema(
     [

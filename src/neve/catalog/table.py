@@ -24,23 +24,23 @@ from neve.catalog.sort_order import SortOrder
 from neve.catalog.version_view import VersionStats
 from neve.compaction.rewrite_job import PlanExecutor
 from neve.engine.change_feed import ChangeFeed
-from neve.engine.decided_writes import DecidedWrites
-from neve.engine.maintenance import Maintenance
+from neve.engine.conditional_writes import ConditionalWrites
 from neve.engine.row_input import Rows
 from neve.engine.snapshot import Snapshot, SnapshotOrigin, rows_in_order
 from neve.engine.table_engine import TableEngine
 from neve.engine.upkeep import ExpireReport, GarbageReport
 from neve.engine.verification import VerifyReport
 from neve.iceberg.published_check import PublishedCheck
+from neve.jobs.maintenance import Maintenance
 from neve.manifest.documents import Lease
 from neve.manifest.table_head import Retention
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
-from neve.read.filter_input import Filter
+from neve.read.filters import Filter
 from neve.read.scan import Scan
-from neve.read.table_view import Row
 from neve.storage.own_process import KeptInProcess
-from neve.wal.recovery_mode import ReplayReport
+from neve.table.table_view import Row
+from neve.wal.replay import ReplayReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,7 +220,7 @@ class Table(KeptInProcess):
         refuses the batch with SchemaMismatch.
         """
         if columns is not None:
-            return DecidedWrites(self._open.engine).upsert(rows, columns)
+            return ConditionalWrites(self._open.engine).upsert(rows, columns)
         engine = self._open.engine
         writer, sequence = engine.writer, engine.current.sequence
         for prepared in writer.path.upsert(rows):
@@ -233,7 +233,7 @@ class Table(KeptInProcess):
         No other write of this table comes between looking and writing. Other committers, such as
         Spark jobs, are seen as far as this handle shows their Versions.
         """
-        return DecidedWrites(self._open.engine).put_if_absent(row)
+        return ConditionalWrites(self._open.engine).put_if_absent(row)
 
     def compare_and_put(
         self, row: Mapping[str, object], expected: Mapping[str, object] | None
@@ -244,7 +244,7 @@ class Table(KeptInProcess):
         None expects no row. Values are compared, not how they were written. Atomic as
         `put_if_absent` is.
         """
-        return DecidedWrites(self._open.engine).compare_and_put(row, expected)
+        return ConditionalWrites(self._open.engine).compare_and_put(row, expected)
 
     def delete(self, key: object) -> int:
         """Delete the row of a key, whether there is one or not; return the sequence number."""

@@ -14,9 +14,9 @@ from neve.catalog.table_name import TableName
 from neve.errors import InvalidArgument
 from neve.manifest.table_head import Retention
 from neve.model.arrow_types import type_name
+from neve.model.display import listed
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
-from neve.model.shown_value import listed
 
 _SCHEMA_VERSION_MAX: Final = (1 << 31) - 1
 

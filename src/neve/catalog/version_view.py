@@ -18,15 +18,14 @@ from neve.manifest.table_versions import TableVersions
 from neve.manifest.version_reader import Commit, Session
 from neve.model.arrow_types import ArrowField
 from neve.model.data_file import DataFile, PartitionValue
+from neve.model.display import shown_bytes
 from neve.model.partition_spec import PartitionField, PartitionSpec
 from neve.model.schema import TableSchema
-from neve.model.shown_html import Cell, facts, page, shown_page
-from neve.model.shown_value import shown_bytes
 from neve.model.single_value import decode_single_value
 from neve.model.transforms import partition_text
 from neve.model.version import Operation, Version
-from neve.model.version_page import size_words, version_page
 from neve.model.version_summary import SummedFiles, Totals, shown_counters
+from neve.notebook import Cell, facts, page, shown_page, size_words, version_page
 
 
 class PartitionWords:

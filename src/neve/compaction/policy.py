@@ -31,7 +31,7 @@ from neve.compaction.partition_levels import (
     span_of,
 )
 from neve.compaction.plan import CompactionPlan, CompactionReason
-from neve.compaction.plans_at_work import PlansAtWork
+from neve.compaction.policy import PlansAtWork
 from neve.model.data_file import DataFile, FileFormat, disjoint_runs
 from neve.model.partitions import PartitionIdentity
 from neve.model.version import Version

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from neve.errors import Corruption
+from neve.keys.columns import KeyArray
 from neve.model.arrow_buffers import fixed_bytes
-from neve.model.key_column import KeyArray
 
 Words: TypeAlias = npt.NDArray[np.uint64]
 

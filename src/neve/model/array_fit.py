@@ -31,9 +31,9 @@ from neve.model.arrow_types import (
     normalize_type,
     type_name,
 )
+from neve.model.display import shown, shown_type
 from neve.model.scalar_values import Unfit
 from neve.model.schema_view import ArrowArray
-from neve.model.shown_value import shown, shown_type
 
 
 def first_bad_row(rows: int, is_good: Callable[[int], bool]) -> int:

@@ -18,9 +18,9 @@ import numpy as np
 import pyarrow as pa
 
 from neve.errors import Corruption, SchemaMismatch
+from neve.keys.columns import KeyArray
+from neve.keys.encoding import KeyEncoder
 from neve.model.data_file import DataFile, PartitionValue
-from neve.model.key_column import KeyArray
-from neve.model.key_encoding import KeyEncoder
 from neve.model.partition_spec import PartitionSpec
 from neve.model.partitions import Positions, newest_form, partition_groups
 from neve.model.plain_values import PlainValue, is_float, to_plain

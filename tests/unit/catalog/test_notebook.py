@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
+from neve.notebook import TABLES_SHOWN
 
 import neve
 from neve.catalog.lake import Lake
-from neve.catalog.notebook import TABLES_SHOWN
 from neve.engine.upkeep import GarbageReport
 from neve.errors import InvalidArgument
 from neve.storage.memory_store import MemoryStore

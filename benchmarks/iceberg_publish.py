@@ -23,7 +23,7 @@ from benchmarks.duckdb_iceberg import duckdb_with_iceberg
 from benchmarks.harness import Candidate, Kind, Outcome, Ratio, Scale, Stopwatch, Workload
 from benchmarks.manifest_table import data_file
 from benchmarks.result_file import Pace
-from neve.catalog.table import Table
+from neve.catalog.table import Table, open_table_of
 from neve.model.data_file import DataFile, VectorRef
 from neve.model.version import Operation, Version, VersionEdit, VersionFacts
 from neve.sstable.puffin import write_puffin
@@ -104,7 +104,7 @@ def _publish(
 ) -> Outcome:
     with neve.open(directory / "lake") as lake:
         table = lake.create_table("a.b", pa.schema(_COLUMNS), ["id"], options=_OPTIONS)
-        versions = table.stored.versions
+        versions = open_table_of(table).stored.versions
         version = versions.snapshot_latest().version
         version = _committed(
             table, VersionEdit(base=1, facts=_facts(version), added=_files(0, files))
@@ -112,7 +112,7 @@ def _publish(
         # Every old file has a vector already, as in a table that lives.
         version = _committed(table, _marked(table, version, list(version.files)))
         table.iceberg_metadata()
-        publisher = table._publisher  # noqa: SLF001 - the part that is measured
+        publisher = open_table_of(table)._publisher  # noqa: SLF001 - the part that is measured
         latencies = []
         with stopwatch:
             for number in range(commits):
@@ -149,7 +149,8 @@ def _marked(table: Table, version: Version, paths: list[str]) -> VersionEdit:
     locations = {path: f"{table.location}/{path}" for path in paths}
     first_rows = {location: BitMap64([0]) for location in locations.values()}
     payload, places = write_puffin(first_rows, created_by="benchmark")
-    table.stored.objects.put(f"{table.stored.paths.root}/{puffin}", payload)
+    stored = open_table_of(table).stored
+    stored.objects.put(f"{stored.paths.root}/{puffin}", payload)
     vectors = {
         path: VectorRef(path=puffin, offset=place.offset, length=place.length, cardinality=1)
         for path, place in ((path, places[locations[path]]) for path in paths)
@@ -159,7 +160,7 @@ def _marked(table: Table, version: Version, paths: list[str]) -> VersionEdit:
 
 
 def _committed(table: Table, edit: VersionEdit) -> Version:
-    return table.stored.versions.apply_version_edits([edit]).snapshot.version
+    return open_table_of(table).stored.versions.apply_version_edits([edit]).snapshot.version
 
 
 def _facts(version: Version) -> VersionFacts:

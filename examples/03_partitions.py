@@ -15,8 +15,7 @@ import pyarrow as pa
 from neve.model.partition_spec import PartitionSpec
 from neve.model.plain_values import plain_of
 from neve.model.predicate import col
-from neve.model.projection import project
-from neve.model.pruning_facts import ColumnFacts, Match, match
+from neve.model.pruning import ColumnFacts, Match, match, project
 from neve.model.schema import TableSchema
 
 schema = TableSchema.from_arrow(

@@ -3,7 +3,7 @@
 It prints:
 
     shop.orders at version 1, partitioned by ts_day
-    somebody else was first: schema_id
+    another change was first: schema_id
     versions: CREATE, EVOLVE, EVOLVE
     today: id, client, ts by id_bucket
     version 1: id, customer, ts by ts_day
@@ -12,7 +12,6 @@ It prints:
 """
 
 import tempfile
-from dataclasses import replace
 
 import pyarrow as pa
 
@@ -27,15 +26,17 @@ with tempfile.TemporaryDirectory() as directory, neve.open(directory) as lake:
     )
     print(f"{orders.name} at version {orders.version}, partitioned by", orders.spec.fields[0].name)
 
-    # A new schema is made out of the present one; nobody's change is overwritten unseen.
-    schema = orders.schema
-    renamed = [replace(c, name="client") if c.name == "customer" else c for c in schema.columns]
-    orders.update_schema(replace(schema, columns=tuple(renamed)))
+    # A change is made on the definition that it began with; no other change is overwritten unseen.
+    late = orders.evolve()
+    with orders.evolve() as change:
+        change.rename_column("customer", "client")
     try:
-        orders.update_schema(replace(schema, columns=schema.columns[::-1]))
+        with late:
+            late.drop_column("customer")
     except neve.CatalogConflict as conflict:
-        print("somebody else was first:", *conflict.keys)
-    orders.update_partition_spec(["bucket(16, id)"])
+        print("another change was first:", *conflict.keys)
+    with orders.evolve() as change:
+        change.set_partition_by(["bucket(16, id)"])
 
     print("versions:", ", ".join(map(str, orders.history()["operation"])))
     listed = lake.load_table("shop.orders")

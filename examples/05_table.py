@@ -46,7 +46,7 @@ with tempfile.TemporaryDirectory() as directory:
         orders.delete(3)  # in the log, not in a Version yet
 
     with neve.open(directory) as lake, lake.table("shop.orders") as orders:
-        replayed = orders.engine.recovery.row_count
+        replayed = orders.recovery.row_count
         print(
             f"after delete and reopen: {orders.scan().count()} rows, {replayed} replayed", end=" "
         )

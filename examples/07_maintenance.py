@@ -49,7 +49,7 @@ with (
     print(f"sound: {report.row_count:,} rows in {report.file_count} file")
     print("heard:", ", ".join(sorted(heard)))
 
-    (path,) = Path(directory, table.stored.paths.root, "data").glob("*.parquet")
+    (path,) = Path(directory, "tables", table.table_id, "data").glob("*.parquet")
     damaged = bytearray(path.read_bytes())
     damaged[len(damaged) // 2] ^= 1
     path.write_bytes(damaged)

@@ -1,8 +1,15 @@
-"""Embeddable primary-key tables for the lakehouse: durable rows in, clean Iceberg snapshots out."""
+"""Embeddable primary-key tables for the lakehouse: durable rows in, clean Iceberg snapshots out.
 
-from neve.catalog.lazy_names import find_lazily as __getattr__  # noqa: F401 - Python calls it
-from neve.catalog.lazy_names import list_names as __dir__  # noqa: F401 - Python calls it
-from neve.catalog.open_catalog import open  # noqa: A004 - it is called neve.open
+Names that need the engine are loaded when they are first used: loading it, and Arrow with it, takes
+ten times as long as loading the rest, and commands such as `neve --help` need none of it.
+`__init__.pyi` has their types.
+"""
+
+import importlib
+from collections.abc import Mapping
+from os import PathLike
+from typing import Final
+
 from neve.errors import (
     AlreadyExists,
     CatalogConflict,
@@ -21,6 +28,9 @@ from neve.errors import (
     StorageReadOnly,
     Unavailable,
 )
+from neve.observability.events import Listener
+from neve.observability.metrics import Recorder
+from neve.storage.clock import Clock, IdSource
 
 __all__ = [
     "AlreadyExists",
@@ -35,6 +45,7 @@ __all__ = [
     "Filter",
     "GarbageReport",
     "InvalidArgument",
+    "Lake",
     "LimitExceeded",
     "Listener",
     "NeveError",
@@ -60,3 +71,76 @@ __all__ = [
     "col",
     "open",
 ]
+
+_HOMES: Final = {
+    "Catalog": ("neve.catalog.lake", "Lake"),
+    "Evolution": ("neve.catalog.evolution", "Evolution"),
+    "ExpireReport": ("neve.engine.upkeep", "ExpireReport"),
+    "Filter": ("neve.read.filters", "Filter"),
+    "GarbageReport": ("neve.engine.upkeep", "GarbageReport"),
+    "Lake": ("neve.catalog.lake", "Lake"),
+    "Predicate": ("neve.model.predicate", "Predicate"),
+    "Row": ("neve.table.table_view", "Row"),
+    "Rows": ("neve.engine.row_input", "Rows"),
+    "Scan": ("neve.read.scan", "Scan"),
+    "Snapshot": ("neve.engine.snapshot", "Snapshot"),
+    "Table": ("neve.catalog.table", "Table"),
+    "TableOptions": ("neve.engine.table_options", "TableOptions"),
+    "TableSchema": ("neve.model.schema", "TableSchema"),
+    "TableStats": ("neve.catalog.table", "TableStats"),
+    "VerifyReport": ("neve.engine.verification", "VerifyReport"),
+    "col": ("neve.model.predicate", "col"),
+}
+# Of a copy of the sources that was never installed.
+_NO_VERSION: Final = "0+unknown"
+
+
+def open(  # noqa: A001 - it is called neve.open
+    location: str | PathLike[str],
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    clock: Clock | None = None,
+    ids: IdSource | None = None,
+    create: bool = True,
+    recorder: Recorder | None = None,
+    listener: Listener | None = None,
+) -> "Lake":  # noqa: F821 - not loaded yet; the stub imports it
+    """Open a lake, making an empty one when there is none.
+
+    A location is a directory, `file:///directory`, `s3://bucket/prefix` or `memory://name`; options
+    are those of `neve.storage.s3_options`. Without `create`, a missing lake is NotFound. The
+    recorder takes the metrics of its tables, the listener what happens to them.
+    """
+    return importlib.import_module("neve.catalog.lake").open_lake(
+        location,
+        storage_options=storage_options,
+        clock=clock,
+        ids=ids,
+        create=create,
+        recorder=recorder,
+        listener=listener,
+    )
+
+
+def __getattr__(name: str) -> object:
+    if name == "__version__":
+        return _installed_version()
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'neve' has no attribute {name!r}")
+    module, attribute = home
+    return getattr(importlib.import_module(module), attribute)
+
+
+def __dir__() -> list[str]:
+    standard = {name for name in globals() if name.startswith("__")}
+    return sorted({*__all__, *standard})
+
+
+def _installed_version() -> str:
+    # By name: reading metadata loads a parser of mails, and few programs ask.
+    metadata = importlib.import_module("importlib.metadata")
+    try:
+        return str(metadata.version("neve"))
+    except metadata.PackageNotFoundError:
+        return _NO_VERSION

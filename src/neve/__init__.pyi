@@ -1,8 +1,9 @@
+from collections.abc import Mapping
+from os import PathLike
+
 from neve.catalog.evolution import Evolution
-from neve.catalog.kv_catalog import KVCatalog as Catalog
-from neve.catalog.open_catalog import open  # noqa: A004 - it is called neve.open
-from neve.catalog.table import Table
-from neve.catalog.table_stats import TableStats
+from neve.catalog.lake import Lake
+from neve.catalog.table import Table, TableStats
 from neve.engine.row_input import Rows
 from neve.engine.snapshot import Snapshot
 from neve.engine.table_options import TableOptions
@@ -33,8 +34,21 @@ from neve.observability.metrics import Recorder
 from neve.read.filter_input import Filter
 from neve.read.scan import Scan
 from neve.read.table_view import Row
+from neve.storage.clock import Clock, IdSource
 
+Catalog = Lake
 __version__: str
+
+def open(  # noqa: A001 - it is called neve.open
+    location: str | PathLike[str],
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    clock: Clock | None = None,
+    ids: IdSource | None = None,
+    create: bool = True,
+    recorder: Recorder | None = None,
+    listener: Listener | None = None,
+) -> Lake: ...
 
 __all__ = [
     "AlreadyExists",
@@ -49,6 +63,7 @@ __all__ = [
     "Filter",
     "GarbageReport",
     "InvalidArgument",
+    "Lake",
     "LimitExceeded",
     "Listener",
     "NeveError",

@@ -58,6 +58,54 @@ def test_completion_shows_what_programs_use_and_nothing_else() -> None:
     }
 
 
+TABLE_SURFACE = {
+    "writing": "put upsert put_if_absent compare_and_put delete delete_many delete_where",
+    "reading": "get get_many scan snapshot at changes follow",
+    "history": "history files stats leases tag remove_tag rollback",
+    "definition": "evolve set_properties iceberg_metadata name table_id uuid location properties "
+    "format_version retention version schema primary_key spec sort_order",
+    "maintenance": "flush compact expire collect_garbage verify recovery refresh close",
+}
+LAKE_SURFACE = {
+    "namespaces": "list_namespaces namespace_properties create_namespace drop_namespace",
+    "tables": "list_tables table_exists table load_table table_meta create_table register_table "
+    "rename_table drop_table purge_table",
+    "everything": "location system_table recover close",
+}
+FORMER_NAMES = (
+    "commit current engine meta publish_committed published_lineage schemas specs stored "
+    "update_definition update_partition_spec update_schema update_sort_order"
+)
+
+
+def public_names(thing: object) -> set[str]:
+    return {name for name in dir(thing) if not name.startswith("_")}
+
+
+def test_a_table_and_a_lake_show_what_programs_use_and_nothing_else() -> None:
+    with neve.open("memory://surface") as lake:
+        table = lake.create_table("a.b", {"id": "long"}, primary_key="id")
+
+        assert public_names(table) == set(" ".join(TABLE_SURFACE.values()).split())
+        assert public_names(lake) == set(" ".join(LAKE_SURFACE.values()).split())
+
+
+def test_what_a_table_showed_in_the_first_release_still_answers_with_a_warning() -> None:
+    with neve.open("memory://former") as lake:
+        table = lake.create_table("a.b", {"id": "long"}, primary_key="id")
+        for name in FORMER_NAMES.split():
+            with pytest.warns(DeprecationWarning, match=f"Table.{name} is internal"):
+                assert getattr(table, name) is not None
+        with pytest.raises(AttributeError, match="no attribute 'stord'"):
+            getattr(table, "stord")  # noqa: B009 - type checkers know that it is missing
+
+
+def test_the_catalog_of_the_first_release_is_the_lake() -> None:
+    assert neve.Catalog is neve.Lake
+    with pytest.warns(DeprecationWarning, match=r"neve\.Lake"):
+        assert kv_catalog.KVCatalog is neve.Lake
+
+
 def test_the_version_is_that_of_the_package() -> None:
     assert neve.__version__ == metadata.version("neve")
 
@@ -111,7 +159,7 @@ def test_completion_offers_every_name_before_it_is_loaded() -> None:
 
 
 def test_help_says_what_open_gives() -> None:
-    assert inspect.signature(neve.open).return_annotation == "Catalog"
+    assert inspect.signature(neve.open).return_annotation == "Lake"
 
 
 def test_the_error_tree_in_the_docstring_is_the_tree_in_the_code() -> None:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import neve
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.manifest import mrub_pb2
 from neve.manifest.mrub import decode_mrub
 from neve.manifest.table_head import state_key
@@ -56,7 +56,7 @@ def test_what_a_version_is_said_to_have_is_a_fact_of_a_version() -> None:
 def manifest() -> mrub_pb2.Manifest:
     """Return a whole Version as it is stored: rows flushed and compacted, evolved, some deleted."""
     objects = MemoryStore()
-    with KVCatalog(objects, clock=SimulatedClock(), ids=SeededIds(0)) as lake:
+    with Lake(objects, clock=SimulatedClock(), ids=SeededIds(0)) as lake:
         table = lake.create_table(
             "a.b",
             pa.schema(COLUMNS),
@@ -73,7 +73,7 @@ def manifest() -> mrub_pb2.Manifest:
         table.put({"id": 21, "v": 0.5, "w": 1})
         table.delete(3)
         number = table.flush()
-        store = table.stored.versions.store
+        store = table._open.stored.versions.store
         store.checkpoint()
         frame = store.read().state.get(state_key(number))
         assert frame is not None

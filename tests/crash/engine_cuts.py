@@ -21,6 +21,7 @@ from neve.testing.disk_calls import CHANGES, DiskCall
 from neve.testing.power_loss import SimulatedDirectory, Survival
 from neve.testing.simulated_clock import SimulatedClock
 from neve.testing.simulated_disk import SimulatedDisk
+from tests.crash.disk_trouble import MortalDisk
 from tests.crash.engine_rows import SHAPES, Violation
 from tests.crash.engine_steps import (
     Step,
@@ -31,7 +32,6 @@ from tests.crash.engine_steps import (
 )
 from tests.crash.engine_world import (
     ROOT,
-    MortalDisk,
     World,
 )
 from tests.crash.published_table import check_published
@@ -220,7 +220,7 @@ class Cuts:
                 survivor.after_power_cut(rng, survival=Survival.EVERYTHING) if is_settled else None
             )
             with left_to_die(recovered(self._world, survivor, seed=1_000 + choice)) as world:
-                if copied and not world.table.engine.current.view.memtables[0].is_empty:
+                if copied and not world.table._open.engine.current.view.memtables[0].is_empty:
                     check_missing_logs(self._world, copied)
                 # Recovery is checked every time, what comes after it every so often.
                 if self.checked % THOROUGH_EVERY == 0:

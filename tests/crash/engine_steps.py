@@ -14,9 +14,10 @@ from neve.compaction.rewrite_job import RewriteJob
 from neve.engine.row_input import Rows
 from neve.model.data_file import DataFile
 from neve.testing.model_table import Key
+from tests.crash.disk_trouble import MortalDisk, ProcessKilled
 from tests.crash.engine_drafts import Draft
 from tests.crash.engine_rows import Violation, condition, expect, other_columns
-from tests.crash.engine_world import OPTIONS, MortalDisk, ProcessKilled, World
+from tests.crash.engine_world import OPTIONS, World
 
 YOUNG_FILES_OF_A_RACE: Final = 3
 RACES: Final = 4
@@ -118,7 +119,9 @@ def evolve(world: World, rng: Random) -> None:
 def flush(world: World, _rng: Random) -> None:
     number = world.table.flush()
     expect(
-        world.plain_rows(world.table.engine.current.view.files.version), world.model.rows, "flush"
+        world.plain_rows(world.table._open.engine.current.view.files.version),
+        world.model.rows,
+        "flush",
     )
     if number != world.table.version:
         raise Violation(f"flush gave {number}, the table is at {world.table.version}")
@@ -130,7 +133,7 @@ def roll(world: World, _rng: Random) -> None:
 
 
 def flush_once(world: World, _rng: Random) -> None:
-    world.table.engine.writer.flush_once()
+    world.table._open.engine.writer.flush_once()
 
 
 def flush_the_oldest(world: World, rng: Random) -> None:
@@ -142,7 +145,7 @@ def flush_the_oldest(world: World, rng: Random) -> None:
 
 
 def compact_once(world: World, _rng: Random) -> None:
-    world.table.engine.writer.compact_once()
+    world.table._open.engine.writer.compact_once()
 
 
 def compact(world: World, _rng: Random) -> None:
@@ -163,7 +166,7 @@ def repartition(world: World, rng: Random) -> None:
     world.check_definition()
     put(world, rng)
     world.table.compact(full=True)
-    version, spec = world.table.engine.current.view.files.version, world.table.spec
+    version, spec = world.table._open.engine.current.view.files.version, world.table.spec
     left = [file.path for file in version.files.values() if file.spec_id != spec.spec_id]
     if left:
         raise Violation(f"a full compaction left {left} in partitions of another spec")
@@ -201,7 +204,7 @@ def collect_garbage(world: World, _rng: Random) -> None:
 
 def give_back_space(world: World, _rng: Random) -> None:
     """Do what makes room on a full disk."""
-    world.table.engine.writer.give_back_space()
+    world.table._open.engine.writer.give_back_space()
 
 
 class _Racing:
@@ -219,7 +222,7 @@ class _Racing:
         progress: Callable[[int], None],
         check_cancelled: Callable[[], None],
     ) -> list[tuple[DataFile, ...]]:
-        engine = self._world.table.engine
+        engine = self._world.table._open.engine
         before = self._rng.random() < 0.5
         if before:
             self._interfere()

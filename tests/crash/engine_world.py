@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.catalog.table import Table
 from neve.engine.table_options import TableOptions
 from neve.errors import NotFound
@@ -20,7 +20,6 @@ from neve.model.version import Version
 from neve.storage.disk import Disk
 from neve.storage.local_store import LocalStore
 from neve.testing.clean_reader import CleanReader
-from neve.testing.disk_calls import DiskCall, HookedDisk
 from neve.testing.model_table import Key, ModelTable, Row, Rows
 from neve.testing.simulated_clock import SeededIds, SimulatedClock
 from tests.crash.engine_drafts import Draft
@@ -47,38 +46,6 @@ OPTIONS: Final = TableOptions(
     file_bytes=8 << 10,
     cache_bytes=1 << 20,
 )
-
-
-class ProcessKilled(BaseException):
-    """The process is gone; not an Exception, so that no code under test handles it."""
-
-
-class MortalDisk(HookedDisk):
-    """A disk whose process can be killed between two calls; the kernel then closes its files.
-
-    What was written stays visible to the next process, synced or not.
-    """
-
-    def __init__(self, inner: Disk) -> None:
-        super().__init__(inner)
-        self._calls_left: int | None = None
-
-    def kill_in(self, calls: int) -> None:
-        """Kill the process before the call of this number from now on, counted from 1."""
-        self._calls_left = calls
-
-    def revive(self) -> None:
-        """Begin the next process."""
-        for handle in list(self._paths):
-            self._inner.close(handle)
-        self._paths.clear()
-        self._calls_left = None
-
-    def before(self, call: DiskCall) -> None:
-        if self._calls_left is not None:
-            self._calls_left -= 1
-            if self._calls_left <= 0:
-                raise ProcessKilled(call)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +78,7 @@ class World:
         self.newest_state = 0
         """Place in `states` of the newest Version's rows."""
         self._generation = 0
-        self._lake: KVCatalog | None = None
+        self._lake: Lake | None = None
         self._table: Table | None = None
         self._objects: LocalStore | None = None
         self._reader: CleanReader | None = None
@@ -124,7 +91,7 @@ class World:
         self._generation += 1
         ids = SeededIds(self.seed * 1_000 + self._generation)
         self._objects = LocalStore(ROOT, disk=self.disk, clock=self.clock, ids=ids)
-        self._lake = KVCatalog(self._objects, clock=self.clock, ids=ids)
+        self._lake = Lake(self._objects, clock=self.clock, ids=ids)
         try:
             self._table = self._lake.table(NAME, options=options)
         except NotFound:
@@ -137,7 +104,7 @@ class World:
                 partition_by=self.shape.partition_by,
                 options=options,
             )
-            _ = self._table.engine
+            _ = self._table._open.engine
         if not self.is_created:
             self.definition = self.found_definition()
         self.is_created = True
@@ -178,7 +145,7 @@ class World:
         return self._table
 
     @property
-    def lake(self) -> KVCatalog:
+    def lake(self) -> Lake:
         assert self._lake is not None
         return self._lake
 
@@ -279,15 +246,15 @@ class World:
 
     def retained(self) -> list[Version]:
         """Read every retained Version from the manifest."""
-        versions = self.table.stored.versions
+        versions = self.table._open.stored.versions
         return list(versions.each_version_in(versions.store.read()))
 
     def plain_rows(self, version: Version) -> Rows:
         """Read a Version without any of neve's readers."""
         if self._reader is None:
-            root = self.table.stored.paths.root
+            root = self.table._open.stored.paths.root
             self._reader = CleanReader(self.objects, root, self.shape.primary_key)
-        schemas = {schema.schema_id: schema for schema in self.table.schemas}
+        schemas = {schema.schema_id: schema for schema in self.table._open.schemas}
         return self._reader.rows(version, schemas[version.facts.schema_id])
 
     def check_versions(self) -> None:
@@ -317,8 +284,8 @@ class World:
 
     def check_origins(self, version: Version) -> None:
         """A Version says of which table it is, and each file where its rows came from."""
-        head, facts = self.table.stored.versions.head(), version.facts
-        schemas = {schema.schema_id: schema.last_field_id for schema in self.table.schemas}
+        head, facts = self.table._open.stored.versions.head(), version.facts
+        schemas = {schema.schema_id: schema.last_field_id for schema in self.table._open.schemas}
         told = facts.table_uuid, facts.last_column_id
         if told != (head.table_uuid, schemas[facts.schema_id]):
             raise Violation(f"version {version.number} is of table and last column {told}")
@@ -366,5 +333,5 @@ class World:
 
 def forget(table: Table) -> None:
     """Keep a table that nobody closes from closing itself when it is collected."""
-    if table._forgotten is not None:
-        table._forgotten.detach()
+    if table._open._forgotten is not None:
+        table._open._forgotten.detach()

@@ -10,6 +10,7 @@ from random import Random
 from uuid import UUID
 
 import pyarrow as pa
+from neve.wal.durability import LogMark, LogOwner, MarkedLog
 
 from neve.errors import Corruption, NeveError, NotFound
 from neve.model.write_batch import (
@@ -22,7 +23,6 @@ from neve.model.write_batch import (
 )
 from neve.storage.disk import Disk
 from neve.storage.local_store import LocalStore
-from neve.testing.disk_calls import DiskCall, HookedDisk
 from neve.testing.simulated_clock import SeededIds, SimulatedClock
 from neve.wal.batch_codec import encode_changes
 from neve.wal.durability import LogMark, LogOwner, MarkedLog
@@ -33,29 +33,6 @@ from neve.wal.write_ahead_log import LogPlace, LogTools, WriteAheadLog
 ROOT = "/disk/lakes/lake"
 TABLE = UUID(int=7)
 MARK = "wal.mark"
-
-
-class ProcessKilled(BaseException):
-    """The writer is gone; what it wrote is still in the memory of the machine."""
-
-
-class MortalDisk(HookedDisk):
-    """A disk whose process is killed right before a call."""
-
-    def __init__(self, inner: Disk, killed_at: int) -> None:
-        super().__init__(inner)
-        self._calls_left = killed_at
-
-    def before(self, call: DiskCall) -> None:
-        self._calls_left -= 1
-        if self._calls_left < 0:
-            raise ProcessKilled(call)
-
-    def end(self) -> None:
-        """Close what the process left open, and so free its locks, as the kernel does."""
-        for handle in list(self._paths):
-            self._inner.close(handle)
-        self._paths.clear()
 
 
 def log_path(number: int) -> str:
@@ -175,10 +152,10 @@ def live_twice(disk: Disk, history: History, seed: int) -> None:
     """Live two generations on one disk; the first may be killed, the second recovers."""
     rng = Random(seed)
     killed_at = rng.choice((10_000, rng.randint(1, 12), rng.randint(12, 80)))
-    mortal = MortalDisk(disk, killed_at)
+    mortal = MortalDisk(disk, killed_at + 1)
     with suppress(ProcessKilled):
         live(mortal, history, seed)
-    mortal.end()
+    mortal.revive()
     live(disk, history, seed + 1_000_003)
 
 

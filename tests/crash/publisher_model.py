@@ -2,8 +2,7 @@
 may happen.
 
 One seed is one run of real code over objects in memory: each actor is a process with handles of its
-own. At every call another actor may go on, the actor may die or sleep for as long as it takes all
-others to finish, and the answer may be lost or late, as in `tests.crash.manifest_model`.
+own, with the trouble of `tests.crash.troubled_world`.
 
 What is checked, whenever the hint moves or a file is deleted, as a reader sees it at that moment:
 
@@ -22,17 +21,16 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache, partial
-from random import Random
 from typing import Final
 
 import fastavro
 import pytest
 from pyroaring import BitMap64
 
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.catalog.stored_table import StoredTable
 from neve.engine.upkeep import Upkeep, retained
-from neve.errors import Conflict, Corruption, NeveError, NotFound, OutcomeUnknown, Unavailable
+from neve.errors import Conflict, NotFound, OutcomeUnknown, Unavailable
 from neve.iceberg.publisher import IcebergPublisher
 from neve.iceberg.pyiceberg_bridge import read_manifest, read_manifest_list
 from neve.model.data_file import VectorRef
@@ -41,9 +39,8 @@ from neve.observability.events import unheard
 from neve.observability.metrics import NoRecorder
 from neve.sstable.puffin import write_puffin
 from neve.storage.memory_store import MemoryStore
-from neve.testing.interleaving import Interleaving
 from neve.testing.simulated_clock import SeededIds, SimulatedClock
-from tests.crash.manifest_model import Died, Objects, Weather
+from tests.crash.troubled_world import Objects, TroubledWorld, Violation, Weather
 from tests.unit.iceberg.published_lake import SCHEMA
 from tests.unit.manifest.builders import data_file
 
@@ -54,10 +51,6 @@ ROWS_PER_FILE: Final = 10
 TURNS: Final = 3
 COMMIT_TRIES: Final = 4
 HINT: Final = "version-hint.text"
-
-
-class Violation(AssertionError):
-    """A promise to readers of published metadata was broken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +77,7 @@ DROWSY: Final = Weather(fault=0.0, death=0.0, sleep=0.05, sleep_at_slots=0.3, wa
 def template() -> tuple[str, tuple[tuple[str, bytes], ...]]:
     """Return the id and the objects of a table that was just made."""
     store = MemoryStore()
-    with KVCatalog(store, clock=SimulatedClock(), ids=SeededIds(1)) as lake:
+    with Lake(store, clock=SimulatedClock(), ids=SeededIds(1)) as lake:
         table_id = lake.create_table("a.b", SCHEMA, ["id"]).table_id
     return table_id, tuple((info.path, store.get(info.path).payload) for info in store.list(""))
 
@@ -138,13 +131,12 @@ class Process:
     """One process's handles of the table."""
 
     def __init__(self, world: "World", name: str, *, is_calm: bool = False) -> None:
-        world.handles += 1
         objects = world.objects if is_calm else Objects(world, name)
         self.stored = StoredTable(
             objects,
             world.table_id,
             clock=SimulatedClock(),
-            ids=SeededIds(world.seed * 1_000 + world.handles),
+            ids=world.ids_of_next_process(),
         )
         self.publisher: IcebergPublisher = self.stored.publisher(dict)
         parts = self.stored.parts(
@@ -153,25 +145,21 @@ class Process:
         self.upkeep = Upkeep(parts)
 
 
-class World:
+class World(TroubledWorld):
     """One run: the objects, the actors, and the trouble between them."""
+
+    objects: WatchedStore
 
     def __init__(
         self, seed: int, *, weather: Weather | None = None, crew: Crew | None = None
     ) -> None:
-        self.seed = seed
-        self.rng = Random(seed)
-        self.weather = weather or Weather.drawn(self.rng)
+        super().__init__(seed, weather)
         self.crew = crew or self.rng.choice(CREWS)
         self.table_id, contents = template()
         self.objects = WatchedStore(self._look)
         for path, payload in contents:
             self.objects.put(path, payload)
-        self.interleaving = Interleaving(seed)
         self.ledger = Ledger()
-        self.late: list[Callable[[], object]] = []
-        self.asleep: list[str] = []
-        self.handles = 0
         self._serial = 0
         self._root = f"tables/{self.table_id}"
         self._calm = Process(self, "the reader", is_calm=True)
@@ -190,9 +178,7 @@ class World:
             f"{role} {number}": partial(self._act, f"{role} {number}", turn)
             for number, (role, turn) in enumerate(roles)
         }
-        for outcome in self.interleaving.run(actors).values():
-            if outcome.error is not None and not isinstance(outcome.error, Died):
-                raise outcome.error
+        self.let_act(actors)
         self._end()
         return self.ledger
 
@@ -422,17 +408,6 @@ class World:
         expected |= {f"{self._root}/{each.path}" for each in vectors if each is not None}
         if self._live_paths(manifests) != expected:
             raise Violation(f"the newest snapshot does not hold the files of {version.number}")
-
-
-def violation_of(world: World) -> str | None:
-    """Let a world run; returns what was broken, None when nothing was."""
-    try:
-        world.run()
-    except (Violation, Corruption) as broken:
-        return f"seed {world.seed}: {type(broken).__name__}: {broken}"
-    except NeveError as error:
-        raise AssertionError(f"seed {world.seed} ended with {error!r}") from error
-    return None
 
 
 def keep_folders_small(monkeypatch: pytest.MonkeyPatch) -> None:

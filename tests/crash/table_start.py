@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Final
 
+from neve.manifest.commit import TableCommitter
+from neve.manifest.writer_state import WriterState
 from pyroaring import BitMap64
 
 from neve.manifest import table_garbage
@@ -21,8 +23,8 @@ from neve.storage.clock import Clock
 from neve.storage.object_store import ObjectStore
 from neve.testing.model_rows import keys_of
 from neve.testing.simulated_clock import SeededIds, SimulatedClock
-from tests.crash.manifest_model import PREFIX
 from tests.crash.table_truth import Job, KeptRows, Truth, WatchedStore
+from tests.crash.troubled_world import PREFIX
 from tests.unit.manifest.builders import SCHEMA, SPEC, first_head
 
 KEYS: Final = (b"a", b"b", b"c", b"d", b"e")

@@ -35,7 +35,7 @@ from neve.model.data_file import VectorRef
 from neve.model.version import Operation, Version, apply_edit
 from neve.storage.memory_store import MemoryStore
 from neve.testing.model_rows import ModelRows
-from tests.crash.manifest_model import SEGMENTS, Violation
+from tests.crash.troubled_world import SEGMENTS, Violation
 
 FILES: Final = ("data/", "deletes/")
 Rows = dict[bytes, bytes]

@@ -19,17 +19,15 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from random import Random
 from typing import Final, TypeVar
 
+from neve.manifest.writer_state import Intent
 from pyroaring import BitMap64
 
 from neve.errors import (
     AlreadyExists,
     Conflict,
-    Corruption,
     Fenced,
-    NeveError,
     NotFound,
     OutcomeUnknown,
     Unavailable,
@@ -41,12 +39,11 @@ from neve.manifest.table_head import HeadChange
 from neve.manifest.writer_state import Intent
 from neve.model.data_file import DataFile, VectorRef
 from neve.model.version import Operation, Version, VersionEdit
-from neve.testing.interleaving import Interleaving
 from neve.testing.model_rows import keys_of
 from neve.testing.simulated_clock import SimulatedClock
-from tests.crash.manifest_model import Died, Objects, Violation, Weather
 from tests.crash.table_start import KEYS, Desk, SkewedClock, facts_of, start
-from tests.crash.table_truth import Job, attempt_of
+from tests.crash.table_truth import Job, WatchedStore, attempt_of
+from tests.crash.troubled_world import Objects, TroubledWorld, Violation, Weather
 
 T = TypeVar("T")
 
@@ -89,29 +86,25 @@ class Told:
     deletions: int = 0
 
 
-class TableWorld:
+class TableWorld(TroubledWorld):
     """One run: the table, the actors, and the trouble between them."""
+
+    objects: WatchedStore
 
     def __init__(
         self, seed: int, *, weather: Weather | None = None, crew: Crew | None = None
     ) -> None:
-        self.seed = seed
-        self.rng = Random(seed)
-        self.weather = weather or Weather.drawn(self.rng)
+        super().__init__(seed, weather)
         self.crew = crew or self.rng.choice(CREWS)
         self.passing = self.rng.choice((0.0, 0.02, 0.1))
         """How likely it is, per call, that time passes."""
         self.clock = SimulatedClock()
-        self.interleaving = Interleaving(seed)
-        self.late: list[Callable[[], object]] = []
-        self.asleep: list[str] = []
         self.told = Told()
         self.jobs: dict[str, Job] = {}
         began = start()
         self.rows = began.rows.copy()
         self.truth = began.truth.copy(self.rows, self.jobs)
         self.objects = began.objects.copy(self.truth)
-        self._desks = 0
 
     def run(self) -> Told:
         """Let everybody act, then look; raises Violation."""
@@ -127,23 +120,22 @@ class TableWorld:
         for number, (role, act) in enumerate(roles):
             name = f"{role}{number}"
             actors[name] = partial(act, name)
-        outcomes = self.interleaving.run(actors)
-        if self.objects.violation is not None:
-            raise self.objects.violation
-        for outcome in outcomes.values():
-            if outcome.error is not None and not isinstance(outcome.error, Died):
-                raise outcome.error
+        try:
+            self.let_act(actors)
+        finally:
+            # Why an actor ended may be a mere consequence of it.
+            if self.objects.violation is not None:
+                raise self.objects.violation
         self._look()
         return self.told
 
     def desk(self, name: str) -> Desk:
         """Return one process's handles."""
-        self._desks += 1
         skew_ms = self.rng.randrange(-SKEW_MS_MAX, SKEW_MS_MAX)
         desk = Desk(
             TimedObjects(self, name),
             SkewedClock(self.clock, skew_ms),
-            self.seed * 1_000 + self._desks,
+            self.seed_of_next_process(),
             patience=self.rng.choice((5.0, 60.0, 600.0)),
         )
         if self.rng.random() < 0.8:
@@ -448,14 +440,3 @@ class TimedObjects(Objects):
         if world.rng.random() < world.passing:
             world.clock.advance(world.rng.choice((0.5, 2.0, 7.0, 40.0)))
         return super()._meet(is_slot=is_slot)
-
-
-def violation_of(world: TableWorld) -> str | None:
-    """Let a world run; gives what was broken, None when nothing was."""
-    try:
-        world.run()
-    except (Violation, Corruption) as broken:
-        return f"seed {world.seed}: {type(broken).__name__}: {broken}"
-    except NeveError as error:
-        raise AssertionError(f"seed {world.seed} ended with {error!r}") from error
-    return None

@@ -14,9 +14,12 @@ from typing import cast
 
 import pyarrow as pa
 import pytest
+from neve.jobs.run import BulkOutcome, JobBase, JobIdentity
+from neve.manifest.commit import TableCommitter
+from neve.table.table_parts import TableParts
 
 import neve
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.compaction.policy import full_plan
 from neve.engine.rewrite import Execution, Rewrite
 from neve.errors import Conflict
@@ -81,7 +84,7 @@ class World:
         self.effects: dict[str, dict[int, int | None]] = {}
         self.processes = 0
         self.mortals: list[Mortal] = []
-        self.opened: list[KVCatalog] = []
+        self.opened: list[Lake] = []
         with self.catalog(self.objects) as lake:
             table = lake.create_table(
                 "a.b",
@@ -94,12 +97,12 @@ class World:
             table.flush()
             self.start = table.version
 
-    def catalog(self, objects: object) -> KVCatalog:
+    def catalog(self, objects: object) -> Lake:
         self.processes += 1
         ids = SeededIds(self.seed * 100 + self.processes)
-        return KVCatalog(cast("ObjectStore", objects), clock=self.clock, ids=ids)
+        return Lake(cast("ObjectStore", objects), clock=self.clock, ids=ids)
 
-    def born(self) -> KVCatalog:
+    def born(self) -> Lake:
         """Open the warehouse in a process that may die."""
         lifetime = self.rng.randint(20, 250) if self.rng.random() < 0.5 else 1_000_000
         objects = Mortal(self.objects, self.interleaving, lifetime)
@@ -116,7 +119,7 @@ class World:
             with suppress(neve.NeveError):
                 lake.close()
 
-    def parts(self, lake: KVCatalog) -> TableParts:
+    def parts(self, lake: Lake) -> TableParts:
         table = lake.load_table("a.b")
         return table.stored.parts(table.properties, recorder=NoRecorder(), listener=unheard)
 
@@ -232,7 +235,7 @@ def look(world: World, ended: set[str]) -> None:
     world.objects._contents.locked_paths.clear()
     with world.catalog(world.objects) as lake:
         table = lake.table("a.b", options=neve.TableOptions(background=False))
-        jobs = Jobs(table.engine.parts)
+        jobs = Jobs(table._open.engine.parts)
         committed: dict[str, BulkOutcome] = {}
         for name in ("job0", "job1", "job2", "decided"):
             found = jobs.committer.find_committed(JobIdentity(job_id=name))
@@ -254,7 +257,7 @@ def look(world: World, ended: set[str]) -> None:
                     state[n] = v
             for name in set(names).difference(makers):
                 assert world.told(name, state) == {}, f"{name} of seed {world.seed}"
-        stored = table.stored
+        stored = table._open.stored
         version = stored.versions.snapshot_latest().version
         clean = CleanReader(stored.objects, stored.paths.root, ["id"]).rows(version)
         assert {each["id"]: each["v"] for each in clean.values()} == state

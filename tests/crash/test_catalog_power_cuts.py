@@ -9,16 +9,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from random import Random
 from typing import Final
 
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.errors import AlreadyExists, NotFound
 from neve.storage.local_store import LocalStore
 from neve.testing.disk_calls import CHANGES
 from neve.testing.simulated_clock import SeededIds, SimulatedClock
 from neve.testing.simulated_disk import PowerCut, SimulatedDisk
 from tests.conftest import Record
+from tests.crash.disk_trouble import check_survivors
 from tests.gates import Gate
 from tests.unit.catalog.builders import a_table, with_renamed, without_column
 
@@ -27,59 +27,59 @@ CHOICES_PER_CUT: Final = 4
 # Far from every divisor of the number of calls, so that the cuts of a short gate are spread.
 STRIDE: Final = 97
 
-Step = Callable[[KVCatalog], None]
+Step = Callable[[Lake], None]
 Observed = dict[str, object]
 
 
-def create_orders(lake: KVCatalog) -> None:
+def create_orders(lake: Lake) -> None:
     a_table(lake, "shop.orders", partition_by=["day(ts)"], sort_by=["id"])
 
 
-def create_items(lake: KVCatalog) -> None:
+def create_items(lake: Lake) -> None:
     a_table(lake, "shop.items", properties={"owner": "anna"})
 
 
-def write_files_of_items(lake: KVCatalog) -> None:
+def write_files_of_items(lake: Lake) -> None:
     paths = lake.load_table("shop.items").stored.paths
     for name in ("a", "b"):
-        lake._warehouse.objects.put(paths.data_file(name), b"rows")
+        lake._stores.objects.put(paths.data_file(name), b"rows")
 
 
-def rename_a_column(lake: KVCatalog) -> None:
+def rename_a_column(lake: Lake) -> None:
     table = lake.load_table("shop.orders")
     table.update_schema(with_renamed(table.schema, "amount", "price"))
 
 
-def change_partitions(lake: KVCatalog) -> None:
+def change_partitions(lake: Lake) -> None:
     lake.load_table("shop.orders").update_partition_spec(["bucket(4, id)"])
 
 
-def drop_a_column(lake: KVCatalog) -> None:
+def drop_a_column(lake: Lake) -> None:
     table = lake.load_table("shop.orders")
     table.update_schema(without_column(table.schema, "customer"))
 
 
-def set_a_property(lake: KVCatalog) -> None:
+def set_a_property(lake: Lake) -> None:
     lake.load_table("shop.items").set_properties({"owner": "ben"})
 
 
-def set_retention(lake: KVCatalog) -> None:
+def set_retention(lake: Lake) -> None:
     lake.load_table("shop.items").set_properties({"neve.retention.versions": "9"})
 
 
-def rename_orders(lake: KVCatalog) -> None:
+def rename_orders(lake: Lake) -> None:
     lake.rename_table("shop.orders", "eu.sales")
 
 
-def drop_items_and_files(lake: KVCatalog) -> None:
+def drop_items_and_files(lake: Lake) -> None:
     lake.drop_table("shop.items", purge=True)
 
 
-def drop_orders(lake: KVCatalog) -> None:
+def drop_orders(lake: Lake) -> None:
     lake.drop_table("eu.sales")
 
 
-def drop_the_namespace(lake: KVCatalog) -> None:
+def drop_the_namespace(lake: Lake) -> None:
     lake.drop_namespace("eu")
 
 
@@ -100,12 +100,12 @@ STEPS: Final[tuple[Step, ...]] = (
 )
 
 
-def open_lake(disk: SimulatedDisk, *, seed: int) -> KVCatalog:
+def open_lake(disk: SimulatedDisk, *, seed: int) -> Lake:
     clock, ids = SimulatedClock(), SeededIds(seed)
-    return KVCatalog(LocalStore(ROOT, disk=disk, clock=clock, ids=ids), clock=clock, ids=ids)
+    return Lake(LocalStore(ROOT, disk=disk, clock=clock, ids=ids), clock=clock, ids=ids)
 
 
-def observed(lake: KVCatalog) -> Observed:
+def observed(lake: Lake) -> Observed:
     """Everything that an operation changes; both stores must tell the same."""
     seen: Observed = {"namespaces": lake.list_namespaces()}
     for name in lake.list_tables():
@@ -126,8 +126,8 @@ def observed(lake: KVCatalog) -> Observed:
     return seen
 
 
-def files_left(lake: KVCatalog, table: str) -> list[str]:
-    return [info.path for info in lake._warehouse.objects.list(f"tables/{table}-")]
+def files_left(lake: Lake, table: str) -> list[str]:
+    return [info.path for info in lake._stores.objects.list(f"tables/{table}-")]
 
 
 @dataclass(frozen=True)
@@ -200,15 +200,11 @@ def test_an_operation_cut_by_power_loss_happened_or_did_not(scoreboard: Record) 
         disk = SimulatedDisk().power_cut_at(cut_at)
         done = run(disk)
         assert done < len(STEPS)
-        for choice in range(CHOICES_PER_CUT):
-            survivor = disk.after_power_cut(Random(f"{seed}/{choice}"))
-            try:
-                check_survivor(survivor, done, seed=1_000 + choice)
-            except AssertionError as violation:
-                gate.violations += 1
-                violation.add_note(f"seed {seed}, choice {choice}, cut in call {cut_at}")
-                raise
-            gate.cases += 1
+
+        def check(survivor: SimulatedDisk, choice: int, done: int = done) -> None:
+            check_survivor(survivor, done, seed=1_000 + choice)
+
+        check_survivors(gate, disk, check, seed=seed, cut_at=cut_at, choices=CHOICES_PER_CUT)
 
     scoreboard(gate.line())
 

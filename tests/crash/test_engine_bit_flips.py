@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.errors import NeveError
 from neve.storage.local_store import LocalStore
 from neve.testing.model_table import Rows
@@ -95,7 +95,7 @@ def read_everything(stored: Stored) -> None:
     """Open and read; raises Violation for rows that were never written."""
     clock, ids = SimulatedClock(), SeededIds(77)
     objects = LocalStore(ROOT, disk=stored.disk, clock=clock, ids=ids)
-    with KVCatalog(objects, clock=clock, ids=ids, create=False) as lake:
+    with Lake(objects, clock=clock, ids=ids, create=False) as lake:
         table = lake.table(NAME, read_only=True, options=OPTIONS)
         keys = [stored.shape.bare(key) for key in stored.shape.keys]
         expect(rows_by_key(table.get_many(keys), table.primary_key), stored.rows, "get_many")

@@ -154,6 +154,7 @@ def test_an_error_at_any_call_loses_nothing_and_is_never_silent(scoreboard: Reco
         gate.cases += life.struck.total()
 
     scoreboard(gate.line())
+    assert gate.cases
 
 
 def test_a_write_that_is_logged_is_acknowledged_though_the_next_log_cannot_be_begun() -> None:

@@ -13,6 +13,7 @@ import pytest
 from neve.testing.disk_calls import CHANGES
 from neve.testing.simulated_disk import SimulatedDisk
 from tests.conftest import Record
+from tests.crash.disk_trouble import MortalDisk
 from tests.crash.engine_cuts import (
     Cuts,
     WatchedDisk,
@@ -46,7 +47,6 @@ from tests.crash.engine_steps import (
 )
 from tests.crash.engine_world import (
     OPTIONS,
-    MortalDisk,
 )
 from tests.gates import Gate
 
@@ -96,6 +96,7 @@ def test_a_power_cut_at_any_call_of_a_table_loses_nothing_that_was_acknowledged(
         gate.cases += cut_life(seed, every=every, first=(), steps=16, phase=seed).cases
 
     scoreboard(gate.line())
+    assert gate.cases
 
 
 @pytest.mark.parametrize("shape", range(len(SHAPES)), ids=[shape.name for shape in SHAPES])
@@ -122,6 +123,7 @@ def test_a_power_cut_while_files_move_to_the_current_partitions_loses_nothing(
         gate.cases += life.cases
 
     scoreboard(gate.line())
+    assert gate.cases
 
 
 def test_a_power_cut_while_recovering_loses_nothing_either(scoreboard: Record) -> None:
@@ -143,6 +145,7 @@ def test_a_power_cut_while_recovering_loses_nothing_either(scoreboard: Record) -
         gate.cases += cuts.cases
 
     scoreboard(gate.line())
+    assert gate.cases
 
 
 def test_two_lives_from_one_seed_change_the_disk_alike(scoreboard: Record) -> None:

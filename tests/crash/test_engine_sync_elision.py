@@ -15,6 +15,7 @@ from neve.storage.table_paths import TEMPORARY_PREFIX
 from neve.testing.disk_calls import CallKind, HookedDisk
 from neve.testing.simulated_disk import SimulatedDisk
 from tests.conftest import Record
+from tests.crash.disk_trouble import MortalDisk
 from tests.crash.engine_cuts import Cuts, WatchedDisk, left_to_die, live, new_world
 from tests.crash.engine_steps import (
     Step,
@@ -31,7 +32,6 @@ from tests.crash.engine_steps import (
 )
 from tests.crash.engine_world import (
     ROOT,
-    MortalDisk,
 )
 from tests.gates import TORTURE
 

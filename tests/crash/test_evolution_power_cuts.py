@@ -10,12 +10,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from random import Random
 from typing import Final
 
 import pyarrow as pa
 
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.catalog.table import Table
 from neve.engine.table_options import TableOptions
 from neve.errors import NotFound
@@ -24,6 +23,7 @@ from neve.testing.disk_calls import CHANGES
 from neve.testing.simulated_clock import SeededIds, SimulatedClock
 from neve.testing.simulated_disk import PowerCut, SimulatedDisk
 from tests.conftest import Record
+from tests.crash.disk_trouble import check_survivors
 from tests.crash.engine_world import forget
 from tests.gates import Gate
 
@@ -115,11 +115,11 @@ STEPS: Final[tuple[Step, ...]] = (
 
 def open_table(disk: SimulatedDisk, *, seed: int) -> Table:
     clock, ids = SimulatedClock(), SeededIds(seed)
-    lake = KVCatalog(LocalStore(ROOT, disk=disk, clock=clock, ids=ids), clock=clock, ids=ids)
+    lake = Lake(LocalStore(ROOT, disk=disk, clock=clock, ids=ids), clock=clock, ids=ids)
     with suppress(NotFound):
         return lake.table(NAME, options=OPTIONS)
     table = lake.create_table(NAME, pa.schema(_COLUMNS), ["id"], options=OPTIONS)
-    _ = table.engine
+    _ = table._open.engine
     return table
 
 
@@ -177,7 +177,7 @@ def check_survivor(disk: SimulatedDisk, done: int, *, seed: int) -> None:
     after = observed(table)
     allowed = history.after[done : done + 2]
     assert after in allowed, f"after {done} steps: {after} is none of {allowed}"
-    schemas = {str(schema.arrow_schema) for schema in table.schemas}
+    schemas = {str(schema.arrow_schema) for schema in table._open.schemas}
     for version in table.history().column("version").to_pylist():
         with table.at(version=version) as old:
             rows = old.scan().to_arrow()
@@ -203,15 +203,11 @@ def test_a_change_of_a_live_table_cut_by_power_loss_happened_or_did_not(
         disk = SimulatedDisk().power_cut_at(cut_at)
         _, done = run(disk)
         assert done < len(STEPS)
-        for choice in range(CHOICES_PER_CUT):
-            survivor = disk.after_power_cut(Random(f"{seed}/{choice}"))
-            try:
-                check_survivor(survivor, done, seed=1_000 + choice)
-            except AssertionError as violation:
-                gate.violations += 1
-                violation.add_note(f"seed {seed}, choice {choice}, cut in call {cut_at}")
-                raise
-            gate.cases += 1
+
+        def check(survivor: SimulatedDisk, choice: int, done: int = done) -> None:
+            check_survivor(survivor, done, seed=1_000 + choice)
+
+        check_survivors(gate, disk, check, seed=seed, cut_at=cut_at, choices=CHOICES_PER_CUT)
 
     scoreboard(gate.line())
     assert gate.cases

@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Final
 
 from neve import TableOptions
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.catalog.table import Table
 from neve.errors import NotFound
 from neve.storage.disk import Disk
@@ -25,6 +25,7 @@ from neve.testing.power_loss import Survival
 from neve.testing.simulated_clock import SeededIds, SimulatedClock
 from neve.testing.simulated_disk import PowerCut, SimulatedDisk
 from tests.conftest import Record
+from tests.crash.disk_trouble import check_survivors
 from tests.crash.engine_cuts import WatchedDisk, digest
 from tests.crash.engine_world import forget
 from tests.gates import Gate
@@ -117,7 +118,7 @@ def open_store(disk: Disk, *, seed: int) -> LocalStore:
 
 
 def open_table(store: LocalStore, *, seed: int) -> Table:
-    lake = KVCatalog(store, clock=SimulatedClock(), ids=SeededIds(seed))
+    lake = Lake(store, clock=SimulatedClock(), ids=SeededIds(seed))
     options = replace(OPTIONS, iceberg_publish="demand") if seed == ON_DEMAND else OPTIONS
     if not lake.table_exists("shop.orders"):
         properties = {"format-version": "3" if seed % 2 else "2"}
@@ -247,15 +248,13 @@ def test_what_is_published_is_a_committed_version_whenever_the_power_goes(
         disk = SimulatedDisk().power_cut_at(cut_at)
         done = run(disk, seed=seed % 2)
         assert done < len(STEPS)
-        for choice in range(CHOICES_PER_CUT):
-            survivor = disk.after_power_cut(Random(f"{seed}/{choice}"))
-            try:
-                check_survivor(survivor, seed=seed % 2, history=history)
-            except AssertionError as violation:
-                gate.violations += 1
-                violation.add_note(f"seed {seed}, choice {choice}, cut in call {cut_at}")
-                raise
-            gate.cases += 1
+
+        def check(
+            survivor: SimulatedDisk, _choice: int, seed: int = seed, history: UncutHistory = history
+        ) -> None:
+            check_survivor(survivor, seed=seed % 2, history=history)
+
+        check_survivors(gate, disk, check, seed=seed, cut_at=cut_at, choices=CHOICES_PER_CUT)
 
     scoreboard(gate.line())
 

@@ -16,6 +16,7 @@ from neve.testing.faulty_disk import Failure, Fault, FaultyDisk, ShortWrite
 from neve.testing.simulated_clock import SeededIds, SimulatedClock
 from neve.testing.simulated_disk import SimulatedDisk
 from neve.wal.log_options import LogOptions, SyncPolicy
+from tests.crash.disk_trouble import faults_at
 from tests.crash.log_history import ROOT, History, Violation, check_recovery, live
 from tests.gates import Gate
 from tests.unit.wal.builders import open_log, put
@@ -25,18 +26,6 @@ Record = Callable[[str], None]
 
 def store_on(disk: FaultyDisk) -> LocalStore:
     return LocalStore(ROOT, disk=disk, ids=SeededIds(1), clock=SimulatedClock())
-
-
-def faults_at(call: int) -> list[Fault]:
-    return [
-        *(
-            Failure(at=call, number=number, is_lasting=is_lasting)
-            for number in (errno.EIO, errno.ENOSPC, errno.EMFILE)
-            for is_lasting in (False, True)
-        ),
-        ShortWrite(at=call, bytes_max=1),
-        ShortWrite(at=call, bytes_max=7, is_lasting=True),
-    ]
 
 
 def live_with(fault: Fault | None, seed: int) -> tuple[SimulatedDisk, FaultyDisk, History]:
@@ -62,6 +51,7 @@ def test_an_error_at_any_call_loses_nothing_that_was_acknowledged(scoreboard: Re
                 gate.cases += 1
 
     scoreboard(gate.line())
+    assert gate.cases
 
 
 def test_a_failed_sync_tells_the_group_and_poisons_the_log() -> None:

@@ -56,6 +56,7 @@ def test_a_power_cut_at_any_call_loses_nothing_that_was_acknowledged(scoreboard:
                 gate.cases += 1
 
     scoreboard(gate.line())
+    assert gate.cases
 
 
 def test_a_power_cut_while_recovering_loses_nothing_either(scoreboard: Record) -> None:
@@ -75,6 +76,7 @@ def test_a_power_cut_while_recovering_loses_nothing_either(scoreboard: Record) -
             gate.cases += 1
 
     scoreboard(gate.line())
+    assert gate.cases
 
 
 def is_noticed(seed: int, site: str) -> bool:

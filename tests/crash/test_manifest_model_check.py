@@ -11,7 +11,8 @@ from neve.manifest.manifest_log import Decision, ManifestLog
 from neve.manifest.retry import Patience
 from neve.manifest.state import State
 from tests.conftest import Record
-from tests.crash.manifest_model import CREWS, DROWSY, World, on_one_core, violation_of
+from tests.crash.manifest_model import CREWS, DROWSY, World
+from tests.crash.troubled_world import on_one_core, violation_of
 from tests.gates import Gate
 
 SEEDS_PER_MUTANT = 10_000

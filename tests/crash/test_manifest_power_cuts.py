@@ -6,7 +6,6 @@ unsynced. After a power cut, whatever the disk kept, a plain reader must see wha
 and the store must open, agree with itself, and go on.
 """
 
-import errno
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from copy import deepcopy
@@ -33,16 +32,18 @@ from neve.storage.disk import Disk
 from neve.storage.local_store import LocalStore
 from neve.storage.memory_store import MemoryStore
 from neve.storage.object_store import ObjectStore
-from neve.testing.disk_calls import CHANGES, CallKind, DiskCall, HookedDisk
-from neve.testing.faulty_disk import Failure, Fault, FaultyDisk, ShortWrite
+from neve.testing.disk_calls import CHANGES, CallKind
+from neve.testing.faulty_disk import Failure, FaultyDisk
 from neve.testing.interleaving import InterleavedDisk, Interleaving
 from neve.testing.power_loss import Survival
 from neve.testing.simulated_clock import SeededIds, SimulatedClock
 from neve.testing.simulated_disk import PowerCut, SimulatedDisk
 from tests.conftest import Record
 from tests.crash import sync_sites
-from tests.crash.manifest_model import COUNTERS, Ledger, Violation, count
+from tests.crash.disk_trouble import MortalDisk, ProcessKilled, faults_at
+from tests.crash.manifest_model import COUNTERS, Ledger, count
 from tests.crash.sync_sites import DiskWithoutSite
+from tests.crash.troubled_world import Violation
 from tests.gates import TORTURE, Gate
 
 ROOT: Final = "/disk/lakes/lake"
@@ -52,26 +53,6 @@ CHOICES_PER_CUT: Final = 20
 STRIDE: Final = 16
 STEPS: Final = 7
 VICTIM_CALLS_MAX: Final = 90
-
-
-class ProcessKilled(BaseException):
-    """The process is gone; what it wrote is still in the memory of the machine."""
-
-
-class MortalDisk(HookedDisk):
-    """A disk whose process is killed right before a call; the kernel then closes its files."""
-
-    def __init__(self, inner: Disk, killed_at: int) -> None:
-        super().__init__(inner)
-        self._calls_left = killed_at
-
-    def before(self, call: DiskCall) -> None:
-        self._calls_left -= 1
-        if self._calls_left == -1:
-            for handle in list(self._paths):
-                self._inner.close(handle)
-        if self._calls_left < 0:
-            raise ProcessKilled(call)
 
 
 def open_store(disk: Disk, seed: int) -> ManifestStore:
@@ -111,7 +92,7 @@ class Life:
     def _born(self) -> ManifestStore:
         self._seed += 1
         killed_at = self._rng.choice((10_000, self._rng.randint(1, 30), self._rng.randint(10, 90)))
-        return open_store(MortalDisk(self._disk, killed_at), self._seed)
+        return open_store(MortalDisk(self._disk, killed_at + 1), self._seed)
 
     def _step(self, store: ManifestStore) -> None:
         choice = self._rng.random()
@@ -193,6 +174,7 @@ def test_a_power_cut_at_any_call_loses_nothing_that_was_acknowledged(scoreboard:
                 gate.cases += 1
 
     scoreboard(gate.line())
+    assert gate.cases
 
 
 def test_a_power_cut_while_recovering_loses_nothing_either(scoreboard: Record) -> None:
@@ -213,6 +195,7 @@ def test_a_power_cut_while_recovering_loses_nothing_either(scoreboard: Record) -
                 gate.cases += 1
 
     scoreboard(gate.line())
+    assert gate.cases
 
 
 class Household:
@@ -265,6 +248,7 @@ def test_a_power_cut_among_processes_keeps_every_answer(scoreboard: Record) -> N
             gate.cases += 1
 
     scoreboard(gate.line())
+    assert gate.cases
 
 
 # What a killed process leaves unsynced, and others build on
@@ -296,7 +280,7 @@ def inherited(disk: Disk, victim: Act, builder: Act, *, killed_at: int) -> Ledge
     for _ in range(2):
         commits(founder, ledger)
     with suppress(ProcessKilled):
-        victim(open_store(MortalDisk(disk, killed_at), 2), ledger)
+        victim(open_store(MortalDisk(disk, killed_at + 1), 2), ledger)
     builder(open_store(disk, 3), ledger)
     return ledger
 
@@ -348,6 +332,7 @@ def test_a_commit_whose_sync_failed_is_made_durable_before_it_is_confirmed() -> 
         while not faulty.faults:
             commits(store, ledger)
 
+        assert ledger.begun
         check_recovery(disk.after_power_cut(Random(at), survival=Survival.NOTHING), ledger)
 
 
@@ -436,18 +421,6 @@ def test_every_sync_left_out_is_noticed(
 # R7
 
 
-def faults_at(call: int) -> list[Fault]:
-    return [
-        *(
-            Failure(at=call, number=number, is_lasting=is_lasting)
-            for number in (errno.EIO, errno.ENOSPC, errno.EMFILE)
-            for is_lasting in (False, True)
-        ),
-        ShortWrite(at=call, bytes_max=1),
-        ShortWrite(at=call, bytes_max=7, is_lasting=True),
-    ]
-
-
 def test_an_error_at_any_call_loses_nothing_that_was_acknowledged(scoreboard: Record) -> None:
     gate = Gate("R7 manifest I/O errors: silent loss, wrong state or hang", 2_000, 20_000)
 
@@ -473,6 +446,7 @@ def test_an_error_at_any_call_loses_nothing_that_was_acknowledged(scoreboard: Re
                 gate.cases += 1
 
     scoreboard(gate.line())
+    assert gate.cases
 
 
 # R13

@@ -5,21 +5,24 @@ from unittest.mock import patch
 
 import pytest
 
-from neve.iceberg.metadata_folder import MetadataFolder
-from neve.iceberg.metadata_garbage import MetadataGarbage
-from neve.iceberg.metadata_names import HINT_NAME, document_name, parse_name
+from neve.iceberg.metadata_folder import (
+    HINT_NAME,
+    MetadataFolder,
+    MetadataGarbage,
+    document_name,
+    parse_name,
+)
 from neve.iceberg.publisher import IcebergPublisher
 from neve.iceberg.table_metadata import PublishedHistory
 from neve.model.schema_json import JsonObject
 from tests.conftest import Record
-from tests.crash.manifest_model import on_one_core
 from tests.crash.publisher_model import (
     CREWS,
     DROWSY,
     World,
     keep_folders_small,
-    violation_of,
 )
+from tests.crash.troubled_world import on_one_core, violation_of
 from tests.gates import Gate
 
 SEEDS_PER_MUTANT = 400

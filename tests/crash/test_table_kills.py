@@ -146,7 +146,7 @@ def check_by_key(table: neve.Table, expected: list[Rows], random: Random) -> Non
 
 
 def check_every_version(table: neve.Table) -> None:
-    stored = table.stored
+    stored = table._open.stored
     reader = CleanReader(stored.objects, stored.paths.root, ["thread", "id"])
     for version in stored.versions.each_version_in(stored.versions.store.read()):
         reader.rows(version)

@@ -13,8 +13,8 @@ from neve.manifest.table_garbage import GcPlan, TableGarbage
 from neve.manifest.table_head import HeadChange, TableHead
 from neve.manifest.table_versions import TableVersions
 from tests.conftest import Record
-from tests.crash.manifest_model import Weather, on_one_core
-from tests.crash.table_world import Crew, TableWorld, violation_of
+from tests.crash.table_world import Crew, TableWorld
+from tests.crash.troubled_world import Weather, on_one_core, violation_of
 from tests.gates import Gate
 
 SEEDS_PER_MUTANT = 10_000

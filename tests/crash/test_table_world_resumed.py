@@ -20,10 +20,10 @@ from neve.manifest.table_head import HeadChange, TableHead
 from neve.manifest.table_versions import TableVersions
 from neve.testing.faulty_store import FaultyStore, StoreCall
 from tests.conftest import Record
-from tests.crash.manifest_model import Violation, Weather
 from tests.crash.table_start import Desk
 from tests.crash.table_truth import Job
 from tests.crash.table_world import TableWorld
+from tests.crash.troubled_world import Violation, Weather
 from tests.gates import Gate
 
 CALM = Weather(switch=0.0, fault=0.0, death=0.0, sleep=0.0, sleep_at_slots=0.0)
@@ -126,6 +126,7 @@ def test_who_resumes_after_a_takeover_changes_nothing_and_deletes_no_leased_file
         resume_everywhere(seed, gate)
 
     scoreboard(gate.line())
+    assert gate.cases
 
 
 def without_epochs(monkeypatch: pytest.MonkeyPatch) -> None:

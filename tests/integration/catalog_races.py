@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 import neve
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.errors import AlreadyExists, CatalogConflict, NotFound
 from tests.unit.catalog.builders import ORDERS
 
@@ -28,7 +28,7 @@ class Ledger:
     """Names of which it dropped the table."""
 
 
-def work(lake: KVCatalog, me: int, rounds: int) -> Ledger:
+def work(lake: Lake, me: int, rounds: int) -> Ledger:
     """Fight over names with the other workers."""
     ledger = Ledger()
     for number in range(rounds):
@@ -50,7 +50,7 @@ def work(lake: KVCatalog, me: int, rounds: int) -> Ledger:
     return ledger
 
 
-def check(lake: KVCatalog, ledgers: list[Ledger]) -> str:
+def check(lake: Lake, ledgers: list[Ledger]) -> str:
     """Compare what the workers were told with what is there; gives the figures."""
     created = [table_id for ledger in ledgers for table_id in ledger.created]
     renamed = [name for ledger in ledgers for name in ledger.renamed]
@@ -68,7 +68,7 @@ def check(lake: KVCatalog, ledgers: list[Ledger]) -> str:
         table = lake.load_table(name)
         assert (table.table_id, table.version) == (table_id, 1)
     for table_id in set(created) - set(alive.values()):
-        assert lake._warehouse.stored_table(table_id).versions.head().dropped
+        assert lake._stores.stored_table(table_id).versions.head().dropped
     assert not lake._entries.announcements()
     return f"{len(created)} created, {len(renamed)} renamed, {len(dropped)} dropped"
 

@@ -241,7 +241,7 @@ def test_a_purged_table_leaves_no_rows_behind(tmp_path: Path) -> None:
         table = lake.create_table("shop.orders", ORDERS, primary_key=["id"])
         store = LocalStore(str(tmp_path))
         for name in ("a", "b"):
-            store.put(table.stored.paths.data_file(name, partition_path="day=1"), b"rows")
+            store.put(table._open.stored.paths.data_file(name, partition_path="day=1"), b"rows")
 
         lake.drop_table("shop.orders", purge=True)
 

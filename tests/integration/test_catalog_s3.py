@@ -6,7 +6,7 @@ from threading import Barrier
 import pytest
 
 import neve
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.errors import AlreadyExists, NeveError, NotFound, Unavailable
 from neve.testing.faulty_store import Fault, Operation, PlannedFault
 from neve.testing.s3_servers import MotoServer, S3Endpoint, locked_moto
@@ -21,7 +21,7 @@ WORKERS = 8
 ROUNDS = 20 if TORTURE else 1
 
 
-def opened(at: S3Endpoint, prefix: str, **options: str) -> KVCatalog:
+def opened(at: S3Endpoint, prefix: str, **options: str) -> Lake:
     return neve.open(at.location(prefix), storage_options=at.storage_options(**options))
 
 

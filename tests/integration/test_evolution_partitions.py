@@ -9,7 +9,7 @@ import pytest
 
 import neve
 from neve.catalog.evolution import Evolution
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.catalog.table import Table
 from neve.engine.table_options import TableOptions
 
@@ -74,7 +74,7 @@ CHANGES: Final = {
 
 
 @pytest.fixture
-def lake() -> Iterator[KVCatalog]:
+def lake() -> Iterator[Lake]:
     """Yield a warehouse of this test alone."""
     with neve.open(f"memory://{uuid4()}") as catalog:
         yield catalog
@@ -94,7 +94,7 @@ def check(table: Table, expected: dict[int, Row], note: str) -> None:
 @pytest.mark.parametrize(("evolve", "turn", "note"), CHANGES.values(), ids=list(CHANGES))
 @pytest.mark.parametrize("is_compacted", [False, True], ids=["young", "compacted"])
 def test_files_of_older_partitions_stay_readable_and_can_be_compacted(
-    lake: KVCatalog,
+    lake: Lake,
     evolve: Callable[[Evolution], None],
     turn: Callable[[Row], Row],
     note: str,
@@ -124,7 +124,7 @@ def test_files_of_older_partitions_stay_readable_and_can_be_compacted(
     assert table.files().num_rows > 0
 
 
-def test_rows_written_after_a_change_of_partitions_prune_by_the_new_ones(lake: KVCatalog) -> None:
+def test_rows_written_after_a_change_of_partitions_prune_by_the_new_ones(lake: Lake) -> None:
     table = lake.create_table(NAME, SCHEMA, ["id"], options=OPTIONS)
     table.upsert([a_row(key) for key in range(1, 5)])
     table.flush()
@@ -145,7 +145,7 @@ def test_rows_written_after_a_change_of_partitions_prune_by_the_new_ones(lake: K
 
 @pytest.mark.parametrize("is_settled", [False, True], ids=["level 0", "lower levels"])
 def test_a_partition_is_compacted_as_one_though_its_column_was_widened(
-    lake: KVCatalog, is_settled: bool
+    lake: Lake, is_settled: bool
 ) -> None:
     table = lake.create_table(NAME, SCHEMA, ["id"], partition_by=["shop"], options=OPTIONS)
     for keys in (range(0, 40, 2), range(1, 40, 2)):
@@ -167,7 +167,7 @@ def test_a_partition_is_compacted_as_one_though_its_column_was_widened(
     table.verify()
 
 
-def test_files_that_flow_down_the_levels_meet_those_of_before_a_widening(lake: KVCatalog) -> None:
+def test_files_that_flow_down_the_levels_meet_those_of_before_a_widening(lake: Lake) -> None:
     options = TableOptions(background=False, level0_files=2)
     table = lake.create_table(NAME, SCHEMA, ["id"], partition_by=["shop"], options=options)
     for turn in range(8):

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import neve
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.errors import NotFound
 
 NEVE = (sys.executable, "-c", "from neve.cli.main import main; main()")
@@ -28,13 +28,13 @@ Change = dict[str, object]
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Iterator[KVCatalog]:
+def lake(tmp_path: Path) -> Iterator[Lake]:
     with neve.open(tmp_path / "lake") as catalog:
         yield catalog
 
 
 @pytest.fixture
-def table(lake: KVCatalog) -> neve.Table:
+def table(lake: Lake) -> neve.Table:
     return lake.create_table("a.b", SCHEMA, ["id"], options=BUSY)
 
 
@@ -127,7 +127,7 @@ def test_a_follower_told_to_stop_stops_before_the_next_commit(table: neve.Table)
     assert list(batches) == []
 
 
-def test_commits_of_others_are_found_by_looking(lake: KVCatalog, table: neve.Table) -> None:
+def test_commits_of_others_are_found_by_looking(lake: Lake, table: neve.Table) -> None:
     """A handle that only reads knows nothing of the writer's flushes."""
     reader = lake.table("a.b", read_only=True)
     with following(reader, reader.close, poll_seconds=0.01) as follower:
@@ -194,10 +194,12 @@ def test_a_follower_that_begins_below_retention_is_refused_at_once(table: neve.T
         table.follow(1)
 
 
-def test_a_follower_of_a_table_that_is_dropped_ends(lake: KVCatalog, table: neve.Table) -> None:
+def test_a_follower_of_a_table_that_is_dropped_ends(lake: Lake, table: neve.Table) -> None:
     with following(table, lambda: lake.drop_table("a.b")) as follower:
         table.put({"id": 1, "count": 1})
         follower.wait_for(table.flush())
+
+    assert follower.rows == {1: 1}
 
 
 def test_the_command_prints_changes_as_they_are_committed(tmp_path: Path) -> None:

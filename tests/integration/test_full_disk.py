@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import neve
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.errors import StorageFull, StorageReadOnly, Unavailable
 from neve.storage.local_store import LocalStore
 from neve.testing.disk_calls import CallKind, DiskCall, HookedDisk
@@ -38,7 +38,7 @@ class FaultyLake:
         self.disk = FaultyDisk(SimulatedDisk(clock=self.clock))
         ids = SeededIds(0)
         store = LocalStore("/lake", disk=self.disk, clock=self.clock, ids=ids)
-        self.lake = KVCatalog(store, clock=self.clock, ids=ids)
+        self.lake = Lake(store, clock=self.clock, ids=ids)
         self.table = self.lake.create_table("a.t", _SCHEMA, ["id"], options=_OPTIONS)
         self.table.upsert(_rows("a"))
         self.table.flush()
@@ -148,7 +148,7 @@ def test_expire_reports_that_publishing_waits_and_garbage_stays_until_it_is_done
     clock, ids = SimulatedClock(), SeededIds(0)
     disk = FullFolder(SimulatedDisk(clock=clock))
     store = LocalStore("/lake", disk=disk, clock=clock, ids=ids)
-    with KVCatalog(store, clock=clock, ids=ids) as lake:
+    with Lake(store, clock=clock, ids=ids) as lake:
         table = lake.create_table("a.t", _SCHEMA, ["id"], options=_OPTIONS)
         for mark in "ab":
             table.upsert(_rows(mark))

@@ -81,7 +81,7 @@ class ClosedMeanwhile:
         self._table = table
 
     def __enter__(self) -> None:
-        self._table._is_closed = True
+        self._table._open._is_closed = True
 
     def __exit__(self, *_error: object) -> None:
         pass
@@ -90,8 +90,8 @@ class ClosedMeanwhile:
 def test_a_handle_that_is_closed_while_it_waits_to_open_opens_nothing(lake: neve.Catalog) -> None:
     handle = lake.create_table("a.c", schema=SCHEMA, primary_key=["id"], options=QUIET)
     handle.close()
-    handle._is_closed = False  # as one that has opened nothing yet
-    handle._opening = ClosedMeanwhile(handle)  # type: ignore[assignment]
+    handle._open._is_closed = False  # as one that has opened nothing yet
+    handle._open._opening = ClosedMeanwhile(handle)  # type: ignore[assignment]
 
     with pytest.raises(Closed):
         handle.get(1)

@@ -3,6 +3,10 @@
 from pathlib import Path
 
 import pyarrow as pa
+from neve.jobs.commit import BulkCommitter
+from neve.jobs.rows import BulkRows, sorted_by_key
+from neve.jobs.run import JobBase
+from neve.table.table_parts import TableParts
 
 import neve
 from neve.jobs.commit import BulkCommitter
@@ -60,7 +64,7 @@ def test_50_bulk_jobs_leave_nothing_once_their_files_are_collected(tmp_path: Pat
     _made(tmp_path)
     with neve.open(tmp_path) as lake, lake.table("a.t", options=_OPTIONS) as table:
         for _ in range(50):
-            _run_job(table.engine.parts)
+            _run_job(table._open.engine.parts)
         table.compact(full=True)
         table.expire(keep_last=1)
         table.collect_garbage(dry_run=False)
@@ -72,7 +76,7 @@ def test_50_bulk_jobs_leave_nothing_once_their_files_are_collected(tmp_path: Pat
 def test_the_directory_of_a_job_that_is_announced_stays(tmp_path: Path) -> None:
     _made(tmp_path)
     with neve.open(tmp_path) as lake, lake.table("a.t", options=_OPTIONS) as table:
-        parts = table.engine.parts
+        parts = table._open.engine.parts
         run = BulkCommitter(parts).begin()
         (root,) = tmp_path.glob("tables/*")
         directory = root / "data" / run.run.digits
@@ -87,15 +91,15 @@ def test_maintenance_sees_what_bulk_jobs_committed_without_a_refresh(tmp_path: P
         table.put({"id": 100, "name": "own"})
         table.flush()
         for _ in range(3):
-            _run_job(table.engine.parts)
+            _run_job(table._open.engine.parts)
         assert table.flush() == 5
         assert table.scan().to_arrow().num_rows == 21
 
-        _run_job(table.engine.parts)
+        _run_job(table._open.engine.parts)
         table.compact(full=True)
         assert table.files().num_rows == 1
 
-        _run_job(table.engine.parts)
+        _run_job(table._open.engine.parts)
         table.expire(keep_last=1)
         assert table.collect_garbage(dry_run=False).file_count
         assert table.version == 8

@@ -23,7 +23,6 @@ SCRIPTS: Final = ROOT / "tests" / "integration" / "packaging"
 BELONGS: Final = {
     "neve/py.typed",
     "neve/__init__.pyi",
-    "neve/catalog/open_catalog.pyi",
     "neve/manifest/store.proto",
     "neve/manifest/store_pb2.pyi",
     "neve/spark/__init__.pyi",

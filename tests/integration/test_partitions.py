@@ -11,6 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from neve.keys.arrays import key_at
+from neve.table.partitions import KeyPartitions
+from neve.table.table_context import TableContext
+from neve.table.table_files import TableFiles
 
 import neve
 from neve.catalog.kv_catalog import KVCatalog
@@ -70,7 +74,7 @@ PRUNING: Final = [
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Iterator[KVCatalog]:
+def lake(tmp_path: Path) -> Iterator[Lake]:
     """Yield a warehouse on the disk."""
     with neve.open(str(tmp_path / "lake")) as catalog:
         yield catalog
@@ -89,16 +93,14 @@ def a_row(key: int, rng: Random) -> dict[str, object]:
     }
 
 
-def a_table(
-    lake: KVCatalog, partition_by: list[str], *, key: list[str] | None = None
-) -> neve.Table:
+def a_table(lake: Lake, partition_by: list[str], *, key: list[str] | None = None) -> neve.Table:
     return lake.create_table(
         "a.b", pa.schema(COLUMNS), key or ["id"], partition_by=partition_by, options=OPTIONS
     )
 
 
 @pytest.mark.parametrize("field", CASES)
-def test_a_pruned_file_never_holds_a_matching_row(lake: KVCatalog, field: str) -> None:
+def test_a_pruned_file_never_holds_a_matching_row(lake: Lake, field: str) -> None:
     rng = Random(field)
     table = a_table(lake, [field])
     rows = {key: a_row(key, rng) for key in range(60)}
@@ -133,7 +135,7 @@ def files_of(table: neve.Table) -> list[dict[str, Any]]:
 
 def check_partitions(table: neve.Table) -> None:
     """Every row of a file is in the file's partition."""
-    engine = table.engine
+    engine = table._open.engine
     for file in engine.current.view.files.version.files.values():
         spec = engine.parts.definitions.spec(file.spec_id)
         schema = engine.parts.definitions.schema(file.schema_id)
@@ -148,7 +150,7 @@ def check_partitions(table: neve.Table) -> None:
 
 
 @pytest.mark.parametrize(("field", "text"), PRUNING, ids=[field for field, _ in PRUNING])
-def test_pruning_is_shown_by_explain(lake: KVCatalog, field: str, text: str) -> None:
+def test_pruning_is_shown_by_explain(lake: Lake, field: str, text: str) -> None:
     table = a_table(lake, [field])
     table.upsert([a_row(key, Random(key)) for key in range(200)])
     table.flush()
@@ -177,7 +179,7 @@ class TouchedFiles:
         patch.setattr(TableFiles, "reader", noting)
 
 
-def bucketed(lake: KVCatalog, buckets: int) -> neve.Table:
+def bucketed(lake: Lake, buckets: int) -> neve.Table:
     table = a_table(lake, [f"bucket({buckets}, id)"])
     table.upsert([a_row(key, Random(key)) for key in range(400)])
     table.flush()
@@ -188,7 +190,7 @@ def bucketed(lake: KVCatalog, buckets: int) -> neve.Table:
 
 @pytest.mark.parametrize("is_compacted", [False, True], ids=["level 0", "compacted"])
 def test_a_key_that_tells_its_partition_is_looked_for_in_one_file(
-    lake: KVCatalog, monkeypatch: pytest.MonkeyPatch, is_compacted: bool
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, is_compacted: bool
 ) -> None:
     table = bucketed(lake, 8)
     if is_compacted:
@@ -205,7 +207,7 @@ def test_a_key_that_tells_its_partition_is_looked_for_in_one_file(
 
 
 def test_a_flush_looks_for_older_rows_in_the_partitions_of_its_keys_only(
-    lake: KVCatalog, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = bucketed(lake, 8)
     table.put({**a_row(7, Random(7)), "number": 1})
@@ -219,7 +221,7 @@ def test_a_flush_looks_for_older_rows_in_the_partitions_of_its_keys_only(
 
 
 def test_a_key_that_does_not_tell_its_partition_is_looked_for_everywhere(
-    lake: KVCatalog, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = a_table(lake, ["bucket(4, number)"])
     table.upsert([{"id": key, "number": key} for key in range(100)])
@@ -234,7 +236,7 @@ def test_a_key_that_does_not_tell_its_partition_is_looked_for_everywhere(
     assert table.scan().count() == 100
 
 
-def test_a_row_moves_to_the_partition_of_its_new_value(lake: KVCatalog) -> None:
+def test_a_row_moves_to_the_partition_of_its_new_value(lake: Lake) -> None:
     table = a_table(lake, ["name"])
     for place in ("ulm", "köln", "a/b", None, "ulm"):
         table.upsert([{"id": 1, "name": place}, {"id": 2, "name": "bonn"}])
@@ -351,7 +353,7 @@ def test_a_float_in_the_key_does_not_tell_a_partition() -> None:
 # Other partitions from some day on
 
 
-def test_rows_written_after_a_change_of_partitions_go_to_the_new_ones(lake: KVCatalog) -> None:
+def test_rows_written_after_a_change_of_partitions_go_to_the_new_ones(lake: Lake) -> None:
     table = a_table(lake, ["bucket(2, id)"])
     table.upsert([{"id": key, "number": key % 3} for key in range(30)])
     table.flush()
@@ -385,7 +387,7 @@ def test_rows_written_after_a_change_of_partitions_go_to_the_new_ones(lake: KVCa
     assert not table.verify().problems
 
 
-def test_statistics_of_files_are_those_of_their_partition(lake: KVCatalog) -> None:
+def test_statistics_of_files_are_those_of_their_partition(lake: Lake) -> None:
     table = a_table(lake, ["truncate(10, number)"])
     table.upsert([{"id": key, "number": key} for key in range(35)])
     table.flush()
@@ -398,8 +400,8 @@ def test_statistics_of_files_are_those_of_their_partition(lake: KVCatalog) -> No
     assert found == {"0": (10, 0), "10": (10, 0), "20": (10, 0), "30": (5, 0)}
     for file in files_of(table):
         lower = int(file["partition"]["number_trunc"])
-        path = table.engine.parts.paths.root + "/" + file["file_path"]
-        stored = table.stored.objects.get(path).payload
+        path = table._open.engine.parts.paths.root + "/" + file["file_path"]
+        stored = table._open.stored.objects.get(path).payload
         numbers = pq.read_table(pa.BufferReader(stored))["number"]
         bounds = cast("dict[str, int]", pc.min_max(numbers).as_py())
         assert bounds == {"min": lower, "max": lower + file["record_count"] - 1}
@@ -409,7 +411,7 @@ LOWEST: Final = -(1 << 63)
 
 
 def test_a_row_that_the_new_partitions_cannot_take_is_flushed_with_the_old_ones(
-    lake: KVCatalog,
+    lake: Lake,
 ) -> None:
     table = a_table(lake, ["bucket(2, id)"])
     table.upsert([{"id": 1, "number": LOWEST}, {"id": 2, "number": 20}, {"id": 3, "number": None}])

@@ -2,6 +2,7 @@
 
 import pyarrow as pa
 import pytest
+from neve.jobs.maintenance import CommittedMaintenance
 
 import neve
 from neve.jobs.maintenance import CommittedMaintenance
@@ -18,7 +19,7 @@ def test_rows_that_jobs_commit_to_a_bucket_are_read_compacted_and_verified(
         schema = pa.schema({"id": pa.int64(), "v": pa.int64()})
         lake.create_table("a.b", schema, ["id"]).close()
         with lake.table("a.b", read_only=True) as table:
-            parts = table.engine.parts
+            parts = table._open.engine.parts
             Jobs(parts).upsert([{"id": number, "v": 0} for number in range(100)])
             second = Jobs(parts).upsert([{"id": number, "v": 1} for number in range(50, 60)])
             Jobs(parts).delete([3])

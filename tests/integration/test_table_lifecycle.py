@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pyarrow as pa
 import pytest
+from neve.table.table_parts import TableParts
 
 import neve
 from neve.engine.table_engine import TableEngine
@@ -167,11 +168,13 @@ def test_a_table_that_is_forgotten_while_another_one_opens_is_closed(lake: Path)
 
         def make_parts() -> TableParts:
             gc.collect()
-            warehouse = catalog._warehouse
-            return other.stored.parts({}, recorder=warehouse.recorder, listener=warehouse.listener)
+            warehouse = catalog._stores
+            return other._open.stored.parts(
+                {}, recorder=warehouse.recorder, listener=warehouse.listener
+            )
 
         def open_other() -> None:
-            live = catalog._warehouse.live_tables
+            live = catalog._stores.live_tables
             acquired.append(
                 live.acquire("other", read_only=False, options=None, make_parts=make_parts)
             )
@@ -307,7 +310,7 @@ def test_a_writer_sweeps_what_dead_ones_left_a_day_ago(lake: Path) -> None:
             os.utime(folder / ".tmp-old", (0, 0))
 
         with catalog.table("a.b", options=neve.TableOptions(background=False)) as table:
-            table.engine._sweep_once()
+            table._open.engine._sweep_once()
 
     assert not [folder for folder in folders if (folder / ".tmp-old").exists()]
     assert all((folder / ".tmp-young").exists() for folder in folders)
@@ -400,7 +403,7 @@ def test_a_writer_that_was_taken_over_is_fenced_and_its_rows_are_not_lost(
     with neve.open(lake) as catalog:
         table = catalog.table("a.b", options=options)
         table.put({"id": 1, "v": "a"})
-        table.stored.work.take_over()
+        table._open.stored.work.take_over()
         with pytest.raises(Fenced, match="the table over") as refused:
             table.flush()
         assert refused.value.hint

@@ -45,7 +45,7 @@ def widen(table: neve.Table, kind: pa.DataType) -> None:
     """Add a column `more` at the end."""
     schema = table.schema
     column = Column(field_id=schema.last_field_id + 1, name="more", type=kind, nullable=True)
-    table.update_schema(
+    table._open.update_schema(
         replace(schema, columns=(*schema.columns, column), last_field_id=schema.last_field_id + 1)
     )
 
@@ -268,7 +268,7 @@ def test_a_snapshot_is_the_same_through_flush_compaction_expiry_and_garbage(pair
             writer.compact(full=True)
             writer.expire(keep_last=1)
             writer.collect_garbage(dry_run=False)
-            writer.engine.files.close()
+            writer._open.engine.files.close()
 
             assert snapshot.scan(reverse=True).to_arrow().equals(before)
             row, old = snapshot.get(10), snapshot.get(150)

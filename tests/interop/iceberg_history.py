@@ -8,7 +8,7 @@ import pyarrow as pa
 
 import neve
 from neve import TableOptions
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.catalog.table import Table
 
 OPTIONS = TableOptions(background=False, memtable_bytes=1 << 20)
@@ -42,7 +42,7 @@ class History:
     ) -> None:
         """Begin; `replaces_sources`: columns of former partitions go, others take their names."""
         self.random = Random(seed)
-        self.lake: KVCatalog = neve.open(folder)
+        self.lake: Lake = neve.open(folder)
         self.table: Table = self.lake.create_table(
             "shop.orders",
             schema=SCHEMA,

@@ -34,7 +34,7 @@ def check_row_ids(table: Table, metadata: Record, walked: WalkedSnapshot) -> Non
     """Row ids that readers derive are those that neve gave out."""
     if metadata["format-version"] < 3:
         return
-    version = table.stored.versions.version(walked.snapshot["snapshot-id"])
+    version = table._open.stored.versions.version(walked.snapshot["snapshot-id"])
     given = {file.path: file.first_row_id for file in version.files.values()}
     derived = {
         path.removeprefix(f"{metadata['location']}/"): each.first_row_id

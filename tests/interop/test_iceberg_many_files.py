@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from neve.keys.encoding import KeyEncoder
 from pyiceberg.table import StaticTable
 from pyroaring import BitMap64
 
@@ -21,7 +22,7 @@ from neve.model.arrow_types import field_metadata
 from neve.model.data_file import ColumnStatistics, DataFile, VectorRef
 from neve.model.version import Operation, Version, VersionEdit
 from neve.sstable.puffin import write_puffin
-from neve.storage.plain_location import plain_location
+from neve.storage.object_store import plain_location
 from tests.interop.iceberg_readers import open_duckdb
 from tests.interop.iceberg_walk import read_metadata, walk
 from tests.unit.iceberg.published_lake import BY_HAND
@@ -38,10 +39,12 @@ class ManyFiles:
     """The table shop.orders, committed file by file without the engine."""
 
     def __init__(self, folder: Path, table: Table) -> None:
-        self.folder = folder / table.stored.paths.root
+        self.folder = folder / table._open.stored.paths.root
         self.table = table
-        self.version: Version = table.stored.versions.snapshot_latest().version
-        self._location = plain_location(table.stored.objects.location, table.stored.paths.root)
+        self.version: Version = table._open.stored.versions.snapshot_latest().version
+        self._location = plain_location(
+            table._open.stored.objects.location, table._open.stored.paths.root
+        )
         for part in ("data", "deletes"):
             (self.folder / part).mkdir(parents=True, exist_ok=True)
 
@@ -60,7 +63,7 @@ class ManyFiles:
             added=tuple(files),
             vectors=self._mark(marked or []),
         )
-        applied = self.table.stored.versions.apply_version_edits([edit])
+        applied = self.table._open.stored.versions.apply_version_edits([edit])
         self.version = applied.snapshot.version
 
     def _file(self, number: int) -> DataFile:

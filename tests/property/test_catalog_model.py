@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from neve.catalog.catalog_table import CatalogTable
-from neve.catalog.kv_catalog import KVCatalog
-from neve.catalog.table_definition import TableDefinition
+from neve.catalog.lake import Lake
 from neve.catalog.table_name import TableName, with_ancestors
+from neve.catalog.table_request import TableRequest
 from neve.errors import AlreadyExists, InvalidArgument, NotFound
 from neve.storage.memory_store import MemoryStore
 from neve.testing.simulated_clock import SeededIds, SimulatedClock
@@ -50,7 +50,7 @@ class CatalogAgreesWithModel(RuleBasedStateMachine):
     @rule()
     def reopen(self) -> None:
         self.seed += 1
-        self.lake = KVCatalog(self.objects, clock=self.clock, ids=SeededIds(self.seed))
+        self.lake = Lake(self.objects, clock=self.clock, ids=SeededIds(self.seed))
 
     @rule(namespace=namespaces)
     def create_namespace(self, namespace: str) -> None:
@@ -85,8 +85,8 @@ class CatalogAgreesWithModel(RuleBasedStateMachine):
     @rule(name=names)
     def create_and_crash_between_the_stores(self, name: str) -> None:
         if name not in self.tables:
-            definition = TableDefinition.of(name, ORDERS, ["id"])
-            self.lake._entries.add_table(definition, self.lake._warehouse.ids.uuid())
+            definition = TableRequest.of(name, ORDERS, ["id"])
+            self.lake._entries.add_table(definition, self.lake._stores.ids.uuid())
             self.reopen()
             self._made(name, self.lake.load_table(name))
 

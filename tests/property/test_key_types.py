@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import neve
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.storage.memory_store import MemoryStore
 from neve.testing.simulated_clock import SeededIds, SimulatedClock
 
@@ -162,8 +162,8 @@ class Subject:
         between = [self.row(key, self.rows[key]) for key in keys[1:middle] if key in self.rows]
         assert self.table.scan(key_range=bounds).to_arrow().to_pylist() == between
 
-    def _open(self) -> KVCatalog:
-        return KVCatalog(self._objects, clock=SimulatedClock(), ids=SeededIds(7))
+    def _open(self) -> Lake:
+        return Lake(self._objects, clock=SimulatedClock(), ids=SeededIds(7))
 
 
 @pytest.fixture(params=ALONE + TOGETHER, ids=" and ".join)

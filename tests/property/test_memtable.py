@@ -187,4 +187,5 @@ class MemtableAgreesWithAllChanges(RuleBasedStateMachine):
 @pytest.mark.parametrize("kind", BENCHES)
 def test_a_memtable_agrees_with_the_list_of_all_changes(kind: str) -> None:
     machine = type(f"Memtable of {kind}", (MemtableAgreesWithAllChanges,), {"kind": kind})
+    # Its rules and invariants assert.
     run_state_machine_as_test(machine)

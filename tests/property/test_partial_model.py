@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import neve
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.storage.memory_store import MemoryStore
 from neve.testing.model_table import Key, ModelTable, Row
 from neve.testing.simulated_clock import SeededIds, SimulatedClock
@@ -55,8 +55,8 @@ class Machine:
             options=neve.TableOptions(background=False),
         )
 
-    def _lake(self) -> KVCatalog:
-        return KVCatalog(self.objects, clock=self.clock, ids=self.ids)
+    def _lake(self) -> Lake:
+        return Lake(self.objects, clock=self.clock, ids=self.ids)
 
     def row(self, key: int) -> Row:
         rng = self.rng
@@ -168,7 +168,7 @@ def roll(machine: Machine) -> None:
 
 
 def flush_once(machine: Machine) -> None:
-    if machine.table.engine.writer.flush_once():
+    if machine.table._open.engine.writer.flush_once():
         machine.flush_oldest()
 
 

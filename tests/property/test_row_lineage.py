@@ -145,7 +145,8 @@ class LineageHistory:
 def test_only_a_write_of_a_row_changes_its_lineage(tmp_path: Path, seed: int) -> None:
     history = LineageHistory(tmp_path, seed)
     for _ in range(25):
-        history.step()
+        history.step()  # checks the lineage of every row
+    assert history.lineage
     history.close()
 
 
@@ -159,5 +160,6 @@ def test_a_table_that_came_from_format_2_keeps_lineage_too(tmp_path: Path) -> No
     history.table.set_properties({"format-version": "3"})
     _, history.lineage = history.published()
     for _ in range(12):
-        history.step()
+        history.step()  # checks the lineage of every row
+    assert history.lineage
     history.close()

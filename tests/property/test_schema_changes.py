@@ -13,8 +13,10 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
+from neve.table.schema_mapping import SchemaMapping
 
-from neve.catalog.schema_changes import (
+from neve.catalog.compatibility import check_evolution
+from neve.catalog.schema_edits import (
     Position,
     add_field,
     default_field,
@@ -24,7 +26,6 @@ from neve.catalog.schema_changes import (
     rename_field,
     widen_field,
 )
-from neve.catalog.schema_evolution import check_evolution
 from neve.errors import NeveError
 from neve.model.arrow_types import TypeKind, child_fields, field_id_of, kind_of
 from neve.model.field_ids import walk_fields

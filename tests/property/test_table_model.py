@@ -14,8 +14,9 @@ from typing import Final
 
 import pyarrow as pa
 import pytest
+from neve.jobs.maintenance import rollback_edit
 
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.catalog.table import Table
 from neve.engine.snapshot import Snapshot
 from neve.errors import NeveError, NotFound
@@ -32,9 +33,10 @@ from neve.testing.simulated_disk import SimulatedDisk
 from neve.wal.write_ahead_log import WriteAheadLog
 from tests.conftest import Record
 from tests.crash import engine_steps
+from tests.crash.disk_trouble import MortalDisk
 from tests.crash.engine_rows import SHAPES, Violation, condition, expect, rows_by_key
 from tests.crash.engine_steps import WRITES
-from tests.crash.engine_world import NAME, OPTIONS, ROOT, MortalDisk, World, forget
+from tests.crash.engine_world import NAME, OPTIONS, ROOT, World, forget
 from tests.gates import Gate
 
 OPERATIONS_PER_LIFE: Final = 120
@@ -56,14 +58,14 @@ class Machine(World):
         self.snapshots: list[tuple[Snapshot, Rows]] = []
         self.reader: Table | None = None
         self.operations = 0
-        self._reader_lake: KVCatalog | None = None
+        self._reader_lake: Lake | None = None
 
     def open_reader(self) -> Table:
         """Open the table for reading only, as another process does."""
         self.close_reader()
         ids = SeededIds(90_000 + self.operations)
         objects = LocalStore(ROOT, disk=self.disk, clock=self.clock, ids=ids)
-        self._reader_lake = KVCatalog(objects, clock=self.clock, ids=ids, create=False)
+        self._reader_lake = Lake(objects, clock=self.clock, ids=ids, create=False)
         self.reader = self._reader_lake.table(NAME, read_only=True, options=OPTIONS)
         return self.reader
 
@@ -269,7 +271,7 @@ def replay_changes(machine: Machine, rng: Random) -> None:
     """Do to the rows of a Version what the feed says, and meet every Version on the way."""
     machine.check_versions()
     model, table = machine.model, machine.table
-    oldest = table.stored.versions.head().oldest_version
+    oldest = table._open.stored.versions.head().oldest_version
     if oldest > 1:
         with pytest.raises(NotFound, match=f"since={oldest} on"):
             table.changes(oldest - 1)
@@ -379,6 +381,7 @@ def test_a_table_shows_what_its_model_shows_after_any_history(scoreboard: Record
         gate.cases += machine.operations
 
     scoreboard(gate.line())
+    assert gate.cases
 
 
 # The checks themselves: bugs that are planted must be found.

@@ -10,6 +10,8 @@ from subprocess import run as run_process
 
 import pyarrow as pa
 import pytest
+from neve.jobs.maintenance import CommittedMaintenance
+from neve.jobs.run import JobBase
 from pyspark.sql import SparkSession
 
 import neve
@@ -70,7 +72,7 @@ def write_some(table: neve.Table, rng: Random, *, keys: int = 1_500) -> None:
 
 def clean_rows(table: neve.Table) -> Rows:
     """Read what is committed as a stranger does; raises NotClean for a key with two rows."""
-    stored = table.stored
+    stored = table._open.stored
     version = stored.versions.snapshot_latest().version
     return CleanReader(stored.objects, stored.paths.root, ["id"]).rows(version, table.schema)
 
@@ -168,7 +170,7 @@ def test_full_compaction_on_spark_moves_to_the_current_spec_and_keeps_lineage(
         ns.compact(spark, tmp_path / "lake", NAME, full=True, options=OPTIONS)
 
         table.refresh()
-        files = table.current().version.files.values()
+        files = table._open.current().version.files.values()
         assert {file.spec_id for file in files} == {table.spec.spec_id}
         assert clean_rows(table) == expected
         assert lineage_of(table) == before
@@ -229,7 +231,10 @@ def test_inputs_that_were_compacted_meanwhile_are_planned_again(
         # The files of the void plan are gone: nothing is left that no Version has.
         assert table.expire(keep_last=1).expired_versions
         table.collect_garbage(dry_run=False)
-        on_disk = [info.path for info in table.stored.objects.list(f"{table.stored.paths.data}/")]
+        on_disk = [
+            info.path
+            for info in table._open.stored.objects.list(f"{table._open.stored.paths.data}/")
+        ]
         assert len(on_disk) == table.files().num_rows
 
 

@@ -358,8 +358,8 @@ def test_a_bucket_that_spark_cannot_open_is_a_typed_error_and_python_reads_it(
     with locked_moto() as server:
         location, options = server.at.location("lake"), server.at.storage_options()
         copy = open_store(location, storage_options=options)
-        for found in orders.stored.objects.list(""):
-            copy.put(found.path, orders.stored.objects.get(found.path).payload)
+        for found in orders._open.stored.objects.list(""):
+            copy.put(found.path, orders._open.stored.objects.get(found.path).payload)
 
         with pytest.raises(Unavailable, match="s3a") as failed:
             ns.read(spark, location, "shop.orders", storage_options=options)

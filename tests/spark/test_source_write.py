@@ -44,8 +44,8 @@ def test_an_append_is_an_upsert_and_a_job_id_makes_it_happen_once(
     assert clean_rows(tmp_path) == expected
     with neve.open(tmp_path) as catalog, catalog.table(NAME) as table:
         # Neither run has left an intent, a lease, or a file that nobody reaches.
-        work = table.stored.work
-        assert not list(work.intents_in(table.stored.store.read()))
+        work = table._open.stored.work
+        assert not list(work.intents_in(table._open.stored.store.read()))
         assert table.collect_garbage().file_count == 0
         assert table.verify().is_sound
 

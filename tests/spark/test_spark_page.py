@@ -18,4 +18,6 @@ def test_the_program_of_the_page_runs(tmp_path: Path) -> None:
 
     ran = runpy.run_path(str(script))
 
+    # Whatever the page raises has failed the test by now.
+    assert ran["lake"].list_tables()
     ran["lake"].close()

@@ -1,1 +1,1 @@
-"""The catalog: names of tables, their definitions, their snapshots; the door to a warehouse."""
+"""The catalog: names of tables, their definitions, their snapshots; the door to a lake."""

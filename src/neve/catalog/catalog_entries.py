@@ -4,10 +4,10 @@
     __tables/<namespace.name>         TableMeta of one table
     announced/<table id>/<operation>  a change that concerns the table's version store too
 
-E1  A transaction here touches this store alone. What concerns a version store too is announced
-    before, and `neve.catalog.settlement` brings the two together.
-E2  A table's document is found by its id, not by the name it had: it may be renamed at any time,
-    but not between the announcement that it is dropped and the end of that.
+CATALOG-17  A transaction here touches this store alone. What concerns a version store too is
+            announced before, and `neve.catalog.settlement` brings the two together.
+CATALOG-18  A table's document is found by its id, not by the name it had: it may be renamed at any
+            time, but not between the announcement that it is dropped and the end of that.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,12 +16,11 @@ from enum import StrEnum
 from typing import Final, TypeVar
 from uuid import UUID
 
-from neve.catalog.catalog_document import read_catalog_document
-from neve.catalog.catalog_state import ROOT_KEY, CatalogState, is_table_id
+from neve.catalog.catalog_state import ROOT_KEY, CatalogState, is_table_id, read_catalog_document
 from neve.catalog.stored_table import tidy_store
-from neve.catalog.table_definition import TableDefinition
 from neve.catalog.table_meta import TableMeta, meta_key
 from neve.catalog.table_name import TableName
+from neve.catalog.table_request import TableRequest
 from neve.errors import CatalogConflict, Corruption, NotFound
 from neve.manifest.json_document import write_document
 from neve.manifest.manifest_store import ManifestStore
@@ -51,7 +50,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Announcement:
-    """Word that somebody is about to change a table in both stores."""
+    """Notice that a process is about to change a table in both stores."""
 
     table_id: str
     operation_id: str
@@ -64,7 +63,7 @@ class Announcement:
         return f"{ANNOUNCED_PREFIX}{self.table_id}/{self.operation_id}"
 
     def may_be_under_way(self, now_ms: int) -> bool:
-        """Whether whoever announced the change may still make it.
+        """Whether the process that announced the change may still make it.
 
         By distance: an announcement from the future was made before the clock jumped back.
         """
@@ -129,7 +128,7 @@ class CatalogEntries:
         self._change_state(lambda state: state.without_namespace(namespace))
 
     def add_table(
-        self, definition: TableDefinition, table_uuid: UUID
+        self, definition: TableRequest, table_uuid: UUID
     ) -> tuple[TableMeta, Announcement]:
         """Assign a table its name and id, and announce that it is begun; raises AlreadyExists."""
         operation_id = self._ids.uuid().hex
@@ -169,7 +168,7 @@ class CatalogEntries:
         self._transact(run)
 
     def remove_table(self, table_id: str) -> str | None:
-        """Take a dropped table's name and definition away; gives the name, None without one."""
+        """Remove a dropped table's name and definition; return the name, None without one."""
 
         def run(session: WriteSession) -> str | None:
             state = self._state_in(session)
@@ -224,7 +223,7 @@ class CatalogEntries:
         return announcement
 
     def withdraw(self, announcement: Announcement) -> None:
-        """Remove an announcement; one that is gone is no error."""
+        """Remove an announcement; a missing one is ignored."""
         self._transact(lambda session: session.delete(announcement.key))
 
     def announcements(self) -> list[Announcement]:
@@ -293,7 +292,7 @@ class CatalogEntries:
         for each in self._announcements_in(session, f"{ANNOUNCED_PREFIX}{meta.table_id}/"):
             if each.action is Action.DROP and each.may_be_under_way(now_ms):
                 raise CatalogConflict(
-                    f"somebody is dropping table {meta.name!a}",
+                    f"another process is dropping table {meta.name!a}",
                     keys=(meta.name,),
                     path=self._path,
                     hint="See in a moment whether it is still there",

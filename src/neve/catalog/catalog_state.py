@@ -6,24 +6,66 @@ It is one JSON document under the key `root` of the catalog's manifest store:
      "namespaces": {"shop": {"owner": "anna"}, "shop.eu": {}},
      "tables": {"shop.orders": "t000001-9f86d081884c", "shop.eu.items": "t000002-2c26b46b68ff"}}
 
-R1  A table id is `t`, an ordinal that is never given out again, and the beginning of the table's
-    uuid. It is in every path of the table; its name is in none, so a rename moves nothing.
-R2  Every table's namespace is there, and every namespace that a namespace lies in.
-R3  An id has one name.
+CATALOG-14  A table id is `t`, an ordinal that is never given out again, and the beginning of the
+            table's uuid. It is in every path of the table; its name is in none, so a rename moves
+            nothing.
+CATALOG-15  Every table's namespace is there, and every namespace that a namespace lies in.
+CATALOG-16  An id has one name.
 """
 
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, NoReturn
 from uuid import UUID
 
-from neve.catalog.catalog_document import read_catalog_document
-from neve.catalog.table_name import TableName, check_name_text, check_namespace, with_ancestors
-from neve.errors import AlreadyExists, Corruption, InvalidArgument, NotFound, Phrase, Wording
-from neve.manifest.json_document import write_document
-from neve.model.suggestions import similar_name_hint
+from neve.catalog.table_name import (
+    TableName,
+    check_name_text,
+    check_namespace,
+    similar_name_hint,
+    with_ancestors,
+)
+from neve.errors import AlreadyExists, Corruption, InvalidArgument, NotFound
+from neve.manifest.json_document import Document, Json, write_document
 from neve.storage.table_paths import check_name
+
+
+class CatalogDocument(Document):
+    """A document whose members may be objects; what does not fit is Corruption."""
+
+    def text_maps(self, name: str) -> dict[str, dict[str, str]]:
+        """Return an object of objects whose values are texts."""
+        value = self._fields.get(name)
+        if not isinstance(value, dict):
+            self._misfit(name)
+        return {key: self._texts_of(name, item) for key, item in value.items()}
+
+    def objects(self, name: str) -> list[Mapping[str, Json]]:
+        """Return a list of objects."""
+        value = self._fields.get(name)
+        if not isinstance(value, list):
+            self._misfit(name)
+        return [item if isinstance(item, dict) else self._misfit(name) for item in value]
+
+    def _texts_of(self, name: str, value: Json) -> dict[str, str]:
+        if not isinstance(value, dict):
+            self._misfit(name)
+        return {
+            key: item if isinstance(item, str) else self._misfit(name)
+            for key, item in value.items()
+        }
+
+    def _misfit(self, name: str) -> NoReturn:
+        raise Corruption(f"field {name!r} of a catalog document has another form", path=self._path)
+
+
+def read_catalog_document(payload: bytes, *, format_number: int, path: str) -> CatalogDocument:
+    """Parse a document of a format up to `format_number`; raises Corruption."""
+    document = CatalogDocument.read(payload, format_number=format_number, path=path)
+    assert isinstance(document, CatalogDocument), "read makes the class it is called on"
+    return document
+
 
 ROOT_KEY: Final = "root"
 
@@ -34,7 +76,7 @@ _TABLE_ID: Final = re.compile(r"t([0-9]{6}|[1-9][0-9]{6,17})-[0-9a-f]{12}")
 
 
 def make_table_id(ordinal: int, table_uuid: UUID) -> str:
-    """Spell the id of a table (R1)."""
+    """Spell the id of a table (CATALOG-14)."""
     return f"t{ordinal:0{_ORDINAL_DIGITS}d}-{table_uuid.hex[:_UUID_DIGITS]}"
 
 
@@ -45,7 +87,7 @@ def is_table_id(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogState:
-    """What names there are; every change gives a new one."""
+    """The names of a lake; every change makes a new value."""
 
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Properties by namespace."""
@@ -99,7 +141,7 @@ class CatalogState:
         return sorted(name for name in self.tables if name.rpartition(".")[0] == namespace)
 
     def namespaces_below(self, namespace: str) -> list[str]:
-        """Return the namespaces inside of one, at any depth, ascending; raises NotFound."""
+        """Return the namespaces inside one, at any depth, ascending; raises NotFound."""
         self._check_namespace_is_there(namespace)
         return sorted(name for name in self.namespaces if name.startswith(f"{namespace}."))
 
@@ -169,22 +211,22 @@ class CatalogState:
             )
 
     def _check(self) -> None:
-        """Check R1 to R3 in what was read."""
+        """Check CATALOG-14 to CATALOG-16 in what was read."""
         for namespace in self.namespaces:
             check_namespace(namespace)
             parent = namespace.rpartition(".")[0]
             if parent and parent not in self.namespaces:
-                raise InvalidArgument(f"R2: the namespace {parent!a} is missing")
+                raise InvalidArgument(f"CATALOG-15: the namespace {parent!a} is missing")
         for name, table_id in self.tables.items():
             ordinal = _TABLE_ID.fullmatch(table_id)
             if ordinal is None or int(ordinal[1]) >= self.next_ordinal:
-                raise InvalidArgument(f"R1: table {name!a} has the id {table_id[:40]!a}")
+                raise InvalidArgument(f"CATALOG-14: table {name!a} has the id {table_id[:40]!a}")
             namespace, _, table = name.rpartition(".")
             if namespace not in self.namespaces:
-                raise InvalidArgument(f"R2: the namespace of {name!a} is missing")
+                raise InvalidArgument(f"CATALOG-15: the namespace of {name!a} is missing")
             check_name(table, what="table name")
         if len(set(self.tables.values())) < len(self.tables):
-            raise InvalidArgument("R3: two tables have the same id")
+            raise InvalidArgument("CATALOG-16: two tables have the same id")
 
 
 def _some_of(names: Iterable[str]) -> str:

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from neve.catalog.evolution import Evolution
-from neve.catalog.history_listing import list_history, summed_commits
 from neve.catalog.known_properties import changed_properties, check_removed, retention_of
+from neve.catalog.lake_stores import LakeStores
 from neve.catalog.moment import Moment, moment_ms
 from neve.catalog.partition_words import PartitionWords
 from neve.catalog.plan_change import DefinitionChange, plan_change
@@ -65,11 +65,11 @@ class CatalogTable(KeptInProcess):
     """A table of a catalog; safe for many threads."""
 
     def __init__(
-        self, warehouse: Warehouse, settlement: Settlement, meta: TableMeta, state: TableState
+        self, warehouse: LakeStores, settlement: Settlement, meta: TableMeta, state: TableState
     ) -> None:
         # Fixed at construction.
         self.table_id = meta.table_id
-        self._warehouse = warehouse
+        self._stores = warehouse
         self._settlement = settlement
         # Safe on its own: replaced whole.
         self._seen = _Seen(up_to_date(meta, state), state)
@@ -209,7 +209,7 @@ class CatalogTable(KeptInProcess):
                 )
             version = self._tagged(tag)
         elif timestamp is not None:
-            version = self._current_at(moment_ms(timestamp, self._warehouse.clock))
+            version = self._current_at(moment_ms(timestamp, self._stores.clock))
         elif isinstance(version, bool) or not isinstance(version, int):
             raise InvalidArgument(
                 f"a version is a number, not {type(version).__name__}",
@@ -220,7 +220,7 @@ class CatalogTable(KeptInProcess):
     def refresh(self) -> "CatalogTable":
         """Show the newest state; raises NotFound when the table was dropped. Returns itself."""
         state = self.stored.load()
-        meta = self._warehouse.entries.find_meta(self.table_id)
+        meta = self._stores.entries.find_meta(self.table_id)
         if meta is None:
             raise NotFound(f"the table {self.name!a} was dropped")
         self._seen = _Seen(up_to_date(meta, state), state)
@@ -238,8 +238,8 @@ class CatalogTable(KeptInProcess):
         publish = self._publisher.publish_once
         parts = self.stored.parts(
             self.properties,
-            recorder=self._warehouse.recorder,
-            listener=self._warehouse.listener,
+            recorder=self._stores.recorder,
+            listener=self._stores.listener,
             publish=publish,
         )
         CommitPublishing(parts, publish).publish_committed(self.version)
@@ -254,13 +254,13 @@ class CatalogTable(KeptInProcess):
         Retention is a part of the table's definition: it is changed first, by a commit of its own
         that makes a Version.
         """
-        entries = self._warehouse.entries
+        entries = self._stores.entries
         given, gone = properties or {}, check_removed(remove)
         self.refresh()
         after = changed_properties(self.meta.properties, given=given, removed=gone)
         if retention_of(after) != self.retention:
             self.update_definition(DefinitionChange(retention=retention_of(after)))
-        now_ms = self._warehouse.clock.now_ms()
+        now_ms = self._stores.clock.now_ms()
         entries.change_meta(
             self.table_id,
             lambda meta: replace(
@@ -333,7 +333,7 @@ class CatalogTable(KeptInProcess):
         required.check(self._seen.state.head, path=stored.paths.manifest)
         if plan(self._seen.state) is None:
             return self.version
-        announcement = self._warehouse.entries.announce_change(self.table_id)
+        announcement = self._stores.entries.announce_change(self.table_id)
         with self._settlement.after_commit(announcement):
             committed = stored.committer.commit(
                 lambda session, _snapshot: plan(stored.state_in(session)), checks=required
@@ -393,7 +393,7 @@ class CatalogTable(KeptInProcess):
 
     @property
     def _publisher(self) -> IcebergPublisher:
-        entries, table_id = self._warehouse.entries, self.table_id
+        entries, table_id = self._stores.entries, self.table_id
 
         def properties() -> Mapping[str, str]:
             meta = entries.find_meta(table_id)

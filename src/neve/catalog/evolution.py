@@ -10,7 +10,7 @@
    calls see what earlier ones did; what cannot be is refused by the call itself.
 2. The end of the block commits the draft as one Version. A block that ends with an exception
    changes nothing, and neither does one that comes to nothing.
-3. When the schema was changed by somebody else meanwhile, or partitions or sort order that the
+3. When the schema was changed by another process meanwhile, or partitions or sort order that the
    block changes too, the commit raises CatalogConflict, and nothing is changed.
 
 Partitions and sort order go by columns, not by names: a rename in the same block, before or after,
@@ -25,7 +25,7 @@ from typing import Self
 import pyarrow as pa
 
 from neve.catalog.plan_change import DefinitionChange
-from neve.catalog.schema_changes import (
+from neve.catalog.schema_edits import (
     Position,
     add_field,
     default_field,
@@ -43,7 +43,7 @@ from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
 
 Commit = Callable[[DefinitionChange, Requirements], int]
-"""Commits a change of the definition; gives the Version."""
+"""Commits a change of the definition; returns the Version."""
 
 
 class Evolution:
@@ -95,7 +95,7 @@ class Evolution:
         default: object = None,
         nullable: bool = True,
     ) -> None:
-        """Add a column behind the others, or with a dotted name a field to a struct.
+        """Add a column after the others, or with a dotted name a field to a struct.
 
         Rows that exist, and rows that leave the column out, have the default, or NULL. Raises
         AlreadyExists for a taken name, SchemaMismatch for a required column without a default, and
@@ -195,7 +195,7 @@ class Evolution:
         for field in spec.fields:
             if not any(column.field_id == field.source_id for column in self._schema.columns):
                 raise InvalidArgument(
-                    f"a column is dropped of which partition field {field.name!a} is made",
+                    f"a column is dropped from which partition field {field.name!a} is made",
                     hint="Partition by other columns, or keep the column",
                 )
         return spec.texts(self._schema)

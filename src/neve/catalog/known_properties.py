@@ -1,4 +1,4 @@
-"""Properties of a table: texts by name, some of which neve knows.
+"""Properties of a table: texts by name; neve knows some of them.
 
     property                          values                       default
     format-version                    2, 3; it only rises          3
@@ -9,7 +9,7 @@
 
 Names that begin with `neve.` are neve's own: an unknown one is a slip of the pen and is refused. So
 is `schema.name-mapping.default`, which follows from the schema and is published with it. All other
-names are somebody else's, and are kept as they are.
+names belong to other programs, and are kept as they are.
 """
 
 from collections.abc import Iterable, Mapping
@@ -39,7 +39,7 @@ _COUNTS: Final[dict[str, int]] = {RETENTION_VERSIONS: 1, RETENTION_MILLISECONDS:
 """Smallest value of properties that are whole numbers."""
 _COUNT_DIGITS_MAX: Final = 15
 KNOWN_PROPERTIES: Final = (*_CHOICES, *_COUNTS)
-"""Names that neve gives a meaning."""
+"""Names that mean something to neve."""
 
 
 def check_properties(properties: Mapping[str, str]) -> dict[str, str]:
@@ -97,7 +97,7 @@ def check_texts(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_removed(removed: Iterable[str]) -> tuple[str, ...]:
-    """Return the names of properties to remove, of which one may come alone; or InvalidArgument."""
+    """Return the names of properties to remove, one or several; raises InvalidArgument."""
     hint = "Write ['owner']"
     if isinstance(removed, str):
         return (removed,)
@@ -154,12 +154,12 @@ def retention_of(properties: Mapping[str, str]) -> Retention:
 
 
 def with_retention(properties: Mapping[str, str], retention: Retention) -> Mapping[str, str]:
-    """Return properties that tell of a retention; what they tell rightly stays as it is."""
-    told = retention_of(properties)
+    """Return properties that say a retention; values that say it already stay as they are."""
+    stated = retention_of(properties)
     corrected = dict(properties)
-    if told.versions != retention.versions:
+    if stated.versions != retention.versions:
         corrected[RETENTION_VERSIONS] = str(retention.versions)
-    if told.milliseconds != retention.milliseconds:
+    if stated.milliseconds != retention.milliseconds:
         corrected[RETENTION_MILLISECONDS] = str(retention.milliseconds)
     return corrected
 

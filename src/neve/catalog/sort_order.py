@@ -7,11 +7,12 @@ Rows of every data file are in the order of the key: merging, point reads and pr
 a table can only ask for what its files are. What it asks for is published as Iceberg's default sort
 order, which engines that write to a table follow; DuckDB does not write to tables that have one.
 
-O1  Every column is there, primitive, and named once.
-O2  A name that holds a comma or begins with `-` cannot be told from others here, and is refused.
-O3  The columns are the first ones of the key, in its order, and none descends. The first release
-    took any order and sorted nothing by it: such an order is not in effect, and gone with the next
-    change.
+CATALOG-34  Every column is there, primitive, and named once.
+CATALOG-35  A name that holds a comma or begins with `-` is ambiguous here, and is
+            refused.
+CATALOG-36  The columns are the first ones of the key, in its order, and none descends. The first
+            release took any order and sorted nothing by it: such an order is not in effect, and
+            gone with the next change.
 """
 
 from collections.abc import Iterable, Sequence
@@ -59,7 +60,8 @@ class SortOrder:
         if not order.is_of_key(schema):
             key = [column.name for column in schema.key_columns]
             raise InvalidArgument(
-                f"O3: rows of data files are in the order of the key {key}, not by {str(order)!r}",
+                f"CATALOG-36: rows of data files are in the order of the key {key}, not by "
+                f"{str(order)!r}",
                 hint=f"Leave the sort order out, or use the first columns of the key: {key}. Make "
                 "a column the first one of the key to have rows sorted by it",
             )
@@ -67,7 +69,7 @@ class SortOrder:
 
     @classmethod
     def from_text(cls, text: str) -> "SortOrder":
-        """Read what `str` gives."""
+        """Read what `str` returns."""
         return cls(
             tuple(
                 SortField(part.removeprefix(_DESCENDING), part.startswith(_DESCENDING))
@@ -77,7 +79,7 @@ class SortOrder:
         )
 
     def check(self, schema: TableSchema) -> None:
-        """Check O1 and O2; raises InvalidArgument, NotFound."""
+        """Check CATALOG-34 and CATALOG-35; raises InvalidArgument, NotFound."""
         seen: set[str] = set()
         for field in self.fields:
             column = schema.column(field.column)
@@ -99,7 +101,7 @@ class SortOrder:
             seen.add(field.column)
 
     def is_of_key(self, schema: TableSchema) -> bool:
-        """Return whether rows in the order of the key are in this order as well (O3)."""
+        """Return whether rows in the order of the key are in this order as well (CATALOG-36)."""
         key = [column.name for column in schema.key_columns]
         columns = [field.column for field in self.fields]
         return columns == key[: len(columns)] and not any(each.descending for each in self.fields)

@@ -34,11 +34,10 @@ from typing import Final
 
 import pyarrow as pa
 
-from neve.catalog.history_listing import summed_commits
-from neve.catalog.listing_column import optional, required
-from neve.catalog.partition_words import PartitionWords
 from neve.catalog.stored_table import StoredTable, TableState
 from neve.catalog.table_meta import TableMeta
+from neve.catalog.table_name import similar_name_hint
+from neve.catalog.version_view import PartitionWords, optional, required, summed_commits
 from neve.errors import NotFound
 from neve.iceberg.publisher import published_lists
 from neve.manifest.json_document import Json
@@ -137,7 +136,7 @@ def list_snapshots(listed: Iterable[ListedTable]) -> pa.Table:
                     "timestamp_ms": commit.facts.timestamp_ms,
                     "operation": commit.facts.operation.value,
                     "manifest_list": place,
-                    # Sorted: protobuf gives the members of a map in any order.
+                    # Sorted: protobuf returns the members of a map in any order.
                     "summary": _json_bytes(dict(sorted(commit.facts.summary.items()))),
                 }
             )

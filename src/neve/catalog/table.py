@@ -1,82 +1,123 @@
-"""Table: rows by key, durable when written, in a table of the catalog.
+"""Table: rows by key, durable when written, in a table of the lake.
 
     orders = lake.table("shop.orders")
     orders.put({"id": 1, "customer": "ada", "amount": 9.5})
     orders.get(1)
     orders.scan("amount > 5").to_arrow()
 
-The catalog's half (definition, history, files) is `CatalogTable`; rows are the business of the
-engine that the handle holds. Handles of one table from one catalog share an engine.
+It shows what a program uses. Definition, history and engine are behind it, in `OpenTable`.
 """
 
-import weakref
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from threading import Event, Lock
+from dataclasses import dataclass, fields, replace
+from threading import Event
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 import pyarrow as pa
 
-from neve.catalog.catalog_table import CatalogTable
 from neve.catalog.evolution import Evolution
-from neve.catalog.live_tables import LiveTables
 from neve.catalog.moment import Moment, past_moment_ms
-from neve.catalog.plan_change import DefinitionChange
-from neve.catalog.settlement import Settlement
-from neve.catalog.stored_table import TableState
-from neve.catalog.table_meta import TableMeta
-from neve.catalog.table_stats import TableStats, table_stats
-from neve.catalog.warehouse import Warehouse
+from neve.catalog.open_table import OpenTable
+from neve.catalog.sort_order import SortOrder
+from neve.catalog.version_view import VersionStats
 from neve.compaction.rewrite_job import PlanExecutor
 from neve.engine.change_feed import ChangeFeed
 from neve.engine.conditional_writes import ConditionalWrites
 from neve.engine.row_input import Rows
 from neve.engine.snapshot import Snapshot, SnapshotOrigin, rows_in_order
 from neve.engine.table_engine import TableEngine
-from neve.engine.table_options import PublishMode, TableOptions
 from neve.engine.upkeep import ExpireReport, GarbageReport
 from neve.engine.verification import VerifyReport
-from neve.errors import Closed, InvalidArgument, NotFound, Phrase, Wording
 from neve.iceberg.published_check import PublishedCheck
-from neve.jobs.maintenance import LiveMaintenance
-from neve.manifest.table_head import Requirements
+from neve.jobs.maintenance import Maintenance
+from neve.manifest.documents import Lease
+from neve.manifest.table_head import Retention
+from neve.model.partition_spec import PartitionSpec
+from neve.model.schema import TableSchema
 from neve.read.filters import Filter
-from neve.read.scan import Scan, ScanRequest
-from neve.table.table_parts import append_files_of
+from neve.read.scan import Scan
+from neve.storage.own_process import KeptInProcess
 from neve.table.table_view import Row
+from neve.wal.replay import ReplayReport
 
 
-class Table(CatalogTable):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableStats(VersionStats):
+    """Sums over the files of the current Version, and what the open table holds besides."""
+
+    sequence: int
+    """Sequence number of the last visible write."""
+    memtable_rows: int
+    """Changes that are not in data files yet."""
+    memtable_bytes: int
+    memtable_count: int
+    open_snapshots: int
+    """Versions that readers of this handle pin."""
+    cache_bytes: int
+    pressure: str
+    """Why writers are held back; empty when they are not."""
+    stall_seconds: float
+    """Time writers were held back since the table was opened."""
+    failure: str
+    """Why background work does not get on; empty while it does."""
+    is_read_only: bool
+
+
+def table_stats(version: VersionStats, engine: TableEngine) -> TableStats:
+    """Add what an open table holds to the sums of its current Version; waits for nothing."""
+    view = engine.current.view
+    writer = None if engine.is_read_only else engine.writer
+    failure = None if writer is None else writer.backlog.failure
+    return TableStats(
+        **{field.name: getattr(version, field.name) for field in fields(VersionStats)},
+        sequence=engine.current.sequence,
+        memtable_rows=sum(memtable.row_count for memtable in view.memtables),
+        memtable_bytes=sum(memtable.byte_count for memtable in view.memtables),
+        memtable_count=len(view.memtables),
+        open_snapshots=engine.leases.pinned_count,
+        cache_bytes=engine.files.groups.byte_count + engine.files.vectors.byte_count,
+        pressure="" if writer is None else writer.backlog.pressure.reason,
+        stall_seconds=0.0 if writer is None else writer.backlog.stall_seconds,
+        failure="" if failure is None else str(failure),
+        is_read_only=engine.is_read_only,
+    )
+
+
+# Of 0.1, where a table showed its inside.
+_FORMER_NAMES: Final = frozenset(
+    {
+        "commit",
+        "current",
+        "engine",
+        "meta",
+        "publish_committed",
+        "published_lineage",
+        "schemas",
+        "specs",
+        "stored",
+        "update_definition",
+        "update_partition_spec",
+        "update_schema",
+        "update_sort_order",
+    }
+)
+
+
+class Table(KeptInProcess):
     """A table that is open for reading and writing rows; safe for many threads."""
 
-    def __init__(
-        self,
-        warehouse: Warehouse,
-        settlement: Settlement,
-        meta: TableMeta,
-        state: TableState,
-        *,
-        options: TableOptions | None = None,
-        read_only: bool = False,
-    ) -> None:
-        super().__init__(warehouse, settlement, meta, state)
-        # Fixed at construction.
-        self._options = options
-        self._read_only = read_only
-        self._live: LiveTables = warehouse.live_tables
-        # Changed with _opening held, read without: an engine is acquired once, and released once.
-        self._opening = Lock()
-        self._engine: TableEngine | None = None
-        self._forgotten: weakref.finalize[[TableEngine], Table] | None = None
-        self._is_closed = False
+    def __init__(self, table: OpenTable) -> None:
+        self._open = table
 
     def __repr__(self) -> str:
-        engine = self._engine
-        is_closed = self._is_closed or self._warehouse.is_closed
-        is_closed = is_closed or (engine is not None and engine.is_closed)
-        notes = ", read_only" * self._read_only + ", closed" * is_closed
+        table = self._open
+        notes = ", read_only" * table.is_read_only + ", closed" * table.is_closed
         return f"Table({self.name!r}, key={list(self.primary_key)}, version={self.version}{notes})"
+
+    def _repr_html_(self) -> str:
+        return self._open._repr_html_()
 
     def __enter__(self) -> Self:
         return self
@@ -89,73 +130,141 @@ class Table(CatalogTable):
     ) -> None:
         self.close()
 
+    # Definition
+
+    @property
+    def name(self) -> str:
+        """Dotted name."""
+        return self._open.name
+
+    @property
+    def table_id(self) -> str:
+        """Name of the directory of its files in the lake; never used again after a drop."""
+        return self._open.table_id
+
+    @property
+    def uuid(self) -> str:
+        """Identifier that no other table ever has."""
+        return self._open.uuid
+
+    @property
+    def location(self) -> str:
+        """Location of its files, as a URI."""
+        return self._open.location
+
+    @property
+    def format_version(self) -> int:
+        """Iceberg's format version."""
+        return self._open.format_version
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """Properties that were set."""
+        return self._open.properties
+
+    @property
+    def retention(self) -> Retention:
+        """How much history is kept."""
+        return self._open.retention
+
+    @property
+    def version(self) -> int:
+        """Number of the current Version: the current snapshot id."""
+        return self._open.version
+
+    @property
+    def schema(self) -> TableSchema:
+        """The current schema."""
+        return self._open.schema
+
+    @property
+    def primary_key(self) -> tuple[str, ...]:
+        """Names of the key columns, in key order."""
+        return self._open.primary_key
+
+    @property
+    def spec(self) -> PartitionSpec:
+        """The current partition spec."""
+        return self._open.spec
+
+    @property
+    def sort_order(self) -> SortOrder:
+        """The current sort order."""
+        return self._open.sort_order
+
+    @property
+    def recovery(self) -> ReplayReport:
+        """What the log gave back when the table was opened, and what could not be read of it."""
+        return self._open.engine.recovery
+
     # Writing
 
     def put(self, row: Mapping[str, object]) -> int:
-        """Write one row, replacing the one of its key; gives its sequence number.
+        """Write one row, replacing the row of its key; return its sequence number.
 
         Durable on return, as the `sync` option says. Raises SchemaMismatch naming the column that
         is missing, unknown, or of another type; nothing is written then.
         """
-        engine = self._engine
-        writer = (self.engine if engine is None else engine).writer
-        return writer.write(writer.path.put(row))
+        table = self._open
+        return (table.opened or table.engine).writer.put(row)
 
     def upsert(self, rows: Rows, columns: Sequence[str] | None = None) -> int:
-        """Write many rows, all or none, each replacing the one of its key; gives the last sequence.
+        """Write many rows, all or none, each replacing the row of its key.
 
-        Rows are dicts, anything Arrow, a pandas or a Polars frame; of two rows with one key the
-        later wins. Rows of a `RecordBatchReader`, and what takes more than about 128 MiB, are
-        several batches, each of which is all or nothing.
+        Return the last sequence number. Rows are dicts, anything Arrow, a pandas or a Polars frame;
+        of two rows with one key the later wins. Rows of a `RecordBatchReader`, and more than about
+        128 MiB of rows, are several batches, each of them all or nothing.
 
         `columns` writes these only, and leaves the other columns of the rows as they are. Where a
-        key has no row yet they become their default or NULL; one that can be neither refuses the
-        batch with SchemaMismatch.
+        key has no row yet they become their default or NULL; a column that can be neither
+        refuses the batch with SchemaMismatch.
         """
         if columns is not None:
-            return ConditionalWrites(self.engine).upsert(rows, columns)
-        writer = self.engine.writer
-        sequence = self.engine.current.sequence
+            return ConditionalWrites(self._open.engine).upsert(rows, columns)
+        engine = self._open.engine
+        writer, sequence = engine.writer, engine.current.sequence
         for prepared in writer.path.upsert(rows):
             sequence = writer.write(prepared)
         return sequence
 
     def put_if_absent(self, row: Mapping[str, object]) -> int | None:
-        """Write one row if its key has none; gives its sequence number, None when it has one.
+        """Write one row if its key has none; return its sequence number, or None.
 
         No other write of this table comes between looking and writing. Other committers, such as
         Spark jobs, are seen as far as this handle shows their Versions.
         """
-        return ConditionalWrites(self.engine).put_if_absent(row)
+        return ConditionalWrites(self._open.engine).put_if_absent(row)
 
     def compare_and_put(
         self, row: Mapping[str, object], expected: Mapping[str, object] | None
     ) -> int | None:
-        """Write one row if that of its key is as expected; gives its sequence number, or None.
+        """Write one row if the row of its key is as expected; return its sequence number, or None.
 
         `expected` is the whole row as it was read, a column left out being its default or NULL;
         None expects no row. Values are compared, not how they were written. Atomic as
         `put_if_absent` is.
         """
-        return ConditionalWrites(self.engine).compare_and_put(row, expected)
+        return ConditionalWrites(self._open.engine).compare_and_put(row, expected)
 
     def delete(self, key: object) -> int:
-        """Delete the row of a key, whether there is one or not; gives the sequence number."""
-        writer = self.engine.writer
+        """Delete the row of a key, whether there is one or not; return the sequence number."""
+        writer = self._open.engine.writer
         return writer.write(writer.path.delete(key))
 
     def delete_many(self, keys: object) -> int:
-        """Delete the rows of many keys, all or none; gives the last sequence number."""
-        writer = self.engine.writer
+        """Delete the rows of many keys, all or none; return the last sequence number."""
+        engine = self._open.engine
+        writer = engine.writer
         prepared = writer.path.delete_many(keys)
-        return self.engine.current.sequence if prepared is None else writer.write(prepared)
+        return engine.current.sequence if prepared is None else writer.write(prepared)
 
     def delete_where(self, filter: Filter) -> int:  # noqa: A002 - the word of `scan`
-        """Delete every row that matches a filter, as of one moment; gives the last sequence number.
+        """Delete every row that matches a filter, as of one moment.
 
-        No other write of this process comes between finding the rows and deleting them.
+        Return the last sequence number. No other write of this process comes between finding the
+        rows and deleting them.
         """
-        return self.engine.delete_where(filter)
+        return self._open.engine.delete_where(filter)
 
     # Reading
 
@@ -164,14 +273,12 @@ class Table(CatalogTable):
 
         A composite key is a tuple in key order; any key may be a dict of the key columns.
         """
-        engine = self._engine
-        if engine is None:
-            engine = self.engine
-        return engine.get(key)
+        table = self._open
+        return (table.opened or table.engine).get(key)
 
     def get_many(self, keys: object, *, with_missing: bool = False) -> pa.Table:
         """Return the rows of keys in the order asked; missing keys are absent, or rows of NULL."""
-        engine = self.engine
+        engine = self._open.engine
         return rows_in_order(keys, engine.current.view, engine.get_many, with_missing=with_missing)
 
     def scan(
@@ -188,17 +295,21 @@ class Table(CatalogTable):
         expression of PyIceberg or Arrow. `key_range` is (first, end) without the end, None for no
         bound; with it, or with `reverse`, rows come in the order of their keys.
         """
-        request = ScanRequest(
-            filter=filter, columns=columns, limit=limit, key_range=key_range, reverse=reverse
+        return self._open.engine.scan(
+            filter=filter,
+            columns=columns,
+            limit=limit,
+            key_range=key_range,
+            reverse=reverse,
+            check=self._open.check_open,
         )
         return self.engine.scan(request, self._check_open)
 
     def snapshot(self) -> Snapshot:
         """Freeze the table as it is now, unflushed rows included; close it when done."""
-        origin = SnapshotOrigin(check_open=self._check_open, table_name=self.name)
-        return self.engine.snapshot(origin)
+        return self._open.engine.snapshot(self._origin())
 
-    def at(  # type: ignore[override]  # rows too, not only what is known of them
+    def at(
         self,
         version: int | None = None,
         *,
@@ -211,9 +322,11 @@ class Table(CatalogTable):
         1970. Raises NotFound that says which there are.
         """
         self.refresh()
-        found = super().at(version, timestamp=timestamp, tag=tag)
-        origin = SnapshotOrigin(check_open=self._check_open, table_name=self.name, tag=tag or "")
-        return self.engine.snapshot_of(found.version, origin)
+        found = self._open.at(version, timestamp=timestamp, tag=tag)
+        origin = SnapshotOrigin(
+            check_open=self._open.check_open, table_name=self.name, tag=tag or ""
+        )
+        return self._open.engine.snapshot_of(found.version, origin)
 
     # Changes
 
@@ -222,11 +335,11 @@ class Table(CatalogTable):
 
         Columns are the table's, as of `until`, and `_change_type` (insert, update_preimage,
         update_postimage, delete), `_commit_version` and `_commit_timestamp`. Commits come in their
-        order, rows of one by key. Rows that are not flushed are not told of. History stays until
+        order, rows of one by key. Rows that are not flushed are left out. History stays until
         the reader is read to its end or forgotten. Raises NotFound when a part of it has expired,
-        and says from where on it is kept.
+        and says from which Version on it is kept.
         """
-        return ChangeFeed(self.engine).changes(since, until)
+        return ChangeFeed(self._open.engine).changes(since, until)
 
     def follow(
         self, since: int, *, poll_seconds: float = 1.0, stop: Event | None = None
@@ -237,39 +350,43 @@ class Table(CatalogTable):
         of others every `poll_seconds`. Ends when the table is closed or `stop` is set; Closed is
         raised when that cuts a commit in two. History from where the follower is stays meanwhile.
         """
-        return ChangeFeed(self.engine).follow(since, poll_seconds=poll_seconds, stop=stop)
+        return ChangeFeed(self._open.engine).follow(since, poll_seconds=poll_seconds, stop=stop)
 
     # History and names
 
     def history(self) -> pa.Table:
         """Return the retained Versions, oldest first."""
-        self._check_not_closed()
-        self._see()
-        return super().history()
+        self._open.check_not_closed()
+        self._open.see()
+        return self._open.history()
 
     def files(self) -> pa.Table:
         """Return the data files of the current Version."""
-        self._check_not_closed()
-        self._see()
-        return super().files()
+        self._open.check_not_closed()
+        self._open.see()
+        return self._open.files()
+
+    def leases(self) -> tuple[Lease, ...]:
+        """Return the leases that readers hold now; each keeps Versions and their files."""
+        return self._open.leases()
 
     def stats(self) -> TableStats:
         """Return the size and health of the table."""
-        self._see()
-        return table_stats(super().stats(), self.engine)
+        self._open.see()
+        return table_stats(self._open.stats(), self._open.engine)
 
     def tag(self, name: str, version: int | None = None) -> None:
         """Name a retained Version, by default the current one; it never expires. Names move."""
-        self._check_may_write()
-        self._see()
-        self.stored.work.tag(name, self.version if version is None else version)
-        self._see_committed()
+        self._open.check_may_write()
+        self._open.see()
+        self._open.stored.work.tag(name, self.version if version is None else version)
+        self._open.see_committed()
 
     def remove_tag(self, name: str) -> None:
-        """Take a name away; raises NotFound."""
-        self._check_may_write()
-        self.stored.work.remove_tag(name)
-        self._see_committed()
+        """Remove a tag; raises NotFound."""
+        self._open.check_may_write()
+        self._open.stored.work.remove_tag(name)
+        self._open.see_committed()
 
     def rollback(
         self,
@@ -278,15 +395,15 @@ class Table(CatalogTable):
         timestamp: Moment | None = None,
         tag: str | None = None,
     ) -> int:
-        """Make an old Version the current one again, after flushing; gives the new number.
+        """Make an old Version the current one again, after flushing; return the new number.
 
-        It is said which as in `at`. What came after it stays in the history until it expires.
+        It is chosen as in `at`. What came after it stays in the history until it expires.
         """
-        self._check_may_write()
+        self._open.check_may_write()
         self.refresh()
-        wanted = super().at(version, timestamp=timestamp, tag=tag)
+        wanted = self._open.at(version, timestamp=timestamp, tag=tag)
         number = self._maintenance.rollback(wanted.number)
-        self._see_committed()
+        self._open.see_committed()
         return number
 
     def evolve(self) -> Evolution:
@@ -295,49 +412,24 @@ class Table(CatalogTable):
         `with table.evolve() as e: e.add_column("note", "string")`; see `Evolution`. Rows that are
         not flushed stay, and read like all others under the new schema.
         """
-        self._check_may_write()
-        return super().evolve()
-
-    def update_definition(
-        self, asked: DefinitionChange, *, requirements: Requirements | None = None
-    ) -> int:
-        """Change several parts of the definition as one Version; gives its number."""
-        self._check_not_closed()
-        return super().update_definition(asked, requirements=requirements)
+        self._open.check_may_write()
+        return self._open.evolve()
 
     def set_properties(
         self, properties: Mapping[str, str] | None = None, *, remove: Iterable[str] = ()
     ) -> None:
         """Set some properties and remove others, all or none; the rest stays."""
-        self._check_may_write()
-        super().set_properties(properties, remove=remove)
+        self._open.check_may_write()
+        self._open.set_properties(properties, remove=remove)
 
     def iceberg_metadata(self) -> str:
         """Return the location of the current Iceberg metadata, published first if missing.
 
         Other engines read the table from there; rows that are not flushed are not in it. A handle
-        for reading only writes nothing where a live writer does: it gives what is published, and
+        for reading only writes nothing where a live writer does: it returns what is published, and
         raises NotFound when nothing is.
         """
-        self._check_not_closed()
-        if not self._read_only or append_files_of(self.stored.objects) is None:
-            return super().iceberg_metadata()
-        newest = self._publisher.newest()
-        if newest is None:
-            raise NotFound(
-                f"the table {self.name!a} has not been published",
-                path=self.stored.paths.metadata,
-                hint=Wording(Phrase.PUBLISH_FIRST),
-            )
-        return newest
-
-    def publish_committed(self) -> None:
-        """Have other engines see what was just committed, as the options say."""
-        engine = self._opened()
-        if engine is not None:
-            engine.publish_committed(self.version)
-        elif (self._options or TableOptions()).iceberg_publish == PublishMode.COMMIT:
-            super().publish_committed()
+        return self._open.iceberg_metadata()
 
     # Maintenance
 
@@ -348,7 +440,7 @@ class Table(CatalogTable):
         raises NotPublished: the rows are committed, and the next commit publishes them.
         """
         number = self._maintenance.flush()
-        self._see_committed()
+        self._open.see_committed()
         return number
 
     def compact(
@@ -358,32 +450,32 @@ class Table(CatalogTable):
         full: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> int:
-        """Flush, then rewrite files until no level asks for more; gives the current Version.
+        """Flush, then rewrite files until no level asks for more; return the current Version.
 
-        `full` rewrites everything. `progress` is told how many of how many rows are done.
+        `full` rewrites everything. `progress` is called with the rows done and the rows in all.
         """
         number = self._maintenance.compact(full=full, executor=executor, progress=progress)
-        self._see_committed()
+        self._open.see_committed()
         return number
 
     def expire(
         self, *, keep_last: int | None = None, older_than: Moment | None = None
     ) -> ExpireReport:
-        """Let old Versions go, as retention or the arguments say; tagged ones stay.
+        """Remove old Versions, as retention or the arguments say; tagged ones stay.
 
         On a full disk it works with the space that the log has reserved; when that is not enough
-        to publish what is left, the report says so. Raises InvalidArgument for a time that is
-        still to come.
+        to publish what is left, the report says so. Raises InvalidArgument for a time in
+        the future.
         """
-        clock = self._warehouse.clock
+        clock = self._open.clock
         older_than_ms = None if older_than is None else past_moment_ms(older_than, clock)
         maintenance = self._maintenance
         report = maintenance.expire(keep_last=keep_last, older_than_ms=older_than_ms)
-        self._see()
+        self._open.see()
         return replace(report, is_publishing_due=not maintenance.publish_expired(self.version))
 
     def collect_garbage(self, *, dry_run: bool = True) -> GarbageReport:
-        """Delete files that no retained Version reaches; a dry run, the default, only says which.
+        """Delete files that no retained Version reaches; a dry run, the default, only lists them.
 
         Files that readers hold a lease on wait for the next time.
         """
@@ -396,90 +488,46 @@ class Table(CatalogTable):
 
         The report says what was read and what was not. `independent` reads the published table
         with a reader that shares no code with the engine, and compares its rows with the engine's:
-        the same rows, one per key. `progress` is called with how many of how many bytes are done.
+        the same rows, one per key. `progress` is called with the bytes done
+        and the bytes in all.
         """
         further = PublishedCheck(independent=independent)
         return self._maintenance.verify(progress=progress, further=(further,))
 
-    def refresh(self) -> "Table":
-        """Show what others committed and, read-only, logged since. Gives itself."""
-        self._check_not_closed()
-        super().refresh()
-        engine = self._opened()
-        if engine is not None:
-            engine.refresh()
+    def refresh(self) -> Self:
+        """Show what others committed and, read-only, logged since. Return itself."""
+        self._open.refresh()
         return self
 
     def close(self) -> None:
-        """End this handle; twice is no error. Unflushed rows stay in the log for the next open."""
-        with self._opening:
-            self._is_closed = True
-            engine, self._engine = self._engine, None
-        if engine is not None and self._forgotten is not None and self._forgotten.detach():
-            self._live.release(engine)
+        """End this handle, once. Unflushed rows stay in the log for the next open."""
+        self._open.close()
+
+    def _origin(self, tag: str = "") -> SnapshotOrigin:
+        return SnapshotOrigin(check_open=self._open.check_open, table_name=self.name, tag=tag)
 
     @property
-    def engine(self) -> TableEngine:
-        """What reads and writes the rows; opened when first needed."""
-        self._warehouse.check_open()
-        with self._opening:
-            self._check_not_closed()
-            if self._engine is None:
-                engine = self._live.acquire(
-                    self.table_id,
-                    read_only=self._read_only,
-                    options=self._options,
-                    make_parts=lambda: self.stored.parts(
-                        self.properties,
-                        recorder=self._warehouse.recorder,
-                        listener=self._warehouse.listener,
-                        publish=self._publisher.publish_once,
-                        lineage=self.published_lineage,
-                    ),
-                )
-                self._forgotten = weakref.finalize(self, self._live.forget, engine)
-                self._engine = engine
-            return self._engine
+    def _maintenance(self) -> Maintenance:
+        return Maintenance(self._open.engine)
 
-    def _check_not_closed(self) -> None:
-        if self._is_closed:
-            raise Closed(f"the handle of {self.name!a} was closed", hint=Wording(Phrase.OPEN_AGAIN))
 
-    def _check_may_write(self) -> None:
-        self._check_not_closed()
-        if self._read_only:
-            raise InvalidArgument(
-                f"the table {self.name!a} was opened for reading only",
-                hint="Open it without read_only, or use the `neve` command beside its writer",
-            )
+def open_table_of(table: Table) -> OpenTable:
+    """Return the inside a table, for the code of this package."""
+    return table._open  # noqa: SLF001 - users of a table do not see it
 
-    def _check_open(self) -> None:
-        """Raise when this handle was closed; who holds the check keeps the handle."""
-        self.engine.check_open()
 
-    @property
-    def _maintenance(self) -> LiveMaintenance:
-        return LiveMaintenance(self.engine)
+def _find_former(self: Table, name: str) -> object:
+    """Return what `Table` showed of its inside in 0.1, and warn."""
+    if name not in _FORMER_NAMES:
+        raise AttributeError(f"'Table' object has no attribute {name!r}", name=name, obj=self)
+    warnings.warn(
+        f"Table.{name} is internal, and goes with the next release: use `evolve` for changes of "
+        "the definition, and `lake.load_table` for its history",
+        DeprecationWarning,
+        stacklevel=2,
+    )
+    return getattr(self._open, name)
 
-    def _see(self) -> None:
-        """Show the newest state in the catalog's half."""
-        super().refresh()
 
-    def _see_committed(self) -> None:
-        """Show what was just committed, and have it published; raises NotPublished."""
-        self._see()
-        self.publish_committed()
-
-    def _unflushed(self) -> int | None:
-        engine = self._engine
-        if engine is None or engine.is_closed:
-            return None
-        return sum(memtable.row_count for memtable in engine.current.view.memtables)
-
-    def _problems(self) -> Iterator[str]:
-        if self._is_closed:
-            yield "the handle was closed: open the table again"
-
-    def _opened(self) -> TableEngine | None:
-        """Return the engine if any handle, in any thread, has opened it or is about to."""
-        return self._live.opened(self.table_id, read_only=self._read_only)
+# Not in the class: type checkers and completion should not know these names.
+setattr(Table, "__getattr__", _find_former)  # noqa: B010

@@ -9,12 +9,14 @@ It is one JSON document. Schemas and specs are objects in Iceberg's form:
      "primary_key": ["id"], "properties": {"owner": "anna"},
      "retention_versions": 5, "retention_ms": 86400000, "as_of_version": 1}
 
-M1  Schemas, specs, sort order and retention are a copy: the table's version store is the truth, and
-    whoever opens the table brings the copy up to date.
-M2  Name, location and properties are the catalog's own. The location is relative to the warehouse,
-    so that a warehouse can be moved.
-M3  `schema_version`, `fingerprint` and `primary_key` say of the current schema what it says itself.
-M4  Of the schemas a table had, the newest stay as long as there is room; the version store has all.
+CATALOG-22  Schemas, specs, sort order and retention are a copy: the table's version store is the
+            truth, and opening the table brings the copy up to date.
+CATALOG-23  Name, location and properties are the catalog's own. The location is relative to the
+            lake, so that a lake can be moved.
+CATALOG-24  `schema_version`, `fingerprint` and `primary_key` say of the current schema what it says
+            itself.
+CATALOG-25  Of the schemas a table had, the newest stay as long as there is room; the version store
+            has all.
 """
 
 import json
@@ -23,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
-from neve.catalog.catalog_document import read_catalog_document
+from neve.catalog.catalog_state import read_catalog_document
 from neve.catalog.known_properties import check_texts, format_version_of, retention_of
 from neve.errors import Corruption, NeveError
 from neve.manifest.json_document import Json, write_document
@@ -92,7 +94,7 @@ class TableMeta:
 
     @property
     def location(self) -> str:
-        """Directory of the table's files, relative to the warehouse."""
+        """Directory of the table's files, relative to the lake."""
         return TablePaths(self.table_id).root
 
     def encode(self) -> bytes:
@@ -157,9 +159,9 @@ class TableMeta:
         return meta
 
     def _check(self, fingerprint: str, primary_key: Iterable[str], format_version: int) -> None:
-        """Check in what was read that its parts fit together (M3)."""
+        """Check in what was read that its parts fit together (CATALOG-24)."""
         if self.fingerprint != fingerprint or self.primary_key != tuple(primary_key):
-            raise ValueError("M3: the schema is not the one that its fingerprint and key tell of")
+            raise ValueError("CATALOG-24: the schema is not that of its fingerprint and key")
         if self.format_version != format_version:
             raise ValueError("the format version is not the one among the properties")
         retention_of(self.properties)
@@ -168,7 +170,7 @@ class TableMeta:
 
 
 def _newest_that_fit(schemas: tuple[TableSchema, ...], current_id: int) -> list[Json]:
-    """Return schemas as objects, ascending: the newest, as many as there is room for (M4)."""
+    """Return the newest schemas as objects, ascending, as many as fit (CATALOG-25)."""
     texts: list[str] = []
     room = _SCHEMAS_BYTES_MAX
     for schema in reversed(schemas):

@@ -3,9 +3,9 @@
     shop.orders              table `orders` in the namespace `shop`
     eu.berlin.shop.orders    table `orders` in `eu.berlin.shop`, which lies in `eu.berlin`
 
-N1  A part is what `neve.storage.table_paths.check_name` allows.
-N2  A table is always in a namespace.
-N3  A whole name has at most 16 parts and 1,024 bytes.
+CATALOG-19  A part is what `neve.storage.table_paths.check_name` allows.
+CATALOG-20  A table is always in a namespace.
+CATALOG-21  A whole name has at most 16 parts and 1,024 bytes.
 """
 
 from dataclasses import dataclass
@@ -60,7 +60,7 @@ def with_ancestors(namespace: str) -> tuple[str, ...]:
 
 
 def check_name_text(text: str, *, what: str) -> None:
-    """Refuse, with InvalidArgument, what is no text, or longer than any name."""
+    """Raise InvalidArgument for what is not a text, or is longer than any name."""
     if not isinstance(text, str):
         raise InvalidArgument(
             f"a {what} is text, not {type(text).__name__}", hint='Write "shop.orders"'

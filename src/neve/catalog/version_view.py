@@ -1,19 +1,92 @@
-"""VersionView: what is known about one Version of a table without reading any of its rows."""
+"""VersionView: one Version of a table as listings show it, without reading any of its rows.
+
+`table.history()` lists Versions, `table.files()` the data files of one. Partition values are texts,
+spelled as in `neve.model.transforms`; the manifest has them in Iceberg's single-value form, see
+`neve.model.single_value`. Bytes of another length than the type has are Corruption, except numbers
+that were widened since.
+"""
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Final
 
 import pyarrow as pa
 
-from neve.catalog.listing_column import optional, required
-from neve.catalog.partition_words import PartitionWords
+from neve.errors import Corruption
+from neve.manifest.table_versions import TableVersions
+from neve.manifest.version_reader import Commit, Session
+from neve.model.arrow_types import ArrowField
+from neve.model.data_file import DataFile, PartitionValue
 from neve.model.display import shown_bytes
-from neve.model.partition_spec import PartitionSpec
+from neve.model.partition_spec import PartitionField, PartitionSpec
 from neve.model.schema import TableSchema
+from neve.model.single_value import decode_single_value
+from neve.model.transforms import partition_text
 from neve.model.version import Operation, Version
+from neve.model.version_summary import SummedFiles, Totals, shown_counters
 from neve.notebook import Cell, facts, page, shown_page, size_words, version_page
+
+
+class PartitionWords:
+    """Spells the partition values of one table's files."""
+
+    def __init__(
+        self, specs: Mapping[int, PartitionSpec], schemas: Mapping[int, TableSchema], *, path: str
+    ) -> None:
+        self._specs = specs
+        self._path = path
+        # Newest last: a field that was widened has the type it has now.
+        self._types = {
+            column.field_id: column.type
+            for schema_id in sorted(schemas)
+            for column in schemas[schema_id].columns
+        }
+        # Files of one partition are many, partitions few.
+        self._known: dict[tuple[int, tuple[PartitionValue, ...]], dict[str, str | None]] = {}
+
+    def of(self, file: DataFile) -> dict[str, str | None]:
+        """Return the texts of a file's partition values by field name; raises Corruption."""
+        key = (file.spec_id, file.partition)
+        words = self._known.get(key)
+        if words is None:
+            words = self._known[key] = self._spell(file)
+        return words
+
+    def _spell(self, file: DataFile) -> dict[str, str | None]:
+        spec = self._specs.get(file.spec_id)
+        if spec is None:
+            raise Corruption(
+                f"{file.path!a} is of partition spec {file.spec_id}, which the table never had",
+                path=self._path,
+            )
+        values = {each.field_id: each.value for each in file.partition}
+        words: dict[str, str | None] = {}
+        for field in spec.fields:
+            value = values.get(field.field_id)
+            try:
+                words[field.name] = None if value is None else self._word(field, value)
+            except (Corruption, KeyError, ValueError) as error:
+                raise Corruption(
+                    f"partition value {field.name!a} of {file.path!a} cannot be read",
+                    path=self._path,
+                ) from error
+        return words
+
+    def _word(self, field: PartitionField, value: bytes) -> str:
+        result_type = field.transform.result_type(self._types[field.source_id])
+        return partition_text(field.transform, result_type, decode_single_value(result_type, value))
+
+
+def required(name: str, type_: pa.DataType) -> ArrowField:
+    """Return a column that is never NULL."""
+    return pa.field(name, type_, nullable=False)
+
+
+def optional(name: str, type_: pa.DataType) -> ArrowField:
+    """Return a column that may be NULL."""
+    return pa.field(name, type_, nullable=True)
+
 
 FILES_SCHEMA: Final = pa.schema(
     [
@@ -157,3 +230,55 @@ class VersionView:
             vector_count=sum(file.vector is not None for file in files),
             level_file_counts=dict(sorted(Counter(file.level for file in files).items())),
         )
+
+
+HISTORY_SCHEMA: Final = pa.schema(
+    [
+        required("version", pa.int64()),
+        optional("parent", pa.int64()),
+        required("timestamp", pa.timestamp("ms", tz="UTC")),
+        required("operation", pa.string()),
+        required("summary", pa.map_(pa.string(), pa.string())),
+        required("tags", pa.list_(pa.string())),
+    ]
+)
+
+
+def summed_commits(versions: TableVersions, session: Session) -> Iterator[Commit]:
+    """Return the retained Versions, oldest first, with counters and totals in their summaries.
+
+    What the oldest one changed is only known as far as its commit said.
+    """
+    head = versions.head_in(session)
+    files: SummedFiles | None = None
+    for commit in versions.commits_in(session):
+        if commit.number < head.oldest_version:
+            totals = Totals.of(versions.version_in(session, commit.number).files)
+            counters: dict[str, str] = {}
+        elif files is None:
+            files = SummedFiles(versions.version_in(session, commit.number))
+            totals, counters = files.totals, {}
+        else:
+            change = files.follow(commit.number, versions.edit_in(session, commit.number))
+            totals, counters = files.totals, shown_counters(change.counters())
+        summary = {**commit.facts.summary, **counters, **totals.summary()}
+        yield replace(commit, facts=replace(commit.facts, summary=summary))
+
+
+def list_history(commits: Iterable[Commit], tags: Mapping[str, int]) -> pa.Table:
+    """Return a row for each commit, in their order; `tags` has Versions by name."""
+    names: dict[int, list[str]] = {}
+    for tag, number in sorted(tags.items()):
+        names.setdefault(number, []).append(tag)
+    rows: list[dict[str, object]] = [
+        {
+            "version": commit.number,
+            "parent": commit.parent,
+            "timestamp": commit.facts.timestamp_ms,
+            "operation": commit.facts.operation.value,
+            "summary": sorted(commit.facts.summary.items()),
+            "tags": names.get(commit.number, []),
+        }
+        for commit in commits
+    ]
+    return pa.Table.from_pylist(rows, schema=HISTORY_SCHEMA)

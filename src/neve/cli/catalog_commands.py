@@ -285,7 +285,7 @@ def set_properties(
         page.line(f"{shown_text(each)} {now}, {was}")
 
 
-def _unflushed(catalog: KVCatalog, name: str) -> int | None:
+def _unflushed(catalog: Lake, name: str) -> int | None:
     """Count the changes that are only in the log; None when it cannot be read."""
     try:
         with catalog.table(name, read_only=True) as table:
@@ -295,7 +295,7 @@ def _unflushed(catalog: KVCatalog, name: str) -> int | None:
         return None
 
 
-def _overview(catalog: KVCatalog, name: str) -> dict[str, Json]:
+def _overview(catalog: Lake, name: str) -> dict[str, Json]:
     try:
         stats = catalog.load_table(name).stats()
     except NeveError as error:

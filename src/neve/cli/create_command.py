@@ -364,7 +364,7 @@ def _source_of(
     )
 
 
-def _make(catalog: KVCatalog, wish: _Wish, *, exists_ok: bool) -> bool:
+def _make(catalog: Lake, wish: _Wish, *, exists_ok: bool) -> bool:
     """Make the table; returns whether it is new, raises AlreadyExists."""
 
     def make(*, exists_ok: bool) -> None:

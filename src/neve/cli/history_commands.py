@@ -84,8 +84,9 @@ def tag(
         open_lake(lake, storage_options) as catalog,
         catalog.table(name, read_only=True) as table,
     ):
-        # A handle for reading only changes nothing; the catalog's half of it needs no writer.
-        work = table.stored.work
+        # A handle for reading only changes nothing; tags need no writer.
+        in_catalog = catalog.load_table(name)
+        work = in_catalog.stored.work
         if remove:
             work.remove_tag(tag_name)
             unflushed, tagged = 0, None
@@ -93,7 +94,7 @@ def tag(
             tagged = table.refresh().version if version is None else version
             work.tag(tag_name, tagged)
             unflushed = table.stats().memtable_rows if version is None else 0
-        catalog.load_table(name).publish_committed()
+        in_catalog.refresh().publish_committed()
     if as_json:
         write_json({"table": name, "tag": tag_name, "version": tagged})
         return

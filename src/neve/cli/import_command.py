@@ -194,7 +194,8 @@ def _check(table: Table, wish: ImportWish) -> None:
     """Read the whole file without writing; raises SchemaMismatch that names all wrong rows."""
     refused = RefusedRows(is_bounded=True)
     names = names_of(wish.columns, table.schema)
-    path = table.engine.writer.path
+    engine = open_table_of(table).engine
+    path = engine.writer.path
 
     def prepare(batch: pa.RecordBatch) -> None:
         if names is not None:

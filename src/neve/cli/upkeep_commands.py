@@ -11,7 +11,7 @@ from typing import Final
 import click
 from rich.text import Text
 
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.catalog.settlement import RecoveryReport, Settled
 from neve.catalog.table import Table
 from neve.cli.command_wording import failure_text
@@ -283,7 +283,7 @@ def _verified_words(report: VerifyReport) -> str:
     )
 
 
-def _names_by_id(catalog: KVCatalog) -> dict[str, str]:
+def _names_by_id(catalog: Lake) -> dict[str, str]:
     names = {}
     for name in catalog.list_tables():
         try:

@@ -12,11 +12,12 @@ Such a file follows from its vector and from where the data file is, and is name
 vector lies. So it may be written again by anyone, and has outlived its use when the Puffin file is
 gone.
 
-D1  Deletes name their data files as manifests do, or readers such as PyIceberg would not find the
-    rows they are about. A warehouse that was moved has Puffin files with the locations of its old
-    place: their footers are written again, and the vectors stay where they are in the file.
-D2  A file of positions is not taken for what it was: one that is there is used when it says the
-    same, and is written again when it does not.
+ICEBERG-11  Deletes name their data files as manifests do, or readers such as PyIceberg would not
+            find the rows they are about. A lake that was moved has Puffin files with the locations
+            of its old place: their footers are written again, and the vectors stay where they are
+            in the file.
+ICEBERG-12  A file of positions is not taken for what it was: one that is there is used when it says
+            the same, and is written again when it does not.
 """
 
 import io
@@ -72,7 +73,7 @@ class DeleteFiles(Protocol):
         ...
 
     def learn(self, file: DataFile, file_bytes: int) -> None:
-        """Take note of a size that a manifest tells."""
+        """Note a size that a manifest has."""
         ...
 
     def are_whole(self, files: Iterable[DataFile]) -> bool:
@@ -94,7 +95,7 @@ class VectorFiles:
         return _vector_of(file).path
 
     def file_bytes(self, file: DataFile) -> int:
-        """Size of the Puffin file, which is made to name its data files (D1); raises NotFound."""
+        """Size of the Puffin file, made to name its data files (ICEBERG-11); raises NotFound."""
         path = self.path(file)
         size = self._sizes.get(path)
         if size is None:
@@ -107,7 +108,7 @@ class VectorFiles:
         return vector_bytes(file)
 
     def learn(self, file: DataFile, file_bytes: int) -> None:
-        """Take note of a size that a manifest tells."""
+        """Note a size that a manifest has."""
         _note(self._sizes, self.path(file), file_bytes)
 
     def are_whole(self, files: Iterable[DataFile]) -> bool:  # noqa: ARG002 - the protocol's
@@ -157,7 +158,7 @@ class PositionFiles:
         return position_delete_path(vector.path, vector.offset)
 
     def file_bytes(self, file: DataFile) -> int:
-        """Size of the file, which is written when it is not there (D2); raises NotFound."""
+        """Size of the file, which is written when it is not there (ICEBERG-12); raises NotFound."""
         path = self.path(file)
         size = self._sizes.get(path)
         if size is None:
@@ -170,7 +171,7 @@ class PositionFiles:
         return self.file_bytes(file)
 
     def learn(self, file: DataFile, file_bytes: int) -> None:
-        """Take note of a size that a manifest tells."""
+        """Note a size that a manifest has."""
         _note(self._sizes, self.path(file), file_bytes)
 
     def are_whole(self, files: Iterable[DataFile]) -> bool:

@@ -32,7 +32,7 @@ KEY_ORDER_ID: Final = 1
 """The sort order of every data file: by key."""
 
 Locate = Callable[[str], str]
-"""Gives the location of a file from its path in the table."""
+"""Returns the location of a file from its path in the table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

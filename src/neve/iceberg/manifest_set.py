@@ -6,15 +6,15 @@
 A commit writes one manifest of what it adds, and rewrites those that hold what it removes; the cost
 follows the change. Many small manifests of one kind are merged into larger ones now and then.
 
-F1  A live file is in exactly one manifest of a snapshot; data and deletes are never in one.
-F2  What a snapshot adds inherits its number, unless a rollback brings it back: then it has the data
-    sequence number of before, written out. What is carried has its numbers written out, and so has
-    what is removed, which only the snapshot that removes it lists.
-F3  A data file that was just added inherits its row ids when they follow one another in the
-    manifest, as they do when a commit gave them out; otherwise they are written out.
-F4  Vectors are listed in the order in which they lie in their files. DuckDB 1.5 reads them as they
-    are listed, and its cache of files may give the bytes of one vector for another that is read out
-    of order: it would hide other rows than are deleted.
+ICEBERG-7  A live file is in exactly one manifest of a snapshot; data and deletes are never in one.
+ICEBERG-8  What a snapshot adds inherits its number, unless a rollback brings it back: then it has
+           the data sequence number of before, written out. What is carried has its numbers written
+           out, and so has what is removed, which only the snapshot that removes it lists.
+ICEBERG-9  A data file that was just added inherits its row ids when they follow one another in the
+           manifest, as they do when a commit gave them out; otherwise they are written out.
+ICEBERG-10  Vectors are listed in the order in which they lie in their files. DuckDB 1.5 reads them
+            as they are listed, and its cache of files may give the bytes of one vector for another
+            that is read out of order: it would hide other rows than are deleted.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -32,7 +32,7 @@ MANIFEST_ENTRIES_MAX: Final = 256
 SMALL_MANIFESTS_MAX: Final = 32
 
 WriteManifest = Callable[[bytes], str]
-"""Stores the bytes of a manifest; gives its location."""
+"""Stores the bytes of a manifest; returns its location."""
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class LiveEntry:
     snapshot_id: int
     """The snapshot that added it; also its file sequence number."""
     sequence: int
-    """Its data sequence number, which readers give to rows that do not have their own."""
+    """Its data sequence number, which readers use for rows that do not have their own."""
     carried: bytes | None = None
     """Bytes of the entry as it is carried, once they were needed."""
 
@@ -99,7 +99,7 @@ class ManifestSet:
         marked: frozenset[str],
         write: WriteManifest,
     ) -> None:
-        """Begin with a whole Version, of which some paths and vectors are new; others were before.
+        """Begin with a whole Version; some of its paths and vectors are new, the others are not.
 
         Vectors that were there before, and data files that do not say which Version brought them,
         count as those of the Version before.
@@ -171,7 +171,7 @@ class ManifestSet:
         """Turn many small manifests of one spec into few large ones."""
         by_spec: dict[int, list[Manifest]] = {}
         for manifest in self.manifests[content]:
-            # One that was just rewritten still tells what left.
+            # One that was just rewritten still lists what left.
             is_settled = manifest.record.added_snapshot_id != number
             if is_settled and len(manifest.live) <= MANIFEST_ENTRIES_MAX // 2:
                 by_spec.setdefault(manifest.record.partition_spec_id, []).append(manifest)
@@ -205,7 +205,7 @@ class ManifestSet:
         write: WriteManifest,
     ) -> None:
         if content == POSITION_DELETES:
-            items = sorted(items, key=lambda item: _place_of(item[0]))  # F4
+            items = sorted(items, key=lambda item: _place_of(item[0]))  # ICEBERG-10
         for first in range(0, len(items), MANIFEST_ENTRIES_MAX):
             chunk = items[first : first + MANIFEST_ENTRIES_MAX]
             self._keep(self._make(content, chunk, number, write))

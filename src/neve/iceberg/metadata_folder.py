@@ -3,27 +3,102 @@
 Order of writing: manifests, their list, the document, the hint. Each is durable before the next is
 begun, so whatever can be reached from the hint or from a document is there.
 
-N1  A document is created once and never changed. Its number is one more than that of the document
-    it is built on, so of two publishers that build on the same one only one succeeds.
-N2  The hint moves forward only, unless the document that it names is gone.
+ICEBERG-5  A document is created once and never changed. Its number is one more than that of the
+           document it is built on, so of two publishers that build on the same one only one
+           succeeds.
+ICEBERG-6  The hint moves forward only, unless the document that it names is gone.
+
+The files are named like this:
+
+    v<D>.metadata.json        document D; each is built on the one before it
+    snap-<D>-<hash>.avro      a manifest list that was written for document D
+    m-<D>-<hash>.avro         a manifest that was written for document D
+    version-hint.text         the number of the newest document, in decimal
+
+Lists and manifests are named by the hash of their bytes: two processes that publish at once, from
+different states, never replace each other's files, and damage shows. Their number says from which
+document on they may be reached.
+
+`MetadataGarbage` deletes published files that no kept document reaches:
+
+    documents      1 … │ oldest … hint │ hint+1 …
+                   go    kept            being published
+
+    documents              below the oldest that is kept
+    lists and manifests    numbered up to the oldest, and not reached from it
+    position deletes       of vectors whose Puffin file is gone
+
+Everything is decided from what is stored. A document refers to its own files and to those of the
+document before it (rule ICEBERG-4 of `neve.iceberg.publisher`). So what has the number of the
+oldest document or a lower one, and is not reached from that document, is not reached from any later
+one, and never will be: also when this process sleeps between looking and deleting. Files of a
+publisher that is at work have a number above the hint. A publisher whose number was passed cannot
+publish.
+
+Looking for what is not reached also shows what is reached and missing.
 """
 
-from collections.abc import Iterator
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final
 
 from neve.errors import Corruption, NotFound
-from neve.iceberg.metadata_names import (
-    HINT_NAME,
-    document_name,
-    is_intact,
-    manifest_list_name,
-    manifest_name,
-    parse_name,
-)
 from neve.iceberg.pyiceberg_bridge import ManifestRecord, read_manifest_list
-from neve.storage.object_store import ObjectStore
-from neve.storage.plain_location import plain_location
-from neve.storage.table_paths import TablePaths, join_path, split_path
+from neve.iceberg.table_metadata import PublishedHistory, decode_document, history_of
+from neve.model.schema_json import JsonObject
+from neve.storage.object_store import ObjectStore, plain_location
+from neve.storage.table_paths import TablePaths, join_path, puffin_of_position_deletes, split_path
+
+HINT_NAME: Final = "version-hint.text"
+
+_HASH_CHARACTERS: Final = 32
+_DOCUMENT: Final = re.compile(r"v([1-9][0-9]{0,18})\.metadata\.json", re.ASCII)
+_HASHED: Final = re.compile(r"(?:m|snap)-([1-9][0-9]{0,18})-[0-9a-f]{32}\.avro", re.ASCII)
+
+
+def document_name(number: int) -> str:
+    """Name of a document."""
+    return f"v{number}.metadata.json"
+
+
+def manifest_list_name(number: int, payload: bytes) -> str:
+    """Name of a manifest list that is written for a document."""
+    return f"snap-{number}-{_hash(payload)}.avro"
+
+
+def manifest_name(number: int, payload: bytes) -> str:
+    """Name of a manifest that is written for a document."""
+    return f"m-{number}-{_hash(payload)}.avro"
+
+
+def is_intact(name: str, payload: bytes) -> bool:
+    """Whether the bytes of a list or manifest are those it was named for."""
+    return _HASHED.fullmatch(name) is not None and name.endswith(f"-{_hash(payload)}.avro")
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedName:
+    """What the name of a file says."""
+
+    number: int
+    is_document: bool
+
+
+def parse_name(name: str) -> ParsedName | None:
+    """Read a name; None when publishing never writes such a file."""
+    found = _DOCUMENT.fullmatch(name)
+    if found is not None:
+        return ParsedName(int(found.group(1)), is_document=True)
+    found = _HASHED.fullmatch(name)
+    return None if found is None else ParsedName(int(found.group(1)), is_document=False)
+
+
+def _hash(payload: bytes) -> str:
+    return hashlib.sha256(payload).hexdigest()[:_HASH_CHARACTERS]
+
 
 _HINT_BYTES_MAX: Final = 20
 _HINT_TRIES: Final = 16
@@ -101,7 +176,7 @@ class MetadataFolder:
         return self.objects.get(self._path(document_name(number))).payload
 
     def create_document(self, number: int, payload: bytes) -> bool:
-        """Create a document (N1); False when another one has its number.
+        """Create a document (ICEBERG-5); False when another one has its number.
 
         One of the same bytes is as good as one's own.
         """
@@ -152,7 +227,7 @@ class MetadataFolder:
         return _number(text)
 
     def move_hint(self, number: int) -> bool:
-        """Let the hint name a document (N2); False when it names a newer one."""
+        """Let the hint name a document (ICEBERG-6); False when it names a newer one."""
         path = self._path(HINT_NAME)
         payload = str(number).encode()
         for _ in range(_HINT_TRIES):  # each round, another publisher was first
@@ -194,3 +269,86 @@ def _number(text: bytes) -> int | None:
     digits = text.strip()
     is_number = digits.isdigit() and len(digits) < _HINT_BYTES_MAX
     return int(digits) if is_number else None
+
+
+class MetadataGarbage:
+    """Garbage of one table's metadata folder; used by one thread at a time."""
+
+    def __init__(self, folder: MetadataFolder) -> None:
+        self._folder = folder
+        self._manifests: dict[str, frozenset[str]] = {}
+        """Names of the manifests of each list that was read; a name never changes its content."""
+
+    def learn(self, lists: Mapping[str, frozenset[str]]) -> None:
+        """Take note of lists that need not be read: names of their manifests, by name."""
+        self._manifests.update(lists)
+
+    def collect(self, number: int, history: PublishedHistory, *, kept: int) -> set[str]:
+        """Delete what can be; returns the names of files that are reached and missing.
+
+        `number` and `history` are of a document that this process created; `kept` documents stay,
+        counted from the one that the hint names.
+        """
+        hint = self._folder.hint()
+        oldest = min(number, number if hint is None else hint) - kept + 1
+        names = self._folder.sizes().keys()
+        parsed = {name: each for name in names if (each := parse_name(name)) is not None}
+        old = [name for name, each in parsed.items() if each.number <= oldest]
+        reached = self._reached(history.snapshots)
+        if any(not parsed[name].is_document for name in old):
+            numbers = (each.number for each in parsed.values() if each.is_document)
+            snapshots = self._oldest_snapshots(sorted(each for each in numbers if each >= oldest))
+            needed = reached | self._reached(snapshots)
+            for name in old:
+                if not parsed[name].is_document and name not in needed:
+                    self._folder.delete(name)
+            self._manifests = {
+                name: found for name, found in self._manifests.items() if name in needed
+            }
+        for name in old:
+            if parsed[name].is_document and parsed[name].number < oldest:
+                self._folder.delete(name)
+        self._collect_positions()
+        return reached - names
+
+    def missing(self, history: PublishedHistory) -> set[str]:
+        """Return the names of lists and manifests that are reached and not there."""
+        return self._reached(history.snapshots) - self._folder.sizes().keys()
+
+    def _oldest_snapshots(self, numbers: Iterable[int]) -> tuple[JsonObject, ...]:
+        """Read what the oldest document lists that is kept and can be read."""
+        path = self._folder.paths.metadata
+        for number in numbers:
+            with suppress(NotFound, Corruption):
+                document = decode_document(self._folder.read_document(number), path=path)
+                return history_of(document, path=path).snapshots
+        return ()
+
+    def _reached(self, snapshots: Iterable[JsonObject]) -> set[str]:
+        reached: set[str] = set()
+        for snapshot in snapshots:
+            location = snapshot["manifest-list"]
+            assert isinstance(location, str)
+            name = self._folder.name_of(location)
+            if name not in self._manifests:
+                self._manifests[name] = self._manifests_of(location)
+            reached |= {name} | self._manifests[name]
+        return reached
+
+    def _manifests_of(self, location: str) -> frozenset[str]:
+        # A list that cannot be read reaches nothing that could be read either.
+        with suppress(NotFound, Corruption):
+            return frozenset(
+                self._folder.name_of(each.manifest_path)
+                for each in self._folder.read_list(location)
+            )
+        return frozenset()
+
+    def _collect_positions(self) -> None:
+        objects = self._folder.objects
+        paths = [info.path for info in objects.list(f"{self._folder.paths.deletes}/")]
+        present = frozenset(paths)
+        for path in paths:
+            puffin = puffin_of_position_deletes(path)
+            if puffin is not None and puffin not in present:
+                objects.delete(path)

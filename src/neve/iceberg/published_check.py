@@ -21,16 +21,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from neve.engine.verification import Findings, VerifiedTable
-from neve.errors import Corruption, NeveError, NotFound, Phrase, Wording
-from neve.iceberg.metadata_folder import MetadataFolder
-from neve.iceberg.metadata_names import is_intact
+from neve.errors import Corruption, NeveError, NotFound
+from neve.iceberg.metadata_folder import MetadataFolder, is_intact
 from neve.iceberg.plain_reader import PlainFile, PlainReader, PlainSnapshot, Record, field_id
 from neve.iceberg.table_metadata import version_of
 from neve.model.arrow_types import ArrowField, child_fields, field_id_of, with_child_fields
 from neve.model.version import Version
-from neve.read.scan import Scan, ScanRequest
-from neve.storage.plain_location import plain_location
+from neve.read.scan import Scan
+from neve.storage.object_store import plain_location
 from neve.storage.table_paths import split_path
+from neve.table.file_set import FileSet
+from neve.table.table_context import TableContext
+from neve.table.table_view import TableView
 
 # pyarrow's classes take type arguments in the stubs only, hence the quotes.
 ArrowColumn: TypeAlias = "pa.ChunkedArray[Any]"
@@ -52,7 +54,7 @@ class PublishedCheck:
             folder = MetadataFolder(table.parts.objects, table.parts.paths)
             number = folder.hint()
             if findings.problems and number == seen:
-                break  # nobody published meanwhile: it is damaged
+                break  # no one published meanwhile: it is damaged
             seen = number
             findings = _Published(table, folder, independent=self.independent).check(number)
             if not findings.problems:
@@ -231,8 +233,9 @@ class _Published:
             words = f"the published version {walked.snapshot_id} has expired since"
             self._unseen.append(f"rows, independently: {words}")
             return {}
-        schema_id = document["current-schema-id"]
-        schema = self._table.files.definitions.schema(schema_id)
+        definitions = self._table.definitions
+        schema = definitions.schema(document["current-schema-id"])
+        context = TableContext(schema, schema_of=definitions.schema, spec_of=definitions.spec)
         key_ids = [column.field_id for column in schema.key_columns]
         defaults = _with_defaults(document)
         keys: list[pa.Table] = []
@@ -289,7 +292,7 @@ class _Published:
         try:
             fitted = plain.cast(column.type)
         except pa.ArrowException:
-            self._note_unseen(column, "fields inside of it have changed since")
+            self._note_unseen(column, "fields inside it have changed since")
             return
         if _comparable(fitted) != _comparable(engine):
             raise Corruption(

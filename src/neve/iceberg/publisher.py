@@ -5,23 +5,23 @@ Steps of a publish:
 1. find the newest document, D: what this process wrote last, or what the folder holds
 2. read the table: head, Version, definitions, tags, and which Versions are retained
 3. for each Version since D's: write the manifests it changes, and its manifest list
-4. create document D+1 if nobody has, then let the hint name it; otherwise begin again
+4. create document D+1 if no one has, then let the hint name it; otherwise begin again
 5. now and then, delete what no document that is kept reaches
 
 Documents are a chain, as the segments of a manifest are: creating the next number decides who
 publishes, and each document is built on the one before it. Any process may publish at any time; one
 that was overtaken or cut off leaves files that nothing reaches.
 
-I1  A document describes one Version, whole, and never changes. Rows are never taken from a folder
-    that cannot be trusted: when a file is missing, damaged or of another table or place, everything
-    is made again from the retained Versions, under the next number.
-I2  Listed are the newest retained Versions and the tagged ones, `SNAPSHOTS_LISTED` at most beside
-    the tags. A Version that only changed definitions has the rows, and the snapshot, of the one
-    before it.
-I3  The table is read after the document that is built on was found. So no document is older than
-    the one before it: what was let go is not listed again.
-I4  A document refers to files that carry its own number, which its publisher wrote, and to files
-    that the document before it refers to; to no others.
+ICEBERG-1  A document describes one Version, whole, and never changes. Rows are never taken from a
+           folder that cannot be trusted: when a file is missing, damaged or of another table or
+           place, everything is made again from the retained Versions, under the next number.
+ICEBERG-2  Listed are the newest retained Versions and the tagged ones, `SNAPSHOTS_LISTED` at most
+           beside the tags. A Version that only changed definitions has the rows, and the snapshot,
+           of the one before it.
+ICEBERG-3  The table is read after the document that is built on was found. So no document is older
+           than the one before it: what was let go is not listed again.
+ICEBERG-4  A document refers to files that carry its own number, which its publisher wrote, and to
+           files that the document before it refers to; to no others.
 """
 
 import logging
@@ -30,12 +30,9 @@ from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Final
 
-from neve.errors import Corruption, NeveError, NotFound, Phrase, Unavailable, Wording
-from neve.iceberg.metadata_folder import MetadataFolder
-from neve.iceberg.metadata_garbage import MetadataGarbage
-from neve.iceberg.metadata_names import parse_name
+from neve.errors import Corruption, NeveError, NotFound, Unavailable
+from neve.iceberg.metadata_folder import MetadataFolder, MetadataGarbage, parse_name
 from neve.iceberg.snapshot_chain import KnownManifests, SnapshotChain, published_sequences
-from neve.iceberg.snapshot_summary import snapshot_number
 from neve.iceberg.table_metadata import (
     PublishedHistory,
     TableDescription,
@@ -43,6 +40,7 @@ from neve.iceberg.table_metadata import (
     encode_document,
     history_of,
     metadata_document,
+    snapshot_number,
     version_of,
 )
 from neve.manifest.sessions import ReadSession
@@ -52,7 +50,7 @@ from neve.model.row_lineage import has_lineage
 from neve.model.schema_json import JsonObject
 from neve.storage.object_store import ObjectStore
 from neve.storage.table_paths import TablePaths
-from neve.table.definitions import Definitions
+from neve.table.table_parts import Definitions
 
 logger = logging.getLogger(__name__)
 
@@ -90,7 +88,6 @@ class IcebergPublisher:
         paths: TablePaths,
         *,
         versions: TableVersions,
-        definitions: Definitions,
         work: WriterState,
         properties_of: Callable[[], Mapping[str, str]],
     ) -> None:
@@ -198,7 +195,7 @@ class IcebergPublisher:
         for _ in range(_ROUNDS):  # in each but the last, another publisher was first
             known = self._published
             last, payload = (known.number, known.payload) if known else self._folder.newest()
-            session = self._versions.store.read()  # I3
+            session = self._versions.store.read()  # ICEBERG-3
             table = self._describe(session)
             if not is_trusted:
                 known = None
@@ -231,7 +228,7 @@ class IcebergPublisher:
         *,
         is_checked: bool,
     ) -> _Published | None:
-        """Read a document that another process wrote; None when nothing can be built on it (I1)."""
+        """Read a document of another process; None when nothing can be built on it (ICEBERG-1)."""
         try:
             document = self._own_document(payload, table)
             history = history_of(document, path=self._path)
@@ -458,7 +455,7 @@ def _document_number(entry: JsonObject) -> int:
 def _kept(
     snapshots: list[JsonObject], table: TableDescription, tagged: set[int]
 ) -> list[JsonObject]:
-    """Choose what is listed (I2): the last one is the current Version's."""
+    """Choose what is listed (ICEBERG-2): the last one is the current Version's."""
     retained = [each for each in snapshots if snapshot_number(each) in table.retained]
     newest = {snapshot_number(each) for each in retained[-SNAPSHOTS_LISTED:]}
     return [

@@ -9,7 +9,7 @@ and the file around the records is made here:
     └──────┴─────────────┴─────────┴────────────────────────────────────────────────┴─────────┘
             count, { key, value }…, 0    └─ one block of all records ─┘
 
-The sync marker is a hash of what the file holds, so equal contents give equal bytes.
+The sync marker is a hash of the file's content, so equal contents make equal bytes.
 
 PyIceberg takes one to two seconds to load. It is loaded when the first manifest is written or read,
 never before.
@@ -76,7 +76,7 @@ class FieldSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestRecord:
-    """One manifest as a manifest list tells of it; names are Iceberg's."""
+    """One manifest as a manifest list describes it; names are Iceberg's."""
 
     manifest_path: str
     manifest_length: int
@@ -285,9 +285,13 @@ def _records(payload: bytes, schema: Any, path: str) -> list[Any]:  # noqa: ANN4
     avro = _load("pyiceberg.avro.file")
     try:
         with avro.AvroFile(_Bytes(payload, path), schema) as reader:
-            return list(reader)
+            records, marker = list(reader), reader.header.sync
     except Exception as error:  # whatever a library makes of damaged bytes
         raise Corruption(f"an Avro file cannot be read: {error}", path=path) from error
+    # PyIceberg's decoder may read on after the end of a file that was cut within its last marker.
+    if not payload.endswith(marker):
+        raise Corruption("an Avro file cannot be read: its end is missing", path=path)
+    return records
 
 
 class _Bytes:

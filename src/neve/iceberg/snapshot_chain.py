@@ -6,8 +6,8 @@
 
 Files are written for a document, whose number `target` they carry.
 
-C1  A chain that was read back holds exactly the files and vectors of its Version; otherwise it is
-    Corruption, and nothing is built on it.
+ICEBERG-13  A chain that was read back holds exactly the files and vectors of its Version; otherwise
+            it is Corruption, and nothing is built on it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,17 +26,17 @@ from neve.iceberg.pyiceberg_bridge import (
     encode_manifest_list,
     read_manifest,
 )
-from neve.iceberg.snapshot_summary import (
+from neve.iceberg.table_metadata import (
     OPERATIONS,
+    TableDescription,
     change_summary,
     snapshot_document,
     snapshot_number,
 )
-from neve.iceberg.table_metadata import TableDescription
 from neve.manifest.sessions import ReadSession
 from neve.manifest.table_versions import TableVersions
 from neve.model.data_file import DataFile
-from neve.model.partition_identity import PartitionIdentity
+from neve.model.partitions import PartitionIdentity
 from neve.model.schema_json import JsonObject
 from neve.model.version import Version, VersionEdit
 from neve.model.version_summary import Totals, VersionChange, change_between
@@ -80,7 +80,7 @@ class SnapshotChain:
         sizes: Mapping[str, int],
         known: KnownManifests,
     ) -> None:
-        """Read back what a document of a Version lists; raises NotFound, and Corruption (C1).
+        """Read back the lists of a Version's document; raises NotFound, Corruption (ICEBERG-13).
 
         `sizes` says which files there are. Of manifests that are known only the others are read.
         """
@@ -102,7 +102,7 @@ class SnapshotChain:
         self._set = found
         self._version = version
         self._totals = Totals.of(version.files, self._deletes.counted_bytes)
-        # Old snapshots whose lists somebody deleted cannot be read any more.
+        # Old snapshots whose lists were deleted cannot be read any more.
         *older, last = snapshots or [{}]
         self.snapshots = [each for each in older if self._is_present(each, sizes)]
         if snapshots:
@@ -161,7 +161,7 @@ class SnapshotChain:
     def list_tagged(
         self, session: ReadSession, table: TableDescription, target: int
     ) -> dict[str, int]:
-        """Return the snapshots that tags stand for, adding those that are not listed."""
+        """Return the snapshots of tags, adding those that are not listed."""
         self._use(table)
         resolved: dict[str, int] = {}
         made: dict[int, int | None] = {}
@@ -185,7 +185,7 @@ class SnapshotChain:
         return self._encoder
 
     def _use(self, table: TableDescription) -> None:
-        """Encode entries under the table's definitions, of which there may be more than before."""
+        """Encode entries under the table's definitions; there may be more than before."""
         defined = len(table.schemas), len(table.specs)
         if defined == self._defined:
             return
@@ -223,7 +223,7 @@ class SnapshotChain:
         return number
 
     def _fill(self, session: ReadSession, version: Version, *, target: int) -> JsonObject | None:
-        """Write manifests of a whole Version; gives its snapshot, None when it has no rows yet."""
+        """Write manifests of a whole Version; return its snapshot, None when it has no rows yet."""
         edit = self._edit_of(session, version.number)
         self._set = ManifestSet(self._encoding)
         if not version.files and version.facts.operation not in OPERATIONS:

@@ -10,10 +10,12 @@ What fits what, besides a type itself and everything `normalize_type` maps onto 
     null    → anything nullable
     list, struct, map → the same, recursively; structs by field name, NULL for missing fields
 
-Findings are `Unfit`, with the path below the column. When a prefix of an array does not fit, no
-longer one does: the first bad row is found by bisection, once something is known not to fit.
+Findings are `Unfit`, with the path below the column. Arrow names no row for most faults. But when
+some rows from the start fit, so do fewer: bisection finds the first bad row, once something is
+known not to fit.
 """
 
+from collections.abc import Callable
 from typing import Any, Final, cast
 
 import pyarrow as pa
@@ -29,10 +31,22 @@ from neve.model.arrow_types import (
     normalize_type,
     type_name,
 )
-from neve.model.bad_row import first_bad_row
 from neve.model.display import shown, shown_type
 from neve.model.scalar_values import Unfit
 from neve.model.schema_view import ArrowArray
+
+
+def first_bad_row(rows: int, is_good: Callable[[int], bool]) -> int:
+    """Return the first bad row; `is_good` judges that many rows from the start, and not all are."""
+    good, bad = 0, rows
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        if is_good(middle):
+            good = middle
+        else:
+            bad = middle
+    return good
+
 
 _INTEGERS: Final = frozenset({TypeKind.INT, TypeKind.LONG})
 _FLOATS: Final = frozenset({TypeKind.FLOAT, TypeKind.DOUBLE})

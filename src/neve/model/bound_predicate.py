@@ -6,14 +6,16 @@
     ├── AllOf              every operand is true
     └── AnyOf              some operand is true
 
-B1  There is no negation: binding pushes it down into the operators.
-B2  A row matches when the predicate is true of it. NULL makes every condition but is_null not
-    true; NaN is unequal to everything and neither smaller nor greater.
-B3  `evaluate` and `to_arrow` choose the same rows: they ask the same kernels.
-B4  Literals of `in` and `not in` are sorted and differ. That of `like` is a pattern, see
-    `neve.model.like_pattern`, that neither one text nor one prefix stands for.
-
-B1 lets "false" and "unknown" be one thing: without negation a row matches by what is true alone.
+MODEL-18  There is no negation: binding pushes it down into the operators. So "false" and "unknown"
+          are one: a row matches by what is true alone.
+MODEL-19  A row matches when the predicate is true of it. NULL makes every condition but is_null not
+          true; NaN is unequal to everything and neither smaller nor greater.
+MODEL-20  `evaluate` and `to_arrow` choose the same rows: they ask the same kernels.
+MODEL-21  Literals of `in` and `not in` are sorted and differ. That of `like` is a pattern, see
+          `neve.model.like_pattern`, that is neither one text nor one prefix.
+MODEL-22  A name is that of a column or, with dots, of a field inside a struct. A column is found by
+          its whole name, dots and all, before any struct is looked into.
+MODEL-23  Dots lead into structs only: a name cannot say which element of a list or map is meant.
 """
 
 import functools
@@ -27,10 +29,13 @@ from typing import Final, TypeAlias, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from neve.errors import LimitExceeded
+from neve.errors import LimitExceeded, NotFound
+from neve.model.arrow_types import child_fields, type_name
+from neve.model.display import shown
 from neve.model.like_pattern import like_regex
 from neve.model.plain_values import PlainValue, is_float, stored_array, stored_type
-from neve.model.schema_view import ArrowArray, ColumnView, read_column
+from neve.model.schema import known_names_hint
+from neve.model.schema_view import ArrowArray, ColumnView, SchemaView, read_column
 
 # Arrow walks a chain recursively, however it was joined, and some 20,000 links end the process.
 EXPRESSION_CONDITIONS_MAX: Final = 1_000
@@ -85,21 +90,21 @@ _STARTS_WITH: Final[_Kernel] = pc.starts_with
 _MATCHES: Final[_Kernel] = pc.match_substring_regex
 _INVERT: Final[_Kernel] = pc.invert
 _AND: Final[_Kernel] = pc.and_kleene
-# Where a struct is NULL, so is what is inside of it.
+# Where a struct is NULL, so is what is inside it.
 _INSIDE: Final[_Kernel] = pc.struct_field
 
 
 @dataclass(frozen=True, slots=True)
 class BoundColumn:
-    """The column a condition is about, or the field inside of one."""
+    """The column a condition is about, or the field inside one."""
 
     field_id: int
-    """Of the column, also when a field inside of it is meant."""
+    """Of the column, also when a field inside it is meant."""
     name: str
     """With dots down to the field that is meant."""
     type: pa.DataType
     around: ColumnView | None = None
-    """The column that the field is inside of; None when the column itself is meant."""
+    """The column that the field is inside; None when the column itself is meant."""
     places: tuple[int, ...] = ()
     """Of the field, and of those around it, each in its struct."""
 
@@ -222,7 +227,7 @@ class BoundCondition(BoundPredicate):
             answer = _STARTS_WITH(column, pattern=self.literal)
         if operator not in _DENIALS:
             return answer
-        # Arrow finds NULL in no set, where B2 has it neither in nor out.
+        # Arrow finds NULL in no set, where MODEL-19 has it neither in nor out.
         return _AND(_INVERT(answer), _QUESTIONS[Operator.NOT_NULL](column))
 
 
@@ -322,3 +327,48 @@ def _join(
             hint="Use is_in for many values of one column, or evaluate batches",
         )
     return functools.reduce(join, (operand.to_arrow() for operand in operands))
+
+
+def named_field(name: str, schema: SchemaView) -> BoundColumn:
+    """Find the field of a name; raises NotFound with the names that could be meant."""
+    around = None if name in schema else _column_around(name, schema)
+    if around is None:
+        found = schema.column(name)
+        return BoundColumn(found.field_id, found.name, found.type)
+    column = schema.column(around)
+    places: list[int] = []
+    at, type_ = column.name, column.type
+    while at != name:
+        place, at, type_ = _next_field(name, at, type_)
+        places.append(place)
+    return BoundColumn(column.field_id, name, type_, column, tuple(places))
+
+
+def _column_around(name: str, schema: SchemaView) -> str | None:
+    """Find the longest column name that dots lead out of: of `a` and `a.b`, for `a.b.c` `a.b`."""
+    end = name.rfind(".")
+    while end >= 0 and name[:end] not in schema:
+        end = name.rfind(".", 0, end)
+    return None if end < 0 else name[:end]
+
+
+def _next_field(name: str, at: str, type_: pa.DataType) -> tuple[int, str, pa.DataType]:
+    """Go one field further into a struct; return its place, its full name and its type."""
+    fields = child_fields(type_) if pa.types.is_struct(type_) else ()
+    paths = [f"{at}.{field.name}" for field in fields]
+    on_the_way = [
+        (len(path), place)
+        for place, path in enumerate(paths)
+        if name == path or name.startswith(f"{path}.")
+    ]
+    if not on_the_way:
+        raise NotFound(
+            f"no field is named {shown(name)}",
+            hint=known_names_hint(
+                name[len(at) + 1 :], [each.name for each in fields], where=shown(at)
+            )
+            if fields
+            else f"Dots lead into structs, and {shown(at)} is of type {type_name(type_)}",
+        )
+    _, place = max(on_the_way)
+    return place, paths[place], fields[place].type

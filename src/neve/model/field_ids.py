@@ -65,12 +65,14 @@ def have_unique_ids(fields: tuple[ArrowField, ...]) -> bool:
 
 
 def check_fields(fields: tuple[ArrowField, ...], *, last_field_id: int) -> None:
-    """Check S1 and S2 for the fields of a whole schema."""
+    """Check MODEL-1 and MODEL-2 for the fields of a whole schema."""
     if not fields:
-        raise InvalidArgument("S1: a table without columns", hint="Give it at least a key column")
+        raise InvalidArgument(
+            "MODEL-1: a table without columns", hint="Give it at least a key column"
+        )
     if not 1 <= last_field_id <= FIELD_ID_MAX:
         raise InvalidArgument(
-            f"S1: last field id {shown(last_field_id)} is not in 1 to {FIELD_ID_MAX}"
+            f"MODEL-1: last field id {shown(last_field_id)} is not in 1 to {FIELD_ID_MAX}"
         )
     names: set[str] = set()
     ids: dict[int, str] = {}
@@ -80,38 +82,38 @@ def check_fields(fields: tuple[ArrowField, ...], *, last_field_id: int) -> None:
         check_name(field.name, where=path)
         if path in names:
             raise InvalidArgument(
-                f"S2: two fields are named {shown(path)}", hint="Rename one of them"
+                f"MODEL-2: two fields are named {shown(path)}", hint="Rename one of them"
             )
         names.add(path)
         field_id = field_id_of(field)
         if field_id is None or not 1 <= field_id <= last_field_id:
             raise InvalidArgument(
-                f"S1: field {shown(path)} has id {field_id}, not one of 1 to {last_field_id}"
+                f"MODEL-1: field {shown(path)} has id {field_id}, not one of 1 to {last_field_id}"
             )
         if field_id in ids:
             raise InvalidArgument(
-                f"S1: fields {shown(ids[field_id])} and {shown(path)} share id {field_id}"
+                f"MODEL-1: fields {shown(ids[field_id])} and {shown(path)} share id {field_id}"
             )
         ids[field_id] = path
 
 
 def check_name(name: str, *, where: str) -> None:
-    """Check S2 for one name."""
+    """Check MODEL-2 for one name."""
     check_text(name, what=f"name {shown(where)}")
     size = len(name.encode())
     if not 1 <= size <= NAME_BYTES_MAX or "\0" in name:
         found = "holds a NUL" if "\0" in name else f"takes {size} bytes"
         raise InvalidArgument(
-            f"S2: the name of field {shown(where)} {found}",
+            f"MODEL-2: the name of field {shown(where)} {found}",
             hint=f"Use 1 to {NAME_BYTES_MAX} bytes of UTF-8 without NUL",
         )
 
 
 def check_not_reserved(name: str) -> None:
-    """Check S3 for the name of a column."""
+    """Check MODEL-3 for the name of a column."""
     if name in _RESERVED_NAMES or name.startswith(_RESERVED_PREFIX):
         raise InvalidArgument(
-            f"S3: column name {shown(name)} is reserved",
+            f"MODEL-3: column name {shown(name)} is reserved",
             hint=f"Rename it: Iceberg's row lineage and names in {_RESERVED_PREFIX}… are taken",
         )
 
@@ -125,9 +127,9 @@ def check_text(text: str, *, what: str) -> None:
 
 
 def too_many_fields(count: int) -> LimitExceeded:
-    """Make the error for a schema that breaks S1 by its size."""
+    """Make the error for a schema that breaks MODEL-1 by its size."""
     return LimitExceeded(
-        f"S1: a schema has {count} fields or more",
+        f"MODEL-1: a schema has {count} fields or more",
         limit=FIELDS_MAX,
         actual=count,
         hint="Split the table, or keep rare fields in a map",

@@ -8,12 +8,12 @@ As people write it, and as Iceberg keeps it:
     "truncate(4, title)"           3      1002  title_trunc truncate[4]
     "x" or "identity(x)"           4      1003  x           identity
 
-S1  Field ids begin at 1000 and mean one source column and transform for ever, in all specs of a
-    table: a field that comes back gets its old id and name.
-S2  Names, field ids and pairs of column and transform occur once in a spec. One column has at most
-    one of year, month, day and hour: the finer one implies the coarser.
-S3  A field is named as no other column is, so that both can stand side by side in a listing.
-S4  A name is UTF-8 without NUL, no longer than a column's with the ending of its transform.
+MODEL-6  Field ids begin at 1000 and mean one source column and transform for ever, in all specs of
+         a table: a field that comes back gets its old id and name.
+MODEL-7  Names, field ids and pairs of column and transform occur once in a spec. One column has at
+         most one of year, month, day and hour: the finer one implies the coarser.
+MODEL-8  A field is named as no other column is, so that both can stand side by side in a listing.
+MODEL-9  A name is UTF-8 without NUL, no longer than a column's with the ending of its transform.
 """
 
 import itertools
@@ -36,7 +36,6 @@ from neve.model.schema_json import (
     text_member,
 )
 from neve.model.schema_view import ArrowArray, ColumnView, SchemaView, read_column
-from neve.model.suggestions import similar_name
 from neve.model.transforms import (
     Bucket,
     Identity,
@@ -309,6 +308,6 @@ def _check_name(field: PartitionField) -> None:
     if not 1 <= size <= _NAME_BYTES_MAX or "\0" in field.name:
         found = "holds a NUL" if "\0" in field.name else f"takes {size} bytes"
         raise InvalidArgument(
-            f"S4: the name of partition field {field.field_id} {found}",
+            f"MODEL-9: the name of partition field {field.field_id} {found}",
             hint=f"Use 1 to {_NAME_BYTES_MAX} bytes of UTF-8 without NUL",
         )

@@ -39,8 +39,7 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 
-from neve.errors import InvalidArgument, Phrase, SchemaMismatch, Wording
-from neve.model.arrow_types import type_name
+from neve.errors import InvalidArgument, SchemaMismatch
 from neve.model.display import shown, shown_type
 from neve.model.scalar_values import Unfit, int_of, since_epoch
 from neve.model.schema_view import ArrowArray, ArrowScalar
@@ -59,7 +58,7 @@ _UUID_BYTES: Final = 16
 # Wider than any decimal128, so that moving the point never rounds.
 _EXACT: Final = Context(prec=76)
 _DIGITS_MAX: Final = 38
-# Python reads six digits behind the second; the rest, nanoseconds and finer, are read apart.
+# Python reads six digits after the second; the rest, nanoseconds and finer, are read apart.
 _LONG_FRACTION: Final = re.compile(r"(?<=[.,][0-9]{6})[0-9]+")
 
 
@@ -406,7 +405,7 @@ def _floor_scaled(number: int | Decimal, scale: int) -> tuple[int, bool]:
 
 
 def _behind_micros(text: str) -> tuple[int, bool]:
-    """Digits behind the sixth of a second: as nanoseconds, and whether that is all of them."""
+    """Digits after the sixth of a second: as nanoseconds, and whether that is all of them."""
     found = _LONG_FRACTION.search(text)
     digits = "" if found is None else found.group()
     return int(digits[:3].ljust(3, "0")), not digits[3:].strip("0")

@@ -11,15 +11,16 @@
     ├── And, Or        of two or more
     └── Not
 
-P1  NULL matches `is_null` and nothing else: `x != 5`, `not in` and their negations leave it out.
-P2  NaN is unequal to everything, and neither smaller nor greater: `x != 5` finds it, `x < 5` and
-    `x >= 5` do not, `~(x < 5)` does.
-P3  A literal keeps its meaning where the column cannot hold it: `x > 2.5` on integers is `x > 2`,
-    `x < 2**40` on int32 is every value, `x == 2.5` on integers is never. On float columns it is
-    the nearest float.
-P4  Text may spell what a column holds: '9.50' a number, '2024-01-31T12:00:00+00:00' a moment,
-    '00ff' bytes, and a uuid. A date is the first moment of its day, in UTC where the column has a
-    zone; a moment without a zone is refused there.
+MODEL-14  NULL matches `is_null` and nothing else: `x != 5`, `not in` and their negations leave it
+          out.
+MODEL-15  NaN is unequal to everything, and neither smaller nor greater: `x != 5` finds it, `x < 5`
+          and `x >= 5` do not, `~(x < 5)` does.
+MODEL-16  A literal keeps its meaning where the column cannot hold it: `x > 2.5` on integers is `x >
+          2`, `x < 2**40` on int32 is every value, `x == 2.5` on integers is never. On float columns
+          it is the nearest float.
+MODEL-17  Text may spell what a column holds: '9.50' a number, '2024-01-31T12:00:00+00:00' a moment,
+          '00ff' bytes, and a uuid. A date is the first moment of its day, in UTC where the column
+          has a zone; a moment without a zone is refused there.
 
 `bind` resolves names, converts literals and pushes every negation down into the operators.
 """
@@ -46,10 +47,10 @@ from neve.model.bound_predicate import (
     Operator,
     all_of,
     any_of,
+    named_field,
 )
 from neve.model.display import shown, shown_type
 from neve.model.like_pattern import LikePattern
-from neve.model.named_field import named_field
 from neve.model.plain_values import Located, PlainValue, is_float, is_nan, locate
 from neve.model.schema_view import SchemaView
 
@@ -82,7 +83,7 @@ _LITERALS: Final = (
 )  # fmt: skip
 
 
-# Iterable, but one value to whoever compares with them.
+# Iterable, but one value in a comparison.
 _SINGLE: Final = (str, bytes, bytearray, memoryview)
 
 
@@ -188,7 +189,7 @@ class Not(Predicate):
 
 
 class ColumnName:
-    """A column to compare; what `col` gives."""
+    """A column to compare; what `col` returns."""
 
     __slots__ = ("name",)
 
@@ -321,7 +322,7 @@ def _depth_above(operands: tuple[Predicate, ...]) -> int:
     for operand in operands:
         if not isinstance(operand, Predicate):
             raise InvalidArgument(
-                f"{type(operand).__name__} is no predicate", hint="Build it with neve.col"
+                f"{type(operand).__name__} is not a predicate", hint="Build it with neve.col"
             )
         depth = max(depth, operand.depth if isinstance(operand, And | Or | Not) else 1)
     if depth >= PREDICATE_DEPTH_MAX:
@@ -346,7 +347,7 @@ def _bind(predicate: Predicate, schema: SchemaView, *, negated: bool) -> BoundPr
             return _bind_condition(predicate, schema, negated=negated)
         case _:
             raise InvalidArgument(
-                f"{type(predicate).__name__} is no predicate", hint="Build it with neve.col"
+                f"{type(predicate).__name__} is not a predicate", hint="Build it with neve.col"
             )
 
 
@@ -412,7 +413,7 @@ def _compare(
 
 
 def _meant(literal: object, type_: pa.DataType) -> object:
-    """Return the value that a literal spells by P4; any other literal stays as it is."""
+    """Return the value that a literal spells by MODEL-17; any other literal stays as it is."""
     if isinstance(type_, pa.TimestampType) and type_.tz is not None:
         day = _day_of(literal)
         return literal if day is None else datetime(day.year, day.month, day.day, tzinfo=UTC)

@@ -33,8 +33,7 @@ from neve.model.row_layout import (
 from neve.model.row_values import Domain, initial_value, value_reader, value_writer
 from neve.model.row_vectors import RowVectors
 from neve.model.scalar_values import FromRaw, Raw, ToRaw, Unfit, scalar_form
-from neve.model.schema import Column, TableSchema, normalize_batch
-from neve.model.suggestions import known_names_hint
+from neve.model.schema import Column, TableSchema, known_names_hint, normalize_batch
 
 ROW_BYTES_MAX: Final = (1 << 31) - 1
 
@@ -74,8 +73,8 @@ class RowCodec:
     def decode(self, value: bytes) -> dict[str, object]:
         """Return the row in column order.
 
-        Raises Corruption for bytes that are no row, SchemaMismatch for a sound date or timestamp
-        outside Python's years 1 to 9999, which only `decode_many` can give.
+        Raises Corruption for bytes that are not a row, SchemaMismatch for a sound date or timestamp
+        outside Python's years 1 to 9999, which only `decode_many` can return.
         """
         if value.startswith(self._header):
             return self._read(value)
@@ -110,7 +109,7 @@ class RowCodec:
 
 
 def describe_row(value: bytes) -> list[tuple[int, str, object]]:
-    """Return field id, type name and value of each field of a row, as the row itself tells them.
+    """Return field id, type name and value of each field of a row, as the row itself says.
 
     Fields of structs are named by their ids. Raises Corruption.
     """
@@ -194,7 +193,7 @@ class _RowWriter:
     def _write_with_nulls(self, values: tuple[Any, ...]) -> bytes:
         """Return the bytes of a row whose values other than None are of the expected classes.
 
-        Gives nothing for any other row; raises what `write` catches.
+        Returns nothing for any other row; raises what `write` catches.
         """
         nulls = 0
         raws: list[Any] = []
@@ -308,7 +307,7 @@ class _RowReader:
         self._no_nulls: Final = layout.no_nulls
         self._names: Final = [column.name for column in schema.columns]
         places = {each.field_id: at for at, each in enumerate(stored)}
-        # What a row does not hold lies behind what it holds.
+        # Fields that a row does not hold come after those it holds.
         later = [column for column in schema.columns if column.field_id not in places]
         self._constants: Final = [initial_value(column) for column in later]
         places |= {column.field_id: len(stored) + at for at, column in enumerate(later)}

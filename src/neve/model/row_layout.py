@@ -1,4 +1,4 @@
-"""Byte layout of one row: it says which field ids it holds, of which types, and then their values.
+"""Byte layout of one row: the ids and types of its fields, then their values.
 
 Everything is little-endian; a varint is unsigned LEB128 of at most 32 bits in its shortest form.
 
@@ -30,11 +30,12 @@ Everything is little-endian; a varint is unsigned LEB128 of at most 32 bits in i
 Fixed widths: boolean 1, int and date and float 4, decimal and uuid 16, fixed[n] n, the others 8;
 `neve.model.scalar_values` says how a value becomes that. Strings, binaries and nested values vary.
 
-L1  Bit i of a bitmap, lowest first, is set when value i is NULL. Bits past the last value are zero.
-L2  Where a value is NULL its fixed bytes are zero, or its length is zero.
-L3  A body ends exactly where its last value does.
-L4  A row has no checksum: whoever stores it protects it. Whatever breaks these rules is Corruption;
-    nothing is allocated that the bytes at hand do not cover.
+MODEL-28  Bit i of a bitmap, lowest first, is set when value i is NULL. Bits past the last value are
+          zero.
+MODEL-29  Where a value is NULL its fixed bytes are zero, or its length is zero.
+MODEL-30  A body ends exactly where its last value does.
+MODEL-31  A row has no checksum: its container protects it. Whatever breaks these rules is
+          Corruption; nothing is allocated that the bytes at hand do not cover.
 """
 
 import math
@@ -153,22 +154,22 @@ class BodyLayout:
             raise Corruption("row ends inside its fixed-width values") from error
         nulls = int.from_bytes(bitmap, "little")
         if nulls >> self.count:
-            raise Corruption("L1: row has NULL bits for fields it does not have")
+            raise Corruption("MODEL-28: row has NULL bits for fields it does not have")
         raws: list[MaybeRaw] = [None] * self.count
         for at, raw, zero in zip(self.fixed, entries, self.zeros, strict=False):
             if not nulls >> at & 1:
                 raws[at] = raw
             elif not is_stored_zero(raw, zero):
-                raise Corruption("L2: row has bytes where it says NULL")
+                raise Corruption("MODEL-29: row has bytes where it says NULL")
         end = start + self.head.size
         for at, length in zip(self.variable, entries[len(self.fixed) :], strict=True):
             if not nulls >> at & 1:
                 raws[at] = value[end : end + length]
             elif length:
-                raise Corruption("L2: row has bytes where it says NULL")
+                raise Corruption("MODEL-29: row has bytes where it says NULL")
             end += length
         if end != len(value):
-            raise Corruption(f"L3: row of {len(value)} bytes describes {end}")
+            raise Corruption(f"MODEL-30: row of {len(value)} bytes describes {end}")
         return raws
 
 
@@ -207,12 +208,12 @@ class SequenceLayout:
             raise Corruption(f"row promises {count} values and ends before them")
         bitmap = value[start:at]
         if count & 7 and bitmap[-1] >> (count & 7):
-            raise Corruption("L1: sequence has NULL bits for values it does not have")
+            raise Corruption("MODEL-28: sequence has NULL bits for values it does not have")
         raws: list[MaybeRaw] = [*self._entries(value, at=at, count=count)]
         # Over the values of one list, which become Python objects here.
         for null_at in _set_bits(bitmap):
             if not is_stored_zero(cast("Raw", raws[null_at]), self._zero):
-                raise Corruption("L2: sequence has bytes where it says NULL")
+                raise Corruption("MODEL-29: sequence has bytes where it says NULL")
             raws[null_at] = None
         at += count * self._width
         return (raws, at) if self._code is not None else self._pieces(value, at, raws)
@@ -231,7 +232,7 @@ class SequenceLayout:
             pieces.append(None if length is None else value[at:end])
             at = end
         if at > len(value):
-            raise Corruption("L3: sequence describes more bytes than there are")
+            raise Corruption("MODEL-30: sequence describes more bytes than there are")
         return pieces, at
 
 
@@ -369,5 +370,5 @@ def _pack_type(arrow_type: pa.DataType) -> bytes:
 
 def _pack_field(field: ArrowField) -> bytes:
     field_id = field_id_of(field)
-    assert field_id is not None, "a schema gives every field an id"
+    assert field_id is not None, "every field of a schema has an id"
     return encode_varint(field_id) + _pack_type(field.type)

@@ -48,7 +48,7 @@ def with_lineage(schema: pa.Schema) -> pa.Schema:
 def lineage_of(file: DataFile, stored: pa.Table | None, *, start: int, stop: int) -> pa.Table:
     """Return the lineage of rows [start, stop) of a file; `stored` is what the file has of it.
 
-    A row of a file that has no first row id has none either: the file it moves to gives it one.
+    A row of a file that has no first row id has none either: it gets one in the file it moves to.
     """
     inherited = _inherited(file, start, stop)
     if stored is None:

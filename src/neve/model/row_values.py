@@ -39,7 +39,7 @@ from neve.model.schema import Column
 
 
 class Domain(Enum):
-    """Which values stand for dates, times, timestamps and uuids, outside of rows."""
+    """The Python values of dates, times, timestamps and uuids, outside rows."""
 
     # Those of `neve.model.scalar_values`; one Python cannot hold is Unfit.
     PYTHON = auto()
@@ -235,7 +235,7 @@ def _struct_reader(
 ) -> FromRaw:
     layout = BodyLayout([each.type for each in stored])
     places = {field_id_of(each): at for at, each in enumerate(stored)}
-    # One past the last stored value stands for a field that came later.
+    # One past the last stored value means a field that came later.
     members = [
         (
             each,
@@ -292,4 +292,4 @@ def _map_reader(read_keys: _SequenceReader, read_items: _SequenceReader) -> From
 
 def _check_end(value: bytes, end: int) -> None:
     if end != len(value):
-        raise Corruption(f"L3: nested value of {len(value)} bytes describes {end}")
+        raise Corruption(f"MODEL-30: nested value of {len(value)} bytes describes {end}")

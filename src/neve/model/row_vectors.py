@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from neve.errors import Corruption, LimitExceeded
 from neve.model.array_fit import fit_column
+from neve.model.arrow_buffers import fixed_bytes
 from neve.model.arrow_types import NESTED_KINDS, TypeKind, kind_of
-from neve.model.column_words import fixed_bytes
 from neve.model.display import shown
 from neve.model.plain_values import stored_array
 from neve.model.row_layout import LENGTH_BYTES, BodyLayout, StoredField, parse_header

@@ -71,7 +71,7 @@ _EXACT: Final = decimal.Context(
 
 
 class Unfit(ValueError):
-    """A value does not fit its type; whoever knows the column turns this into SchemaMismatch."""
+    """A value does not fit its type; code that knows the column turns it into SchemaMismatch."""
 
     def __init__(self, reason: str, *, path: str = "") -> None:
         super().__init__(reason)
@@ -274,7 +274,8 @@ def _time_value(raw: Raw) -> dt.time:
 def since_epoch(value: object, *, zoned: bool) -> tuple[int, int]:
     """Return microseconds since 1970 and the nanoseconds beyond them that pandas carries.
 
-    Raises Unfit for what is no datetime, and for one with a zone or without, as the column is not.
+    Raises Unfit for what is not a datetime, and for one with a zone where the column has none, or
+    the other way around.
     """
     if not isinstance(value, dt.datetime):
         raise _wrong_type("a datetime", value)

@@ -3,13 +3,14 @@
 A field id names a column, or a field inside a nested one, for ever: renaming and reordering keep
 it, a dropped id is never given out again. Arrow carries it as field metadata `PARQUET:field_id`.
 
-S1  A schema has 1 to 10,000 fields, nested ones counted, each with an id of its own from 1 to
-    `last_field_id`.
-S2  Full names such as `address.street` are unique; a name is 1 to 255 bytes of UTF-8 without NUL.
-S3  No column is named `_row_id` or `_last_updated_sequence_number` (Iceberg's row lineage), nor
-    begins with `_neve`.
-S4  The primary key is 1 or more distinct primitive columns, none of which may be NULL.
-S5  A default is a value of its column. Only primitive columns have one.
+MODEL-1  A schema has 1 to 10,000 fields, nested ones counted, each with an id of its own from 1 to
+         `last_field_id`.
+MODEL-2  Full names such as `address.street` are unique; a name is 1 to 255 bytes of UTF-8 without
+         NUL.
+MODEL-3  No column is named `_row_id` or `_last_updated_sequence_number` (Iceberg's row lineage),
+         nor begins with `_neve`.
+MODEL-4  The primary key is 1 or more distinct primitive columns, never NULL.
+MODEL-5  A default is a value of its column. Only primitive columns have one.
 
 Float and double columns may be in the key, but Iceberg has no float identifier fields: such a
 schema publishes no identifier fields, see `key_is_iceberg_identifier`.
@@ -74,7 +75,6 @@ from neve.model.schema_json import (
     type_to_json,
 )
 from neve.model.schema_view import ArrowArray
-from neve.model.suggestions import known_names_hint
 
 # Similar names are looked for among this many columns, so that an error stays cheap.
 
@@ -83,8 +83,8 @@ from neve.model.suggestions import known_names_hint
 class Column:
     """One top-level column; ids of fields inside `type` are in its Arrow metadata.
 
-    `initial_default` stands for the column in rows written before it existed, `write_default` in
-    rows that leave it out; None is no default.
+    `initial_default` is the value in rows written before the column existed, `write_default` in
+    rows that leave it out; None means no default.
     """
 
     field_id: int
@@ -100,7 +100,7 @@ class Column:
         check_not_reserved(self.name)
         if not 1 <= self.field_id <= FIELD_ID_MAX:
             raise InvalidArgument(
-                f"S1: field {shown(self.name)} has id {shown(self.field_id)}, not one of 1 to "
+                f"MODEL-1: field {shown(self.name)} has id {shown(self.field_id)}, not one of 1 to "
                 f"{FIELD_ID_MAX}"
             )
         normal = normalize_type(self.type, column=self.name)
@@ -145,7 +145,7 @@ class Column:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Column):
             return NotImplemented
-        # Arrow leaves ids and docs of nested fields out unless told; dataclasses cannot tell it.
+        # Arrow leaves ids and docs of nested fields out unless asked; dataclasses cannot ask it.
         return self._facts() == other._facts() and self.type.equals(other.type, check_metadata=True)
 
     def __hash__(self) -> int:
@@ -364,34 +364,34 @@ def _column_of(arrow_field: ArrowField, *, required: bool) -> Column:
 def _check_key_names(primary_key: Sequence[str], names: Sequence[str]) -> None:
     if isinstance(primary_key, str):
         raise InvalidArgument(
-            f"S4: the primary key is the text {shown(primary_key)}, not a list of column names",
+            f"MODEL-4: the primary key is the text {shown(primary_key)}, not a list of columns",
             hint=f"Pass [{shown(primary_key)}]",
         )
     for name in primary_key:
         if not isinstance(name, str):
-            raise InvalidArgument(f"S4: {shown(name)} in the primary key is no column name")
+            raise InvalidArgument(f"MODEL-4: {shown(name)} in the primary key is not a column name")
         if name not in names:
             raise _no_such_column(name, names)
 
 
 def _check_key(primary_key: tuple[int, ...], by_id: dict[int, Column]) -> None:
     if not primary_key:
-        raise InvalidArgument("S4: no primary key", hint="Name at least one column")
+        raise InvalidArgument("MODEL-4: no primary key", hint="Name at least one column")
     if len(set(primary_key)) != len(primary_key):
-        raise InvalidArgument("S4: a column is in the primary key twice")
+        raise InvalidArgument("MODEL-4: a column is in the primary key twice")
     for field_id in primary_key:
         column = by_id.get(field_id)
         if column is None:
             raise InvalidArgument(
-                f"S4: no column has field id {shown(field_id)} of the primary key"
+                f"MODEL-4: no column has field id {shown(field_id)} of the primary key"
             )
         if kind_of(column.type) in NESTED_KINDS:
             raise InvalidArgument(
-                f"S4: key column {shown(column.name)} is a {kind_of(column.type)}",
+                f"MODEL-4: key column {shown(column.name)} is a {kind_of(column.type)}",
                 hint="Use a primitive column as key",
             )
         if column.nullable:
-            raise InvalidArgument(f"S4: key column {shown(column.name)} may be NULL")
+            raise InvalidArgument(f"MODEL-4: key column {shown(column.name)} may be NULL")
 
 
 def _column_to_json(column: Column, *, docs: bool) -> Json:

@@ -1,4 +1,4 @@
-"""Types and default values in the JSON that Iceberg's specification gives them.
+"""Types and default values in the JSON of Iceberg's specification.
 
     "long"   "decimal(9,2)"   "fixed[16]"   "timestamptz_ns"                       primitive types
     {"type": "struct", "fields": [{"id", "name", "required", "type", "doc"?}, …]}
@@ -201,7 +201,7 @@ def default_from_json(arrow_type: pa.DataType, value: Json, *, where: str) -> ob
         return canonical_scalar(arrow_type, read)
     except (Unfit, ValueError, ArithmeticError) as error:
         name = type_name(arrow_type)
-        raise Corruption(f"{where} in JSON is no {name} value: {error}") from error
+        raise Corruption(f"{where} in JSON is not a {name} value: {error}") from error
 
 
 def is_json_default(value: object) -> bool:
@@ -309,7 +309,7 @@ def _role_from_json(members: JsonObject, role: str, *, where: str, depth: int) -
 
 def _member(members: JsonObject, name: str, wanted: type[_Member], *, where: str) -> _Member:
     value = members.get(name)
-    # Exactly the class: JSON's true is no number, though Python's bool is an int.
+    # Exactly the class: JSON's true is not a number, though Python's bool is an int.
     if type(value) is not wanted:
         raise Corruption(
             f"{where}.{name} in JSON is {_json_name(value)}, not {_json_name(wanted())}"

@@ -81,5 +81,5 @@ def decode_single_value(type_: pa.DataType, stored: bytes) -> PlainValue:
                 return stored
     except (KeyError, UnicodeDecodeError, struct.error) as error:
         raise Corruption(
-            f"{stored[:32].hex()} is no stored value of {shown_type(type_)}"
+            f"{stored[:32].hex()} is not a stored value of {shown_type(type_)}"
         ) from error

@@ -1,6 +1,6 @@
 """Partition transforms, value for value as Iceberg defines them.
 
-    transform     takes                                  gives           keeps order
+    transform     takes                                  returns         keeps order
     identity      every primitive type                   the same type   yes
     year, month   date, timestamp                        int32           yes
     day           date, timestamp                        date32          yes
@@ -8,32 +8,44 @@
     bucket[n]     all but bool, float32 and float64      int32, 0 … n-1  no
     truncate[w]   int32, int64, decimal, string, binary  the same type   yes
 
-T1  NULL becomes NULL, and nothing else does.
-T2  Times are counted from 1970-01-01T00:00 UTC and rounded down: one microsecond before it is
-    day -1, hour -1, month -1 and year -1.
-T3  A result that its type cannot hold is refused, never wrapped: a wrapped value would be out of
-    order, and pruning would lose the row. It happens at the outermost few values only.
-T4  `apply` and `apply_one` agree.
+MODEL-10  NULL becomes NULL, and nothing else does.
+MODEL-11  Times are counted from 1970-01-01T00:00 UTC and rounded down: one microsecond before it is
+          day -1, hour -1, month -1 and year -1.
+MODEL-12  A result that its type cannot hold is refused, never wrapped: a wrapped value would be out
+          of order, and pruning would lose the row. It happens at the outermost few values only.
+MODEL-13  `apply` and `apply_one` agree.
 
 `day` counts days in 32 bits, as the specification says; date32 is that number with a calendar, and
 what other engines show.
+
+Listings and directory names have partition values as texts, as Iceberg spells them:
+
+    transform           plain value                        text
+    identity, truncate  a value of the column              2024-01-31, 12.50, us-west
+    year, month         years or months since 1970         2024, 2024-03
+    day, hour           days or hours since 1970           2024-03-31, 2024-03-31-23
+    bucket              number of the bucket               7
+
+Bytes are base64.
 """
 
+import base64
 import re
+import uuid
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
-from typing import Final
+from typing import Final, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from neve.errors import InvalidArgument, Phrase, SchemaMismatch, Wording
-from neve.model.arrow_types import type_name
+from neve.errors import InvalidArgument, SchemaMismatch
+from neve.model.arrow_buffers import decimal_halves, decimals_of_halves, integers, with_nulls_of
+from neve.model.arrow_types import TypeKind, kind_of
 from neve.model.bucket_hash import hash_column, hash_value
-from neve.model.column_words import decimal_halves, decimals_of_halves, integers, with_nulls_of
 from neve.model.display import shown, shown_type
 from neve.model.plain_values import PlainValue, decimal_of, is_float, to_plain, unscaled_of
 from neve.model.schema_view import ArrowArray
@@ -371,7 +383,7 @@ def _lowest_decimal(source: pa.DataType) -> Decimal:
     return decimal_of(1 - 10**source.precision, source)
 
 
-# One of each, to tell which of them take a type.
+# One of each, to find out which of them take a type.
 _SAMPLES: Final[dict[str, Transform]] = {
     "identity": Identity(),
     "year": TimePart(TimeUnit.YEAR),
@@ -381,3 +393,61 @@ _SAMPLES: Final[dict[str, Transform]] = {
     "bucket(n, …)": Bucket(1),
     "truncate(w, …)": Truncate(1),
 }
+
+
+_DAY_MICROSECONDS: Final = 86_400_000_000
+_TIME_UNITS: Final = {
+    TimeUnit.YEAR: "Y",
+    TimeUnit.MONTH: "M",
+    TimeUnit.DAY: "D",
+    TimeUnit.HOUR: "h",
+}
+
+
+def partition_text(transform: Transform, result_type: pa.DataType, value: PlainValue) -> str:
+    """Spell a value of a transform; raises ValueError for one that its type does not hold.
+
+    `result_type` is the type that the transform returns for its column.
+    """
+    match transform:
+        case Bucket():
+            return str(value)
+        case TimePart(unit):
+            return _since_1970(value, _TIME_UNITS[unit]).replace("T", "-")
+        case _:
+            return _plain_text(result_type, value)
+
+
+def _plain_text(type_: pa.DataType, value: PlainValue) -> str:
+    match kind_of(type_):
+        case TypeKind.BOOLEAN:
+            return "true" if value else "false"
+        case TypeKind.DATE:
+            return _since_1970(value, "D")
+        case TypeKind.TIME:
+            return _time_text(cast("int", value))
+        case TypeKind.TIMESTAMP:
+            return _since_1970(value, "us")
+        case TypeKind.TIMESTAMPTZ:
+            return f"{_since_1970(value, 'us')}+00:00"
+        case TypeKind.TIMESTAMP_NS:
+            return _since_1970(value, "ns")
+        case TypeKind.TIMESTAMPTZ_NS:
+            return f"{_since_1970(value, 'ns')}+00:00"
+        case TypeKind.UUID:
+            return str(uuid.UUID(bytes=cast("bytes", value)))
+        case TypeKind.FIXED | TypeKind.BINARY:
+            return base64.b64encode(cast("bytes", value)).decode()
+        case _:
+            return str(value)
+
+
+def _since_1970(count: PlainValue, unit: str) -> str:
+    # NumPy's calendar has no first and no last year.
+    return str(np.int64(cast("int", count)).astype(f"datetime64[{unit}]"))
+
+
+def _time_text(microseconds: int) -> str:
+    if not 0 <= microseconds < _DAY_MICROSECONDS:
+        raise ValueError("a time outside the day")
+    return _since_1970(microseconds, "us").partition("T")[2]

@@ -92,7 +92,7 @@ class VersionEdit:
 
 
 def apply_edit(version: Version | None, edit: VersionEdit) -> Version:
-    """Return the Version after an edit; None stands for the table before its first.
+    """Return the Version after an edit; None is the table before its first.
 
     Raises Corruption when the edit does not fit: a file it removes or marks is not there, or one it
     adds already is.

@@ -69,7 +69,7 @@ class DeleteRows:
 
 @dataclass(frozen=True, slots=True)
 class PartialRows:
-    """Rows of which only the columns in `field_ids` (and the key) are given.
+    """Rows with only the columns in `field_ids` (and the key).
 
     Other columns in them are those that a row cannot go without, as they were when it was written.
     """

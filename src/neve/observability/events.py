@@ -9,7 +9,7 @@
     closed                                              the handle ended
 
 A listener is called in the thread that did the work, after the fact. What it raises is logged and
-dropped: nobody's write fails because somebody listened.
+dropped: no write fails because of a listener.
 """
 
 import logging
@@ -49,7 +49,7 @@ def unheard(_event: LifecycleEvent) -> None:
 
 
 def tell(listener: Listener, kind: EventKind, table_id: str, **facts: float | str) -> None:
-    """Tell a listener; what it raises goes to the log."""
+    """Call a listener; what it raises goes to the log."""
     if listener is unheard:
         return
     try:

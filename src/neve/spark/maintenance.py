@@ -23,6 +23,7 @@ from typing import Final, TypeAlias, TypeVar
 from pyspark.sql import SparkSession
 
 from neve.catalog.catalog_table import CatalogTable
+from neve.catalog.lake import open_lake
 from neve.catalog.moment import Moment, past_moment_ms
 from neve.catalog.open_catalog import open as open_catalog
 from neve.compaction.rewrite_job import RewriteJob, RewriteTask, TableDefinition
@@ -323,7 +324,7 @@ def _opened(
         raise InvalidArgument(
             f"the options are a {type(options).__name__}", hint="Give neve.TableOptions(…)"
         )
-    with open_catalog(location, storage_options=storage_options, create=False) as lake:
+    with open_lake(location, storage_options=storage_options, create=False) as lake:
         table = lake.load_table(name)
         parts = table.stored.parts(
             table.properties,

@@ -365,7 +365,7 @@ def migrate(
         raise InvalidArgument("no column is the primary key", hint="Name one, or several")
     _refuse_inside(location, source)
     prepare(session)
-    with open_catalog(location, storage_options=storage_options) as lake:
+    with open_lake(location, storage_options=storage_options) as lake:
         if lake.table_exists(name):
             raise AlreadyExists(
                 f"there is a table {name!a} already", hint="Choose another name, or drop it"

@@ -23,9 +23,8 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from neve.catalog.catalog_table import CatalogTable
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake, open_lake
 from neve.catalog.moment import Moment
-from neve.catalog.open_catalog import open as open_catalog
 from neve.catalog.stored_table import StoredTable
 from neve.catalog.system_tables import readable_rows
 from neve.engine.table_options import TableOptions
@@ -81,10 +80,10 @@ class TableAddress:
         return cls(location=place, name=name, storage_options=options)
 
     @contextmanager
-    def catalog(self) -> Iterator[KVCatalog]:
+    def catalog(self) -> Iterator[Lake]:
         """Open the catalog; raises NotFound where there is none."""
         options = dict(self.storage_options) or None
-        with open_catalog(self.location, storage_options=options, create=False) as lake:
+        with open_lake(self.location, storage_options=options, create=False) as lake:
             yield lake
 
 
@@ -233,7 +232,7 @@ def plan_read(
             )
         with (
             lake.table(address.name, read_only=True) as live,
-            live.engine.pinned_view() as (view, sequence),
+            open_table_of(live).engine.pinned_view() as (view, sequence),
         ):
             parts = live.engine.parts
             lease = parts.leases.hold_if_possible(
@@ -241,7 +240,7 @@ def plan_read(
             )
             with _released_on_error(lease):
                 memory = MemoryRows(view, sequence)
-                return _plan(view, live.stored, memory, lease, columns=columns, asked=filter)
+                return _plan(view, table.stored, memory, lease, columns=columns, asked=filter)
 
 
 def leased_view(table: CatalogTable, wanted: WantedVersion) -> tuple[TableView, HeldLease | None]:

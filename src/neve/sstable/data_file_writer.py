@@ -53,9 +53,8 @@ from neve.sstable.parquet_layout import (
     group_rows_max,
 )
 from neve.storage.clock import IdSource
-from neve.storage.object_store import ObjectStore
+from neve.storage.object_store import ObjectStore, put_file
 from neve.storage.table_paths import TablePaths
-from neve.storage.whole_file import put_file
 
 # A group this many times larger than it should be ends the file before it.
 _OVERGROWN: Final = 4

@@ -20,7 +20,6 @@ from neve.sstable.parquet_groups import ParquetGroups, one_batch
 from neve.storage.mapped_object import map_object
 from neve.storage.object_store import ObjectStore
 from neve.storage.table_paths import TablePaths
-from neve.storage.whole_file import put_file
 
 
 class IndexFiles:

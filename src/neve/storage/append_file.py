@@ -2,12 +2,13 @@
 
 Every implementation runs `neve.testing.append_contract.AppendFilesContract`.
 
-A1  When `create` or `recycle` returns, the file's name survives power loss.
-A2  When `sync` returns, every byte appended before the call survives power loss.
-A3  Bytes appended since the last sync may survive in any part, in any order, torn at any byte.
-A4  A failed append or sync poisons the file: every later call raises Closed, and what is on disk
-    is found out by reopening. A sync is never tried twice.
-A5  One process at a time holds a lock; the kernel frees it when its holder dies.
+STORAGE-8  When `create` or `recycle` returns, the file's name survives power loss.
+STORAGE-9  When `sync` returns, every byte appended before the call survives power loss.
+STORAGE-10  Bytes appended since the last sync may survive in any part, in any order, torn at any
+            byte.
+STORAGE-11  A failed append or sync poisons the file: every later call raises Closed, and what is on
+            disk is found out by reopening. A sync is never tried twice.
+STORAGE-12  One process at a time holds a lock; the kernel frees it when its holder dies.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,7 +39,7 @@ class AppendFile(Protocol):
         ...
 
     def truncate_to_position(self) -> None:
-        """Cut preallocated or recycled bytes behind the end; durable with the next sync."""
+        """Cut preallocated or recycled bytes after the end; durable with the next sync."""
         ...
 
     def close(self) -> None:
@@ -50,7 +51,7 @@ class LockHandle(Protocol):
     """An exclusive lock, held until released or until the process dies."""
 
     def release(self) -> None:
-        """Give up the lock; twice is no error."""
+        """Release the lock; a second call does nothing."""
         ...
 
 
@@ -66,7 +67,7 @@ class AppendFiles(Protocol):
         ...
 
     def make_durable(self, path: str) -> None:
-        """Sync a file that another writer left behind; raises NotFound.
+        """Sync a file that another writer left; raises NotFound.
 
         What a reader finds in it may exist only in memory until then.
         """

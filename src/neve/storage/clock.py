@@ -31,7 +31,7 @@ class IdSource(Protocol):
     """Identifiers and jitter, as the engine sees them."""
 
     def uuid(self) -> uuid.UUID:
-        """Make an identifier nobody else makes."""
+        """Make an identifier that no one else makes."""
         ...
 
     def jitter(self) -> float:

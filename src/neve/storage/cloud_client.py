@@ -135,7 +135,7 @@ class CloudClient:
         return len(payload) > self._part_bytes
 
     def write(self, path: str, payload: bytes) -> str | Failure:
-        """Write or replace an object; gives its tag."""
+        """Write or replace an object; return its tag."""
         in_parts = self.writes_in_parts(payload)
         bucket = self._bucket if in_parts else self._bucket_without_retries
         return _attempt(
@@ -143,7 +143,7 @@ class CloudClient:
         )
 
     def write_if(self, path: str, payload: bytes, *, tag: str | None) -> str | Failure:
-        """Replace the object that has `tag`, or create one where there is none; gives its tag."""
+        """Replace the object that has `tag`, or create one where there is none; return its tag."""
         bucket = self._bucket_without_retries
         mode = _put_mode(tag)
         return _attempt(lambda: _put_tag(obstore.put(bucket, path, payload, mode=mode)))

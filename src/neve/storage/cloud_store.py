@@ -20,12 +20,15 @@ read back, and what is found there decides:
 As before means absent for `put_if_absent`, and the old tag for `put_if_match`. Trying again ends
 with patience: in OutcomeUnknown when an answer was lost, otherwise in Unavailable.
 
-C1  The client never repeats a write by itself, but for the parts of a large object: a repeated
-    conditional write is refused because of its own first request, and success looks like conflict.
-C2  What is created with `put_if_absent` must not be replaced by others before that call returns:
-    its bytes are how the writer knows its own. neve's commit slots are never replaced.
-C3  A proxy that repeats a request on its own turns a success into a refusal; reading back sees
-    through it. Only when a third writer replaces the object in between does the call say None.
+STORAGE-24  The client never repeats a write by itself, but for the parts of a large object: a
+            repeated conditional write is refused because of its own first request, and success
+            looks like conflict.
+STORAGE-25  What is created with `put_if_absent` must not be replaced by others before that call
+            returns: its bytes are how the writer knows its own. neve's commit slots are never
+            replaced.
+STORAGE-26  A proxy that repeats a request on its own turns a success into a refusal; reading back
+            sees through it. Only when a third writer replaces the object in between does the call
+            say None.
 """
 
 from collections.abc import Callable, Iterator
@@ -52,10 +55,9 @@ from neve.storage.cloud_client import (
     entity_tag,
     s3_bucket,
 )
-from neve.storage.file_checks import check_object_path
 from neve.storage.object_store import ObjectInfo, StoredObject
 from neve.storage.s3_options import PATIENCE_SECONDS, Listing, S3Options
-from neve.storage.table_paths import check_prefix, is_object_name, split_path
+from neve.storage.table_paths import check_object_path, check_prefix, is_object_name, split_path
 
 T = TypeVar("T")
 
@@ -143,7 +145,7 @@ class CloudStore:
         return self._found(answer, path)
 
     def put(self, path: str, payload: bytes) -> str:
-        """Write or replace an object; gives its tag."""
+        """Write or replace an object; return its tag."""
         check_object_path(path)
         self._client.check_payload(path, payload)
         answer = self._persist(lambda: self._client.write(path, payload))
@@ -154,20 +156,20 @@ class CloudStore:
         raise self._not_done(answer, path, lost=repeated or answer.verdict is Verdict.LOST)
 
     def put_if_absent(self, path: str, payload: bytes) -> str | None:
-        """Create an object; gives its tag, or None when another one is already there."""
+        """Create an object; return its tag, or None when another one is already there."""
         check_object_path(path)
         self._client.check_payload(path, payload)
         return self._put_if(path, payload, tag=None)
 
     def put_if_match(self, path: str, payload: bytes, *, tag: str) -> str | None:
-        """Replace the object that has `tag`; gives the new tag, or None when it has another."""
+        """Replace the object that has `tag`; return the new tag, or None when it has another."""
         check_object_path(path)
         check_tag(tag)
         self._client.check_payload(path, payload)
         return self._put_if(path, payload, tag=tag)
 
     def list(self, prefix: str, *, after: str | None = None) -> Iterator[ObjectInfo]:
-        """Objects whose path starts with `prefix`, ascending, beginning behind `after`.
+        """Objects whose path starts with `prefix`, ascending, starting after `after`.
 
         An ordered listing is read as it is consumed; an unordered one whole, to be sorted. Locks
         and temporary files that were copied from a disk are left out.
@@ -180,7 +182,7 @@ class CloudStore:
         return (info for info in found if is_object_name(split_path(info.path)[1]))
 
     def delete(self, path: str) -> None:
-        """Remove an object; one that is not there is no error."""
+        """Remove an object; a missing one is ignored."""
         check_object_path(path)
         failure = self._persist(lambda: self._client.delete(path))
         if failure is not None and failure.verdict is not Verdict.MISSING:
@@ -208,7 +210,7 @@ class CloudStore:
                 failure = found
                 break
             else:
-                # What cannot be read now may be as before: the next try tells.
+                # What cannot be read now may be as before: the next try shows it.
                 as_before = tag is None or found.verdict is not Verdict.MISSING
             if as_before:
                 continue
@@ -232,7 +234,7 @@ class CloudStore:
             pause = min(2 * pause, _PAUSE_SECONDS_MAX)
 
     def _persist(self, request: Callable[[], T | Failure]) -> T | Failure:
-        """Repeat a request that may be repeated until it gives a result or a lasting failure.
+        """Repeat a request that may be repeated until it has a result or a lasting failure.
 
         One lost answer makes the whole a lost one, whatever the last answer was.
         """

@@ -2,18 +2,18 @@
 
 Steps of an append:
 
-1. Whoever finds nobody leading leads, with a group of its own work alone; the others queue, asleep.
+1. A thread that finds no leader leads, with a group of its own work; the others queue, asleep.
 2. A leader that comes from the queue takes a group from its front, itself first. It commits
    outside the lock, so that the queue fills again meanwhile.
 3. It wakes the first of those still waiting to lead next, and its followers with their outcome.
 
-Q1  At most one group, or one lone action, is being committed at any time.
-Q2  Groups and lone actions are committed in the order in which they joined.
-Q3  Every thread that joined is woken exactly once, also when its leader fails. One whose wait is
-    interrupted leaves the queue, and passes the lead on if it was to have it.
-    Wherever an interrupt comes, the lock is freed and the lead is not lost.
-Q4  A queue belongs to the process that made it: in a forked child, whose other threads are gone,
-    it refuses.
+STORAGE-13  At most one group, or one lone action, is being committed at any time.
+STORAGE-14  Groups and lone actions are committed in the order in which they joined.
+STORAGE-15  Every thread that joined is woken exactly once, also when its leader fails. One whose
+            wait is interrupted leaves the queue, and passes the lead on if it was to have it.
+            Wherever an interrupt comes, the lock is freed and the lead is not lost.
+STORAGE-16  A queue belongs to the process that made it: in a forked child, whose other threads are
+            gone, it refuses.
 """
 
 from collections import deque
@@ -107,7 +107,7 @@ class CommitQueue(Generic[Work]):
         self._is_forked = True
 
     def lead(self) -> int:
-        """Take the lead if nobody has it: whoever gets a turn, not 0, commits and passes it on."""
+        """Take the lead if it is free; return a turn, not 0, to commit and pass on."""
         if self._is_forked:
             raise forked()
         turn = 0
@@ -176,7 +176,7 @@ class CommitQueue(Generic[Work]):
         try:
             with self._lock:
                 if not self._led:
-                    # The lead was passed on to nobody meanwhile.
+                    # The lead was passed on to no one meanwhile.
                     seat.turn = self._turn
                     self._led = True
                 self._waiting.append(seat)

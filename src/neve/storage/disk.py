@@ -76,18 +76,18 @@ class Disk(Protocol):
         ...
 
     def read(self, handle: int, offset: int, length: int) -> bytes:
-        """Read up to `length` bytes; may give fewer, and gives none only at the end."""
+        """Read up to `length` bytes; may return fewer, and none only at the end."""
         ...
 
     def map_file(self, handle: int) -> memoryview:
         """Return the bytes of an open file, read when looked at; they outlive handle and name.
 
-        Only for files that nobody changes: reading behind a cut ends the process.
+        Only for files that never change: reading after a cut ends the process.
         """
         ...
 
     def write(self, handle: int, pieces: Sequence[bytes | memoryview], offset: int) -> int:
-        """Write the pieces one behind the other; gives how many bytes were taken, maybe fewer."""
+        """Write the pieces one after the other; return how many bytes were taken, maybe fewer."""
         ...
 
     def allocate(self, handle: int, length: int) -> None:
@@ -163,7 +163,7 @@ _HINTS: Final[dict[int, str]] = {
 
 
 def error_from_disk(error: OSError, *, doing: str, path: str) -> NeveError:
-    """Turn a failed call that left nothing visible behind into the error a caller can act on."""
+    """Turn a failed call that left nothing visible into the error a caller can act on."""
     text = f"could not {doing}: {error.strerror or error}"
     match error.errno:
         case errno.ENOENT:
@@ -220,7 +220,7 @@ def write_fully(
     *,
     written: int = 0,
 ) -> int:
-    """Write all of the pieces, of which `written` bytes are there already; gives their length."""
+    """Write all of the pieces; `written` bytes are there already; return their length."""
     rest = deque(memoryview(piece).cast("B") for piece in pieces)
     total = sum(map(len, rest))
     _drop(rest, written)

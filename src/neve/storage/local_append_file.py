@@ -1,4 +1,4 @@
-"""LocalAppendFile and LocalLock: what `LocalStore` gives a log.
+"""LocalAppendFile and LocalLock: what a log gets from `LocalStore`.
 
 An append is one positioned write; its cost is the system call and little else, so nothing is
 checked per call. A file that was closed or poisoned has its calls exchanged for one that refuses.
@@ -85,7 +85,7 @@ class LocalAppendFile:
             ) from error
 
     def truncate_to_position(self) -> None:
-        """Cut preallocated or recycled bytes behind the end; durable with the next sync."""
+        """Cut preallocated or recycled bytes after the end; durable with the next sync."""
         if self._refusal is not None:
             self._refuse()
         try:
@@ -94,12 +94,12 @@ class LocalAppendFile:
             raise error_from_disk(error, doing="cut the file", path=self._path) from error
 
     def close(self) -> None:
-        """Release the file; does not sync, and twice is no error."""
+        """Release the file; does not sync, and a second call does nothing."""
         if not self._is_open:
             return
         self._is_open = False
         self._refuse_from_now_on(self._refusal or _CLOSED)
-        # Whatever a close may report concerns bytes that nobody promised.
+        # Whatever a close may report concerns bytes that were not promised.
         with suppress(OSError):
             self._disk.close(self._handle)
 
@@ -157,12 +157,12 @@ class LocalLock:
     def __del__(self) -> None:
         # An interrupt may take it from its owner before that could release it.
         if getattr(self, "_handle", None) is not None:
-            # Nobody is left to be told what goes wrong, not even that it is a forked child's.
+            # No one is left to hear what goes wrong, not even that it is a forked child's.
             with suppress(BaseException):
                 self.release()
 
     def release(self) -> None:
-        """Give up the lock; twice is no error, but only the process that took it may."""
+        """Release the lock; a second call does nothing, but only the process that took it may."""
         if self._handle is None:
             return
         if self._disk.process_id() != self._process_id:

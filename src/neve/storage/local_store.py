@@ -9,13 +9,15 @@ How a write becomes durable; the order of the steps is the promise:
     recycle         rename the file · sync both directories
     make_durable    sync the file
 
-L1  A path never leads to bytes of an object that were not synced before.
-L2  `put`, `put_if_match` and `delete` change a name only under the lock of its directory, so that
-    nothing comes between comparing and renaming. `put_if_absent` needs no lock: `link` decides.
-L3  A conditional write that finds another object answers None only after syncing the directory:
-    what stood in its way survives power loss too, so that a caller may build on it.
-L4  A failure before link or rename leaves nothing visible, removes the temporary file, and is
-    Unavailable. A failure after it is OutcomeUnknown.
+STORAGE-17  A path never leads to bytes of an object that were not synced before.
+STORAGE-18  `put`, `put_if_match` and `delete` change a name only under the lock of its directory,
+            so that nothing comes between comparing and renaming. `put_if_absent` needs no lock:
+            `link` decides.
+STORAGE-19  A conditional write that finds another object answers None only after syncing the
+            directory: what stood in its way survives power loss too, so that a caller may build on
+            it.
+STORAGE-20  A failure before link or rename leaves nothing visible, removes the temporary file, and
+            is Unavailable. A failure after it is OutcomeUnknown.
 
 New directories, links and locks are the business of `neve.storage.local_tree`. Two names are the
 store's own, never an object's: `.tmp-…` and `.lock`. A file named `LOCK` is a lock that a caller
@@ -42,14 +44,16 @@ from neve.errors import (
 )
 from neve.storage.clock import Clock, IdSource, SystemClock, SystemIds
 from neve.storage.disk import Disk, FileKind, error_from_disk, read_fully
-from neve.storage.file_checks import check_lock_path, check_object_path, check_preallocation
 from neve.storage.local_append_file import LocalAppendFile, LocalLock
 from neve.storage.local_tree import LocalTree, link_found
 from neve.storage.object_store import ObjectInfo, StoredObject
 from neve.storage.posix_disk import PosixDisk
 from neve.storage.table_paths import (
     TEMPORARY_PREFIX,
+    check_lock_path,
+    check_object_path,
     check_path,
+    check_preallocation,
     check_prefix,
     is_object_name,
     split_path,
@@ -145,7 +149,7 @@ class LocalStore:
         raise link_found(path)
 
     def put(self, path: str, payload: bytes) -> str:
-        """Write or replace an object; gives its tag."""
+        """Write or replace an object; return its tag."""
         self.put_pieces(path, (payload,))
         return content_tag(payload)
 
@@ -161,7 +165,7 @@ class LocalStore:
         self._settle(path)
 
     def put_if_absent(self, path: str, payload: bytes) -> str | None:
-        """Create an object; gives its tag, or None when another one is already there."""
+        """Create an object; return its tag, or None when another one is already there."""
         directory = self._check_object(path, len(payload))
         with self._writing("create an object", path):
             self._tree.refuse_links(path)
@@ -173,7 +177,7 @@ class LocalStore:
         return content_tag(payload)
 
     def put_if_match(self, path: str, payload: bytes, *, tag: str) -> str | None:
-        """Replace the object that has `tag`; gives the new tag, or None when it has another."""
+        """Replace the object that has `tag`; return the new tag, or None when it has another."""
         directory = self._check_object(path, len(payload))
         with self._writing("replace an object", path):
             # Looking before locking spares a loser the wait, and a missing object its directory.
@@ -193,26 +197,26 @@ class LocalStore:
         return content_tag(payload)
 
     def list(self, prefix: str, *, after: str | None = None) -> Iterator[ObjectInfo]:
-        """Objects whose path starts with `prefix`, ascending, beginning behind `after`.
+        """Objects whose path starts with `prefix`, ascending, starting after `after`.
 
         Directories are read as the iteration reaches them.
         """
         check_prefix(prefix)
-        behind = "" if after is None else after
+        bound = "" if after is None else after
 
         def holds_wanted(directory: str) -> bool:
             below = f"{directory}/"
-            return below.startswith(prefix) and (below > behind or behind.startswith(below))
+            return below.startswith(prefix) and (below > bound or bound.startswith(below))
 
         def is_wanted(path: str) -> bool:
             _, name = split_path(path)
-            return path.startswith(prefix) and path > behind and is_object_name(name)
+            return path.startswith(prefix) and path > bound and is_object_name(name)
 
         start, _ = split_path(prefix)
         return self._described(self._tree.files(start, enter=holds_wanted, keep=is_wanted))
 
     def delete(self, path: str) -> None:
-        """Remove an object; one that is not there is no error."""
+        """Remove an object; a missing one is ignored."""
         directory = check_object_path(path)
         place = self._tree.on_disk(path)
         try:
@@ -226,7 +230,7 @@ class LocalStore:
                 raise error_from_disk(error, doing="delete an object", path=path) from error
 
     def sweep_temporaries(self, directory: str = "", *, modified_before_ms: int) -> tuple[str, ...]:
-        """Remove temporary files last written before a wall-clock time; gives their paths.
+        """Remove temporary files last written before a wall-clock time; return their paths.
 
         Only those in a directory and below it, when one is given.
         They are what a writer leaves that died, or that could not remove its own. Choose a time
@@ -264,7 +268,7 @@ class LocalStore:
         return tuple(sorted(each.name for each in entries if each.kind is FileKind.DIRECTORY))
 
     def remove_abandoned(self, directory: str) -> bool:
-        """Remove a directory in which nobody makes files any more; False while it has some.
+        """Remove a directory in which no one makes files any more; False while it has some.
 
         The caller knows that: its name was given to one writer, who has ended.
         """
@@ -325,7 +329,7 @@ class LocalStore:
         return self._settled_file(new_path, handle, directories)
 
     def make_durable(self, path: str) -> None:
-        """Sync a file that another writer left behind; raises NotFound."""
+        """Sync a file that another writer left; raises NotFound."""
         check_object_path(path)
         try:
             self._tree.refuse_links(path)
@@ -357,7 +361,7 @@ class LocalStore:
             self._tree.refuse_links(path)
             self._tree.ensure_directory(directory)
             handle = self._tree.open_or_create(path)
-        # It owns the handle before anything is locked, so that no interrupt leaves it to nobody.
+        # It owns the handle before anything is locked, so that an interrupt does not leak it.
         lock = LocalLock(disk=self._disk, handle=handle, path=path)
         try:
             with self._writing("take a lock", path):
@@ -473,7 +477,7 @@ class LocalStore:
             raise error_from_disk(error, doing="list objects", path="") from error
 
     def _check_object(self, path: str, byte_count: int) -> str:
-        """Refuse what cannot be stored; gives the object's directory."""
+        """Refuse what cannot be stored; return the object's directory."""
         directory = check_object_path(path)
         if byte_count > self._object_bytes_max:
             raise self._too_large(path, byte_count)
@@ -490,7 +494,7 @@ class LocalStore:
 
     @contextmanager
     def _writing(self, doing: str, path: str) -> Iterator[None]:
-        """Say what failed, of steps that leave nothing visible behind when they fail."""
+        """Say what failed, for steps that leave nothing visible when they fail."""
         try:
             yield
         except FileNotFoundError as error:

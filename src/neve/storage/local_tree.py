@@ -5,16 +5,17 @@
     ├── manifest/catalog/.lock  kernel lock of the directory: who holds it may replace and remove
     └── data/.tmp-<id>          a file that its writer has not published yet
 
-T1  A directory is used for writing only after this tree has synced the directory above it, whoever
-    made it: another process may have died between making and syncing. For the root that covers
-    every directory on the way to it that this user may open.
-T2  Below the root no symbolic link is followed: neve makes none, and one could lead outside.
-    `refuse_links` looks at every directory of a path before anything is opened.
-T3  The lock of a directory excludes threads and processes alike, because each waiter opens the lock
-    file again. The kernel frees it when its holder dies. Waiting ends with Unavailable.
+STORAGE-21  A directory is used for writing only after this tree has synced the directory above it,
+            even when another process made it, which may have died before syncing. For the root that
+            covers every directory on the way to it that this user may open.
+STORAGE-22  Below the root no symbolic link is followed: neve makes none, and one could lead
+            outside. `refuse_links` looks at every directory of a path before anything is opened.
+STORAGE-23  The lock of a directory excludes threads and processes alike, because each waiter opens
+            the lock file again. The kernel frees it when its holder dies. Waiting ends with
+            Unavailable.
 
 Calls raise OSError, for the caller to say what it was doing, and typed errors for what only the
-tree knows. Paths are relative to the root, as callers of a store give them.
+tree knows. Paths are relative to the root, as callers of a store pass them.
 """
 
 import errno
@@ -74,7 +75,7 @@ class LocalTree:
         self._clock = clock
         self._lock_wait_seconds = lock_wait_seconds
         # Safe on their own, as adding and clearing are single steps: directories above the root
-        # that something was made in, and directories below it that T1 holds for.
+        # that something was made in, and directories below it that STORAGE-21 holds for.
         self._changed_above: set[PurePosixPath] = set()
         self._durable_directories: set[str] = set()
         try:
@@ -87,7 +88,7 @@ class LocalTree:
         return self._prefix + path
 
     def refuse_links(self, path: str) -> None:
-        """Raise Corruption when a directory of the path is a link (T2)."""
+        """Raise Corruption when a directory of the path is a link (STORAGE-22)."""
         end = path.find("/")
         with suppress(FileNotFoundError):  # Below a missing directory nothing can be a link.
             while end != -1:
@@ -97,7 +98,7 @@ class LocalTree:
                 end = path.find("/", end + 1)
 
     def ensure_directory(self, directory: str) -> None:
-        """Make a directory, and those above it, where missing; all are durable afterwards (T1)."""
+        """Make a directory, and those above it, where missing; all become durable (STORAGE-21)."""
         if directory in self._durable_directories:
             return
         self._sync_above_root()
@@ -120,9 +121,9 @@ class LocalTree:
 
     @contextmanager
     def locked(self, directory: str, *, when_there_is_room: bool = False) -> Iterator[None]:
-        """Hold the lock of a directory (T3).
+        """Hold the lock of a directory (STORAGE-23).
 
-        With `when_there_is_room`, a disk too full for the lock file is no error: it is also too
+        With `when_there_is_room`, a disk too full for the lock file is not an error: it is also too
         full for the writers that the lock keeps out, and deleting must still be possible.
         """
         try:
@@ -139,7 +140,7 @@ class LocalTree:
             self.close(handle)
 
     def write_temporary(self, directory: str, *pieces: bytes | memoryview) -> str:
-        """Write and sync a file nobody else looks at; gives its path."""
+        """Write and sync a file that no one else reads; return its path."""
         path, handle = self._create_temporary(directory)
         try:
             write_fully(self.disk, handle, pieces, 0)
@@ -161,7 +162,7 @@ class LocalTree:
             raise
 
     def discard(self, path: str) -> bool:
-        """Remove a file nobody needs; False when it could not be done."""
+        """Remove a file that is not needed; False when it could not be done."""
         try:
             self.disk.remove(self.on_disk(path))
         except FileNotFoundError:
@@ -187,7 +188,7 @@ class LocalTree:
             self.disk.close(handle)
 
     def remove_abandoned(self, directory: str) -> bool:
-        """Remove a directory that nobody writes to any more; False when there are files in it.
+        """Remove a directory that no one writes to any more; False when there are files in it.
 
         A lock file goes with it. A process that still waits for that lock can only delete, and
         finds nothing: new files are never made in such a directory.
@@ -348,7 +349,7 @@ def link_found(path: str) -> Corruption:
 
 
 def _has_bytes(root: str) -> bool:
-    """Whether the name can be given to the kernel; bytes that are no UTF-8 are all right."""
+    """Whether the name can be given to the kernel; bytes that are not UTF-8 are all right."""
     try:
         root.encode(errors="surrogateescape")
     except UnicodeEncodeError:

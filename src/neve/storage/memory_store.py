@@ -1,7 +1,8 @@
 """MemoryStore: objects, append files and locks in this process, gone when it ends.
 
 For tests, examples and caches. It keeps every rule of `object_store` and `append_file` that can be
-kept without a disk: nothing survives the process, so O2, A1 and A2 hold for as long as it lives.
+kept without a disk: nothing survives the process, so STORAGE-2, STORAGE-8 and STORAGE-9 hold for as
+long as it lives.
 
 Tags are numbers from one counter per store and never repeat, not even for equal bytes.
 An append file is an object like any other: it can be read, listed and deleted while it is open;
@@ -16,9 +17,14 @@ from urllib.parse import quote
 
 from neve.errors import AlreadyExists, Closed, Fenced, InvalidArgument, NotFound
 from neve.storage.disk import FileKind
-from neve.storage.file_checks import check_lock_path, check_object_path, check_preallocation
 from neve.storage.object_store import ObjectInfo, StoredObject
-from neve.storage.table_paths import check_path, check_prefix
+from neve.storage.table_paths import (
+    check_lock_path,
+    check_object_path,
+    check_path,
+    check_preallocation,
+    check_prefix,
+)
 
 
 @dataclass(slots=True)
@@ -104,13 +110,13 @@ class MemoryStore:
             return len(self._contents.entry_locked(path).payload)
 
     def put(self, path: str, payload: bytes) -> str:
-        """Write or replace an object; gives its tag."""
+        """Write or replace an object; return its tag."""
         check_object_path(path)
         with self._contents.lock:
             return self._write_locked(path, payload)
 
     def put_if_absent(self, path: str, payload: bytes) -> str | None:
-        """Create an object; gives its tag, or None when another one is already there."""
+        """Create an object; return its tag, or None when another one is already there."""
         check_object_path(path)
         with self._contents.lock:
             if path in self._contents.entries:
@@ -118,7 +124,7 @@ class MemoryStore:
             return self._write_locked(path, payload)
 
     def put_if_match(self, path: str, payload: bytes, *, tag: str) -> str | None:
-        """Replace the object that has `tag`; gives the new tag, or None when it has another."""
+        """Replace the object that has `tag`; return the new tag, or None when it has another."""
         check_object_path(path)
         with self._contents.lock:
             entry = self._contents.entries.get(path)
@@ -140,7 +146,7 @@ class MemoryStore:
         return iter(sorted(found, key=lambda info: info.path))
 
     def delete(self, path: str) -> None:
-        """Remove an object; one that is not there is no error."""
+        """Remove an object; a missing one is ignored."""
         check_object_path(path)
         with self._contents.lock:
             self._contents.entries.pop(path, None)
@@ -245,14 +251,14 @@ class MemoryAppendFile:
         self._refuse_closed()
 
     def truncate_to_position(self) -> None:
-        """Cut preallocated or recycled bytes behind the end."""
+        """Cut preallocated or recycled bytes after the end."""
         self._refuse_closed()
         with self._contents.lock:
             del self._payload[self._position :]
             self._entry.tag = self._contents.next_tag_locked()
 
     def close(self) -> None:
-        """Release the file; twice is no error."""
+        """Release the file; a second call does nothing."""
         self._open = False
 
     def _refuse_closed(self) -> None:
@@ -269,7 +275,7 @@ class MemoryLock:
         self._held = True
 
     def release(self) -> None:
-        """Give up the lock; twice is no error."""
+        """Release the lock; a second call does nothing."""
         if self._held:
             self._held = False
             with self._contents.lock:
@@ -287,6 +293,6 @@ def named_memory_store(name: str) -> MemoryStore:
 
 
 def forget_memory_stores() -> None:
-    """Let go of every store that has a name; whoever holds one still, keeps it alone."""
+    """Forget every named store; a holder of one keeps it for itself."""
     with _NAMED_LOCK:
         _NAMED.clear()

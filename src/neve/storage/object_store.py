@@ -1,32 +1,50 @@
 """ObjectStore: whole, named, immutable-by-habit byte strings with conditional writes.
 
-Names are relative paths with `/`; `neve.storage.file_checks` says which are refused.
+Names are relative paths with `/`; `neve.storage.table_paths` says which are refused.
 Every implementation runs `neve.testing.store_contract.ObjectStoreContract`.
 
 What callers may rely on:
 
-O1  A reader sees an object whole or not at all, never a part of it.
-O2  When a write returns, the object survives power loss.
-O3  `put_if_absent` has exactly one winner per path; `put_if_match` one per tag.
-O4  `None` from a conditional write means certainly not written. A write whose answer was lost is
-    read back; where reading back cannot tell, the error is `OutcomeUnknown`.
-    Reading back compares bytes, so conditional payloads must be unique to their writer
-    (neve's carry a transaction id).
-O5  A tag changes whenever the bytes change. Equal bytes may have equal tags, so contents that are
-    compared by tag must never repeat.
-O6  `list` gives every object that existed before the call and was not deleted since, in
-    ascending order of path.
-O7  A deleted object may come back after power loss; nothing may rely on it being gone.
+STORAGE-1  A reader sees an object whole or not at all, never a part of it.
+STORAGE-2  When a write returns, the object survives power loss.
+STORAGE-3  `put_if_absent` has exactly one winner per path; `put_if_match` one per tag.
+STORAGE-4  `None` from a conditional write means certainly not written. A write whose answer was
+           lost is read back; where reading back does not show it, the error is `OutcomeUnknown`.
+           Reading back compares bytes, so conditional payloads must be unique to their writer
+           (neve's carry a transaction id).
+STORAGE-5  A tag changes whenever the bytes change. Equal bytes may have equal tags, so contents
+           that are compared by tag must never repeat.
+STORAGE-6  `list` returns every object that existed before the call and was not deleted since, in
+           ascending order of path.
+STORAGE-7  A deleted object may come back after power loss; nothing may rely on it being gone.
+
+`plain_location` spells locations as Iceberg's metadata does. Iceberg compares locations byte for
+byte and decodes nothing: a directory named `my lake` is `file:///my lake`, where a URI would say
+`file:///my%20lake`. Everything that other engines read (metadata, manifests, and the vectors that
+name their data files) spells locations this way.
+
+Two abilities are optional, and have a way around them for other stores:
+
+- Mapping an object into memory. A mapped object costs neither time nor memory until its bytes are
+  read, and then belongs to the operating system's cache, shared by all who map it. It stays valid
+  when the object is deleted. Bytes that the disk cannot read any more end the process, as for every
+  program that maps files: only caches that can be made again are worth mapping, and their checksums
+  are checked before use.
+- Storing a file in pieces, without joining them in memory first. Data files are large, are written
+  once under a name of their own, and are never compared by tag: the store returns none.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol, runtime_checkable
+from urllib.parse import unquote
+
+import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectInfo:
-    """What a listing tells about one object."""
+    """An object as a listing shows it."""
 
     path: str
     size: int
@@ -65,21 +83,63 @@ class ObjectStore(Protocol):
         ...
 
     def put(self, path: str, payload: bytes) -> str:
-        """Write or replace an object; gives its tag."""
+        """Write or replace an object; return its tag."""
         ...
 
     def put_if_absent(self, path: str, payload: bytes) -> str | None:
-        """Create an object; gives its tag, or None when another one is already there."""
+        """Create an object; return its tag, or None when another one is already there."""
         ...
 
     def put_if_match(self, path: str, payload: bytes, *, tag: str) -> str | None:
-        """Replace the object that has `tag`; gives the new tag, or None when it has another."""
+        """Replace the object that has `tag`; return the new tag, or None when it has another."""
         ...
 
     def list(self, prefix: str, *, after: str | None = None) -> Iterator[ObjectInfo]:
-        """Objects whose path starts with `prefix`, ascending, beginning behind `after`."""
+        """Objects whose path starts with `prefix`, ascending, starting after `after`."""
         ...
 
     def delete(self, path: str) -> None:
-        """Remove an object; one that is not there is no error."""
+        """Remove an object; a missing one is ignored."""
         ...
+
+
+_FILE: Final = "file:"
+
+
+def plain_location(location: str, path: str = "") -> str:
+    """Return the location of a store, or of an object in it, as Iceberg spells it."""
+    root = unquote(location) if location.startswith(_FILE) else location
+    root = root.rstrip("/")
+    return f"{root}/{path}" if path else root
+
+
+@runtime_checkable
+class MapsObjects(Protocol):
+    """A store whose objects can be looked at without being read first."""
+
+    def map(self, path: str) -> memoryview:
+        """Return a whole object, read as it is looked at; raises NotFound."""
+        ...
+
+
+def map_object(store: ObjectStore, path: str) -> pa.Buffer:
+    """Return the bytes of an object, read-only; raises NotFound."""
+    payload = store.map(path) if isinstance(store, MapsObjects) else store.get(path).payload
+    return pa.py_buffer(payload)
+
+
+@runtime_checkable
+class TakesPieces(Protocol):
+    """A store that writes an object piece by piece."""
+
+    def put_pieces(self, path: str, pieces: Sequence[bytes | memoryview]) -> None:
+        """Write or replace an object; when this returns it survives power loss."""
+        ...
+
+
+def put_file(store: ObjectStore, path: str, pieces: Sequence[bytes | memoryview]) -> None:
+    """Store an object made of these pieces, in order."""
+    if isinstance(store, TakesPieces):
+        store.put_pieces(path, pieces)
+    else:
+        store.put(path, b"".join(pieces))

@@ -1,9 +1,9 @@
-"""What belongs to the process that made it is told when it finds itself in a forked child.
+"""Things that belong to one process, and are notified in a forked child of it.
 
 The threads of the parent are gone there, its locks may be held for ever, and its lock on a table
-stayed with it. Being told costs nothing; asking the kernel at each call who we are would.
+stayed with it. A notice costs nothing; asking the kernel at each call who we are would.
 
-The same goes for locks inside of Arrow: a child that was forked while a table was open, and so
+The same goes for locks inside Arrow: a child that was forked while a table was open, and so
 while a thread may have been reading or writing rows, can hang in its first call of Arrow. It is
 refused before that. A child that was forked earlier, or after everything was closed, is not.
 """
@@ -40,7 +40,7 @@ _forked_at_work = False
 
 
 def keep_to_process(owned: OwnedByProcess) -> None:
-    """Have something told, for as long as it lives, when this process is forked."""
+    """Notify something, for as long as it lives, when this process is forked."""
     _owned.add(owned)
 
 
@@ -56,7 +56,7 @@ def forked(*, path: str | None = None) -> Closed:
 
 def note_forked_at_work() -> None:
     """Note, in a forked child, that its parent had a table open."""
-    global _forked_at_work  # noqa: PLW0603 - a fact about this process, of which there is one
+    global _forked_at_work  # noqa: PLW0603 - a fact about this one process
     _forked_at_work = True
 
 
@@ -64,7 +64,7 @@ def check_forked_idle(*, path: str) -> None:
     """Raise InvalidArgument in a child that was forked while a table was open."""
     if _forked_at_work:
         raise InvalidArgument(
-            "this process was forked while a table was open, and could hang inside of Arrow",
+            "this process was forked while a table was open, and could hang inside Arrow",
             path=path,
             hint='Start workers with multiprocessing.get_context("spawn"), or open the lake only '
             "after the fork, or close it before",

@@ -38,7 +38,7 @@ from typing import Final
 from neve.storage.disk import PIECES_MAX, DirectoryEntry, FileKind, FileStatus
 
 _COMMON: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOCTTY
-# Without O_NONBLOCK, opening a pipe that somebody planted would wait for its other end.
+# Without O_NONBLOCK, opening a planted pipe would wait for its other end.
 _READ: Final = _COMMON | os.O_RDONLY | os.O_NONBLOCK
 _WRITE: Final = _COMMON | os.O_RDWR | os.O_NONBLOCK
 _CREATE: Final = _COMMON | os.O_RDWR | os.O_CREAT | os.O_EXCL
@@ -199,7 +199,7 @@ class PosixDisk:
         raise OSError(number, os.strerror(number))
 
     def sync(self, handle: int) -> None:
-        """Flush bytes and size, leaving out times nobody needs after a crash."""
+        """Flush bytes and size, leaving out times that are not needed after a crash."""
         self._sync(handle)
 
     def close(self, handle: int) -> None:

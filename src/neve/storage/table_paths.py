@@ -1,6 +1,6 @@
-"""File names: which are allowed, and how every file of a warehouse is spelled.
+"""File names: which are allowed, and how every file of a lake is spelled.
 
-Nothing else in neve joins or splits a path. The layout, relative to the warehouse:
+Nothing else in neve joins or splits a path. The layout, relative to the lake:
 
     manifest/catalog/                      manifest store of names, schemas and properties
     manifest/version/<table id>/           manifest store of one table
@@ -17,13 +17,24 @@ Nothing else in neve joins or splits a path. The layout, relative to the warehou
 A *path* is relative, uses `/`, and is checked by `check_path` before the first byte of I/O. A
 *name* (of a namespace or a table) is data: it is checked by `check_name`, and never becomes part of
 a path, because directories carry the table id.
+
+Every store refuses these before it touches anything:
+
+    path                    objects and append files    locks
+    ────────────────────────────────────────────────────────────
+    wal/1/000001.wal        yes                         refused
+    wal/LOCK                refused                     yes
+
+A lock would not hold if its file could be written, renamed or deleted like any other: the next
+process would lock another file of the same name. So one name is kept for locks, in all stores: what
+works in memory or in a bucket works on a disk.
 """
 
 import re
 from dataclasses import dataclass
 from typing import Final
 
-from neve.errors import InvalidArgument
+from neve.errors import InvalidArgument, LimitExceeded
 
 PATH_BYTES_MAX: Final = 1_024
 SEGMENT_BYTES_MAX: Final = 255
@@ -238,7 +249,7 @@ class TablePaths:
 
 @dataclass(frozen=True, slots=True)
 class WarehousePaths:
-    """Where the parts of a warehouse are."""
+    """Locations of the parts of a lake."""
 
     @property
     def catalog_manifest(self) -> str:
@@ -291,3 +302,49 @@ def _shown(text: str) -> str:
     """Quote a hostile text so that it stays on one short line of ASCII."""
     limit = 80
     return ascii(text) if len(text) <= limit else f"{text[:limit]!a}…"
+
+
+# As large as the largest object: a longer file could not be read whole.
+PREALLOCATE_BYTES_MAX: Final = 5 << 30
+
+
+def check_object_path(path: str) -> str:
+    """Refuse, with InvalidArgument, a path of no object or append file; return its directory."""
+    check_path(path)
+    directory, name = split_path(path)
+    if not is_object_name(name):
+        raise InvalidArgument(
+            f"the name {name} is kept for locks", path=path, hint="Choose another name"
+        )
+    return directory
+
+
+def check_lock_path(path: str) -> str:
+    """Refuse, with InvalidArgument, a path that is not kept for locks; return its directory."""
+    check_path(path)
+    directory, name = split_path(path)
+    if name != LOCK_NAME:
+        raise InvalidArgument(
+            "a lock has to be in a file of its own",
+            path=path,
+            hint=f"Name it {join_path(directory, LOCK_NAME)}",
+        )
+    return directory
+
+
+def check_preallocation(path: str, preallocate_bytes: int) -> None:
+    """Refuse a number of bytes that no file is begun with: InvalidArgument, LimitExceeded."""
+    if preallocate_bytes < 0:
+        raise InvalidArgument(
+            "a file cannot be preallocated with fewer than 0 bytes",
+            path=path,
+            hint="Give 0 to preallocate nothing",
+        )
+    if preallocate_bytes > PREALLOCATE_BYTES_MAX:
+        raise LimitExceeded(
+            f"a file cannot be preallocated with more than {PREALLOCATE_BYTES_MAX:,} bytes",
+            limit=PREALLOCATE_BYTES_MAX,
+            actual=preallocate_bytes,
+            path=path,
+            hint="Give the size that one log grows to",
+        )

@@ -7,8 +7,8 @@
             return store, store
 
 The store must be empty; reading goes through the ObjectStore beside it. Each test names the rule of
-`neve.storage.append_file` it shows. A1 to A4 also speak of power loss and failing disks, and those
-halves are shown with a simulated disk.
+`neve.storage.append_file` it shows. STORAGE-8 to STORAGE-11 also speak of power loss and failing
+disks, and those halves are shown with a simulated disk.
 """
 
 # ruff: noqa: D102, PLR2004  the name of a test is its sentence, and its numbers are its example
@@ -36,9 +36,9 @@ HOSTILE_PATHS: Final = ("", "..", "/absolute", "../outside", "a//b", "nul\x00byt
 
 
 class AppendFilesContract:
-    """Inherit, give a fixture `files`, and every rule is checked."""
+    """Inherit, add a fixture `files`, and every rule is checked."""
 
-    # A1 names
+    # STORAGE-8 names
 
     def test_a_new_file_is_there_at_once(self, files: Files) -> None:
         appending, store = files
@@ -81,7 +81,7 @@ class AppendFilesContract:
         assert len(winners) == 1
         winners[0].close()
 
-    # A2 and A3 bytes, as far as they show without a crash
+    # STORAGE-9 and STORAGE-10 bytes, as far as they show without a crash
 
     def test_pieces_come_one_behind_the_other(self, files: Files) -> None:
         appending, store = files
@@ -234,7 +234,7 @@ class AppendFilesContract:
 
         assert list(store.list("")) == []
 
-    # A4 closed files
+    # STORAGE-11 closed files
 
     def test_a_closed_file_takes_no_calls(self, files: Files) -> None:
         appending, store = files
@@ -254,14 +254,17 @@ class AppendFilesContract:
 
         assert store.get("log").payload == b"abc"
 
-    def test_closing_twice_is_no_error(self, files: Files) -> None:
+    def test_closing_twice_does_nothing_more(self, files: Files) -> None:
         appending, _ = files
         file = appending.create("log")
 
         file.close()
         file.close()
 
-    # A5 locks
+        with pytest.raises(Closed):
+            file.sync()
+
+    # STORAGE-12 locks
 
     def test_a_held_lock_is_refused_to_another(self, files: Files) -> None:
         appending, _ = files
@@ -279,8 +282,11 @@ class AppendFilesContract:
 
         for _ in range(3):
             appending.lock("wal/LOCK").release()
+        held = appending.lock("wal/LOCK")
 
-        appending.lock("wal/LOCK").release()
+        with pytest.raises(Fenced):
+            appending.lock("wal/LOCK")
+        held.release()
 
     def test_releasing_twice_frees_nobody_elses_lock(self, files: Files) -> None:
         appending, _ = files
@@ -297,10 +303,13 @@ class AppendFilesContract:
     def test_locks_of_different_paths_do_not_meet(self, files: Files) -> None:
         appending, _ = files
 
-        held = [appending.lock(f"tables/{number}/wal/LOCK") for number in range(3)]
+        held = {path: appending.lock(path) for path in ("a/wal/LOCK", "b/wal/LOCK", "c/wal/LOCK")}
 
-        for lock in held:
-            lock.release()
+        held["a/wal/LOCK"].release()
+        for path in ("b/wal/LOCK", "c/wal/LOCK"):
+            with pytest.raises(Fenced):
+                appending.lock(path)
+            held[path].release()
 
     def test_a_race_for_a_lock_has_one_winner(self, files: Files) -> None:
         appending, _ = files

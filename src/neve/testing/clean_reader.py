@@ -8,7 +8,7 @@ deletion vector, and puts the rest together:
 
 Columns go by field id, as Iceberg says. Given a schema, rows have its columns, whatever a file
 calls them: one that a file does not have is its initial default or NULL, one that the schema does
-not have is left out. Fields inside of nested columns stay as the file has them.
+not have is left out. Fields inside nested columns stay as the file has them.
 
 What it finds wrong it raises as NotClean: a key with two live rows, rows out of order, a file of
 another length, a vector that is not what the list of files says of it.
@@ -136,7 +136,7 @@ class CleanReader:
             if not len(positions) == ref.cardinality == blob.cardinality:
                 raise NotClean(f"the vector of {file.path} marks {len(positions)} rows")
             if positions and max(positions) >= file.row_count:
-                raise NotClean(f"the vector of {file.path} marks rows behind its end")
+                raise NotClean(f"the vector of {file.path} marks rows after its end")
             return positions
         raise NotClean(f"{ref.path} has no vector at byte {ref.offset} for {file.path}")
 

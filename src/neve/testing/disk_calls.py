@@ -1,4 +1,4 @@
-"""Disk calls as values, and a disk that tells about each call before it forwards it.
+"""Disk calls as values, and a disk that reports each call before it forwards it.
 
 `FaultyDisk` and `InterleavedDisk` are such disks; the log of a `SimulatedDisk` is a list of such
 values.
@@ -74,112 +74,112 @@ class HookedDisk:
         """Look at a call about to be made; raising here stops it."""
 
     def make_directory(self, path: str) -> None:
-        """Tell, then forward."""
+        """Report, then forward."""
         self.before(DiskCall(CallKind.MAKE_DIRECTORY, path))
         self._inner.make_directory(path)
 
     def create_file(self, path: str) -> int:
-        """Tell, then forward."""
+        """Report, then forward."""
         self.before(DiskCall(CallKind.CREATE_FILE, path))
         handle = self._inner.create_file(path)
         self._paths[handle] = path
         return handle
 
     def open_file(self, path: str, *, writable: bool = False) -> int:
-        """Tell, then forward."""
+        """Report, then forward."""
         self.before(DiskCall(CallKind.OPEN_FILE, path))
         handle = self._inner.open_file(path, writable=writable)
         self._paths[handle] = path
         return handle
 
     def read(self, handle: int, offset: int, length: int) -> bytes:
-        """Tell, then forward."""
+        """Report, then forward."""
         self._before_handle(CallKind.READ, handle, offset, length)
         return self._inner.read(handle, offset, length)
 
     def map_file(self, handle: int) -> memoryview:
-        """Tell, then forward."""
+        """Report, then forward."""
         self._before_handle(CallKind.MAP_FILE, handle)
         return self._inner.map_file(handle)
 
     def write(self, handle: int, pieces: Sequence[bytes | memoryview], offset: int) -> int:
-        """Tell, then forward."""
+        """Report, then forward."""
         self._before_handle(CallKind.WRITE, handle, offset)
         return self._inner.write(handle, pieces, offset)
 
     def allocate(self, handle: int, length: int) -> None:
-        """Tell, then forward."""
+        """Report, then forward."""
         self._before_handle(CallKind.ALLOCATE, handle, length)
         self._inner.allocate(handle, length)
 
     def truncate(self, handle: int, length: int) -> None:
-        """Tell, then forward."""
+        """Report, then forward."""
         self._before_handle(CallKind.TRUNCATE, handle, length)
         self._inner.truncate(handle, length)
 
     def size(self, handle: int) -> int:
-        """Tell, then forward."""
+        """Report, then forward."""
         self._before_handle(CallKind.SIZE, handle)
         return self._inner.size(handle)
 
     def sync(self, handle: int) -> None:
-        """Tell, then forward."""
+        """Report, then forward."""
         self._before_handle(CallKind.SYNC, handle)
         self._inner.sync(handle)
 
     def close(self, handle: int) -> None:
-        """Tell, then forward."""
+        """Report, then forward."""
         self._before_handle(CallKind.CLOSE, handle)
         self._paths.pop(handle, None)
         self._inner.close(handle)
 
     def link(self, source: str, target: str) -> None:
-        """Tell, then forward."""
+        """Report, then forward."""
         self.before(DiskCall(CallKind.LINK, target))
         self._inner.link(source, target)
 
     def rename(self, source: str, target: str) -> None:
-        """Tell, then forward."""
+        """Report, then forward."""
         self.before(DiskCall(CallKind.RENAME, target))
         self._inner.rename(source, target)
 
     def remove(self, path: str) -> None:
-        """Tell, then forward."""
+        """Report, then forward."""
         self.before(DiskCall(CallKind.REMOVE, path))
         self._inner.remove(path)
 
     def remove_directory(self, path: str) -> None:
-        """Tell, then forward."""
+        """Report, then forward."""
         self.before(DiskCall(CallKind.REMOVE_DIRECTORY, path))
         self._inner.remove_directory(path)
 
     def list_directory(self, path: str) -> list[DirectoryEntry]:
-        """Tell, then forward."""
+        """Report, then forward."""
         self.before(DiskCall(CallKind.LIST_DIRECTORY, path))
         return self._inner.list_directory(path)
 
     def sync_directory(self, path: str) -> None:
-        """Tell, then forward."""
+        """Report, then forward."""
         self.before(DiskCall(CallKind.SYNC_DIRECTORY, path))
         self._inner.sync_directory(path)
 
     def lock(self, handle: int) -> bool:
-        """Tell, then forward."""
+        """Report, then forward."""
         self._before_handle(CallKind.LOCK, handle)
         return self._inner.lock(handle)
 
     def stat(self, path: str) -> FileStatus:
-        """Tell, then forward."""
+        """Report, then forward."""
         self.before(DiskCall(CallKind.STAT, path))
         return self._inner.stat(path)
 
     def real_path(self, path: str) -> str:
-        """Tell, then forward."""
+        """Report, then forward."""
         self.before(DiskCall(CallKind.REAL_PATH, path))
         return self._inner.real_path(path)
 
     def process_id(self) -> int:
-        """Forward; no input or output, so nothing to tell."""
+        """Forward; no input or output, so nothing to report."""
         return self._inner.process_id()
 
     def _before_handle(self, kind: CallKind, handle: int, *numbers: int) -> None:

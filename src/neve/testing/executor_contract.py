@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from neve.catalog.kv_catalog import KVCatalog
-from neve.catalog.table import Table
+from neve.catalog.lake import Lake
+from neve.catalog.table import Table, open_table_of
 from neve.compaction.levels import LevelOptions
 from neve.compaction.plan import CompactionPlan
 from neve.compaction.policy import full_plan, move_plan
@@ -30,7 +30,7 @@ from neve.engine.rewrite import LocalExecutor, Rewrite, TaskFiles
 from neve.engine.run_name import RunName
 from neve.engine.table_options import TableOptions
 from neve.errors import Closed, Corruption
-from neve.jobs.run import JobBase
+from neve.jobs.run import JobBase, RunName
 from neve.manifest.commit import TableCommitter
 from neve.model.data_file import DataFile
 from neve.model.version import Version
@@ -63,12 +63,12 @@ class PlanExecutorContract:
         raise NotImplementedError
 
     @pytest.fixture
-    def lake(self, tmp_path: Path) -> Iterator[KVCatalog]:
-        with KVCatalog(open_store(str(tmp_path / "lake"))) as lake:
+    def lake(self, tmp_path: Path) -> Iterator[Lake]:
+        with Lake(open_store(str(tmp_path / "lake"))) as lake:
             yield lake
 
     @pytest.fixture
-    def table(self, lake: KVCatalog) -> Table:
+    def table(self, lake: Lake) -> Table:
         """Return a partitioned table of overlapping files, a third of the rows superseded."""
         table = lake.create_table(
             "a.b",
@@ -131,7 +131,8 @@ class PlanExecutorContract:
         assert table.refresh().version == before
 
     def test_a_damaged_input_is_corruption_and_leaves_no_files(self, table: Table) -> None:
-        objects, paths = table.stored.objects, table.stored.paths
+        stored = open_table_of(table).stored
+        objects, paths = stored.objects, stored.paths
         path = f"{paths.root}/{table.files()['file_path'][0].as_py()}"
         payload = bytearray(objects.get(path).payload)
         texts = pq.read_metadata(pa.BufferReader(bytes(payload))).row_group(0).column(2)
@@ -160,7 +161,7 @@ def open_job(
     table: Table, plans_of: Callable[[Version, LevelOptions], list[CompactionPlan]] = full_plan
 ) -> Iterator[tuple[JobBase, RewriteJob]]:
     """Return the newest Version of a table, and a job that rewrites all of it."""
-    parts = table.engine.parts
+    parts = open_table_of(table).engine.parts
     base = JobBase(
         parts, RunName.drawn(parts.ids), table.refresh().version, file_bytes=OPTIONS.file_bytes
     )
@@ -187,7 +188,7 @@ def files_of_run(base: JobBase) -> list[str]:
 
 
 def _unheard(_rows: int) -> None:
-    """Tell nobody."""
+    """Report to no one."""
 
 
 def _go_on() -> None:

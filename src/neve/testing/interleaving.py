@@ -1,8 +1,8 @@
-"""Interleaving: ordinary blocking functions as threads of which exactly one runs at a time.
+"""Interleaving: ordinary blocking functions as threads, exactly one of them running at a time.
 
 A baton goes from thread to thread at every *switch point*: each call of an `InterleavedDisk`, each
 call of an object wrapped by `interleaved` (an object store, say), and each use of a lock made here.
-Who gets it is drawn from the seed, so the same seed gives the same trace, and another seed another
+Who gets it is drawn from the seed, so the same seed makes the same trace, and another seed another
 order of events.
 
     interleaving = Interleaving(seed=7)
@@ -91,7 +91,7 @@ class Interleaving:
         return self._deadlock is not None
 
     def run(self, functions: Mapping[str, Callable[[], T]]) -> dict[str, Outcome[T]]:
-        """Run the functions to their ends, one at a time by turns; gives how each ended."""
+        """Run the functions to their ends, one at a time by turns; return how each ended."""
         outcomes: dict[str, Outcome[T]] = {}
 
         def play(strand: _Strand, function: Callable[[], T]) -> None:
@@ -130,7 +130,7 @@ class Interleaving:
         """Let others run until `wake` names what this thread waits for; False at the limit."""
         strand = self._current()
         if strand is None:
-            raise Deadlock(f"nobody is there to give {what_for}")
+            raise Deadlock(f"no thread is left to give {what_for}")
         self._trace.append(f"{strand.name}: wait for {what_for}")
         strand.waits_for, strand.has_limit = what_for, has_limit
         self._pass_baton(strand)
@@ -171,7 +171,7 @@ class Interleaving:
             raise Deadlock(self._deadlock)
 
     def _hand_on(self, keeper: _Strand | None = None) -> bool:
-        """Choose who runs next; False when it is the one who asks, or nobody is left."""
+        """Choose who runs next; False when it is the one who asks, or no one is left."""
         runnable = [strand for strand in self._strands if strand.is_runnable]
         if not runnable:
             runnable = self._unstick()
@@ -219,12 +219,12 @@ class InterleavedLock:
     def release(self) -> None:
         """Hand the lock to the waiting thread that runs first."""
         if not self._is_held and not self._interleaving.is_deadlocked:
-            raise RuntimeError("release of a lock that nobody holds")
+            raise RuntimeError("release of a lock that no one holds")
         self._is_held = False
         self._interleaving.wake(self._name)
 
     def locked(self) -> bool:
-        """Whether somebody holds it."""
+        """Whether a thread holds it."""
         return self._is_held
 
     def __enter__(self) -> bool:
@@ -247,7 +247,7 @@ class InterleavedCondition:
         return self._lock.acquire(blocking, timeout)
 
     def release(self) -> None:
-        """Give up the lock of the condition."""
+        """Release the lock of the condition."""
         self._lock.release()
 
     def wait(self, timeout: float | None = None) -> bool:

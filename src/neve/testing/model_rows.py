@@ -32,7 +32,7 @@ class ModelRows:
         self._vectors: dict[VectorRef, BitMap64] = {}
 
     def add_file(self, path: str, rows: Mapping[bytes, bytes], *, level: int = 0) -> DataFile:
-        """Keep the rows of a new file, sorted by key; gives its facts."""
+        """Keep the rows of a new file, sorted by key; return its facts."""
         assert rows, "a data file has rows"
         assert path not in self._files, "names of files are never used twice"
         ordered = tuple(sorted(rows.items()))
@@ -48,7 +48,7 @@ class ModelRows:
         )
 
     def write_vectors(self, whole: Mapping[str, BitMap64]) -> dict[str, VectorRef]:
-        """Keep whole vectors by data file path, as one Puffin file would; gives where each lies."""
+        """Keep whole vectors by data file path, as one Puffin file would; return their places."""
         path = f"deletes/{next(self._numbers):010}.puffin"
         refs: dict[str, VectorRef] = {}
         for offset, (data_path, positions) in enumerate(whole.items()):

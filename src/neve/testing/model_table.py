@@ -115,13 +115,13 @@ class ModelTable:
         return {name: row.get(name, self.defaults.get(name)) for name in columns}
 
     def put_if_absent(self, row: Mapping[str, object]) -> bool:
-        """Write one row if its key has none; tells whether it was written."""
+        """Write one row if its key has none; return whether it was written."""
         return self.compare_and_put(row, None)
 
     def compare_and_put(
         self, row: Mapping[str, object], expected: Mapping[str, object] | None
     ) -> bool:
-        """Write one row if that of its key is as expected; tells whether it was written."""
+        """Write one row if that of its key is as expected; return whether it was written."""
         is_expected = self.rows.get(self.key_of(row)) == expected
         if is_expected:
             self.put(row)

@@ -143,7 +143,7 @@ class LockedMoto:
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Answer one request, or drop its connection."""
-        # All of it, so that a dropped connection leaves no unread bytes behind.
+        # All of it, so that a dropped connection leaves no unread bytes.
         body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
         fault = self._fault(environ, body)
         with self._lock:
@@ -159,7 +159,7 @@ class LockedMoto:
         return answer.body
 
     def _fault(self, environ: WSGIEnvironment, body: bytes) -> Fault | None:
-        """Record the request, and give the fault planned for it."""
+        """Record the request, and return the fault planned for it."""
         asked = _operation(environ, body)
         with self._lock:
             self._requests.append(_request(environ))

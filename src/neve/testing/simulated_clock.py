@@ -1,7 +1,7 @@
 """SimulatedClock and SeededIds: time and identifiers that a test decides.
 
 Nothing here waits. Sleeping moves the clock, so code that waits for a deadline reaches it at once,
-and the same calls give the same times and identifiers in every run.
+and the same calls return the same times and identifiers in every run.
 """
 
 import threading

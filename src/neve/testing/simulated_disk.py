@@ -87,7 +87,7 @@ class SimulatedDisk:
 
     @property
     def open_handles(self) -> int:
-        """How many handles nobody closed."""
+        """How many handles were not closed."""
         return len(self._opened)
 
     def power_cut_at(self, call: int) -> Self:
@@ -115,7 +115,7 @@ class SimulatedDisk:
     ) -> "SimulatedDisk":
         """Return the disk as it is found when the power is back; this one is not changed.
 
-        The generator decides what of the unsynced is left, and, unless told, how much of it.
+        The generator decides what of the unsynced is left, and, unless passed in, how much of it.
         """
         with self._mutex:
             chosen = self._random if rng is None else rng
@@ -279,7 +279,7 @@ class SimulatedDisk:
 
     @contextmanager
     def _called(self, kind: CallKind, target: str, *numbers: int) -> Iterator[bool]:
-        """Count a call; gives whether its effect is to be left out."""
+        """Count a call; return whether its effect is to be left out."""
         with self._mutex:
             if self._is_dark:
                 raise PowerCut

@@ -5,8 +5,8 @@
         def store(self) -> ObjectStore:
             return MyStore()
 
-The store must be empty. Each test names the rule of `neve.storage.object_store` it shows; O2 and O7
-speak of power loss, and are shown with a simulated disk.
+The store must be empty. Each test names the rule of `neve.storage.object_store` it shows; STORAGE-2
+and STORAGE-7 speak of power loss, and are shown with a simulated disk.
 """
 
 # ruff: noqa: D102  the name of a test is its sentence
@@ -92,13 +92,13 @@ ODD_PATHS: Final = (
 
 
 class ObjectStoreContract:
-    """Inherit, give a fixture `store`, and every rule is checked."""
+    """Inherit, add a fixture `store`, and every rule is checked."""
 
     racers: ClassVar[int] = 8
     race_rounds: ClassVar[int] = 20
     increments_each: ClassVar[int] = 10
 
-    # O1 whole or not at all
+    # STORAGE-1 whole or not at all
 
     def test_what_was_put_is_what_is_read(self, store: ObjectStore) -> None:
         tag = store.put("a/object", b"some bytes")
@@ -205,7 +205,7 @@ class ObjectStoreContract:
             with pytest.raises(InvalidArgument):
                 store.get_range("object", start=start, length=length)
 
-    # O3 and O4 one winner
+    # STORAGE-3 and STORAGE-4 one winner
 
     def test_only_the_first_create_wins(self, store: ObjectStore) -> None:
         tag = store.put_if_absent("slot", b"first")
@@ -264,7 +264,7 @@ class ObjectStoreContract:
         assert sorted(itertools.chain.from_iterable(reached)) == list(range(1, expected + 1))
         assert store.get("counter").payload.startswith(b"%d " % expected)
 
-    # O5 tags
+    # STORAGE-5 tags
 
     def test_a_tag_changes_with_the_bytes(self, store: ObjectStore) -> None:
         tags = [store.put("object", b"version %d" % number) for number in range(20)]
@@ -293,7 +293,7 @@ class ObjectStoreContract:
         with pytest.raises(NotFound):
             store.get_if_changed("head", tag=tag)
 
-    # O6 listings
+    # STORAGE-6 listings
 
     def test_an_empty_store_lists_nothing(self, store: ObjectStore) -> None:
         assert list(store.list("")) == []
@@ -433,7 +433,7 @@ def _writes(store: ObjectStore, path: str, tag: str) -> list[Callable[[], object
 
 
 def _race(jobs: list[Callable[[], T]]) -> list[T]:
-    """Start all jobs at the same moment, each in its own thread, and give what they returned."""
+    """Start all jobs at the same moment, each in its own thread, and return their results."""
     start = Barrier(len(jobs))
 
     def run(job: Callable[[], T]) -> T:
@@ -445,7 +445,7 @@ def _race(jobs: list[Callable[[], T]]) -> list[T]:
 
 
 def _increment(store: ObjectStore, racer: int, turn: int) -> int:
-    """Add one with compare and swap; gives the number that this writer made true."""
+    """Add one with compare and swap; return the number that this writer made true."""
     while True:
         found = store.get("counter")
         number = int(found.payload.split()[0]) + 1

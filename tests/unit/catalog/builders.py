@@ -7,7 +7,7 @@ from typing import Final
 import pyarrow as pa
 
 from neve.catalog.catalog_table import CatalogTable
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.model.data_file import DataFile, PartitionValue
 from neve.model.schema import Column, TableSchema
 from neve.model.version import Operation, VersionEdit, VersionFacts
@@ -30,9 +30,9 @@ def orders_schema() -> TableSchema:
 
 def a_catalog(
     objects: ObjectStore | None = None, *, clock: SimulatedClock | None = None, seed: int = 0
-) -> KVCatalog:
+) -> Lake:
     """Open the catalog of a store, in memory unless told."""
-    return KVCatalog(
+    return Lake(
         MemoryStore() if objects is None else objects,
         clock=SimulatedClock() if clock is None else clock,
         ids=SeededIds(seed),
@@ -40,7 +40,7 @@ def a_catalog(
 
 
 def a_table(
-    catalog: KVCatalog,
+    catalog: Lake,
     name: str = "shop.orders",
     *,
     partition_by: Sequence[str] = (),

@@ -8,6 +8,7 @@ from threading import Barrier
 
 import pyarrow as pa
 import pytest
+from neve.catalog.plan_change import DefinitionChange
 
 from neve.catalog.catalog_table import CatalogTable
 from neve.catalog.kv_catalog import KVCatalog
@@ -355,7 +356,7 @@ def test_a_table_of_format_2_refuses_defaults_until_it_is_raised() -> None:
     table = a_table(a_catalog(), properties={"format-version": "2"})
     column = replace(new_column(table), initial_default="none")
 
-    with pytest.raises(SchemaMismatch, match="U6"):
+    with pytest.raises(SchemaMismatch, match="CATALOG-31"):
         table.update_schema(with_columns(table.schema, column))
     table.set_properties({"format-version": "3"})
     table.update_schema(with_columns(table.schema, column))
@@ -510,7 +511,7 @@ def test_a_schema_made_of_an_older_one_is_a_conflict() -> None:
 
 
 def test_changes_of_eight_threads_all_happen() -> None:
-    catalog = KVCatalog(MemoryStore())
+    catalog = Lake(MemoryStore())
     a_table(catalog)
     barrier = Barrier(8)
 

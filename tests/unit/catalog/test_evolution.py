@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from neve.catalog.catalog_table import CatalogTable
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.errors import (
     AlreadyExists,
     CatalogConflict,
@@ -22,7 +22,7 @@ from neve.errors import (
 from neve.model.arrow_types import field_id_of
 from neve.model.field_ids import walk_fields
 from neve.model.schema import TableSchema
-from neve.model.type_words import parse_type
+from neve.model.type_parser import parse_type
 from tests.unit.catalog.builders import a_catalog
 
 _COLUMNS: dict[str, pa.DataType] = {
@@ -41,7 +41,7 @@ _COLUMNS: dict[str, pa.DataType] = {
 
 
 def a_table(
-    catalog: KVCatalog | None = None, *, properties: dict[str, str] | None = None
+    catalog: Lake | None = None, *, properties: dict[str, str] | None = None
 ) -> CatalogTable:
     lake = a_catalog() if catalog is None else catalog
     lake.create_table(
@@ -361,26 +361,26 @@ def test_a_required_column_may_become_nullable() -> None:
 @pytest.mark.parametrize(
     ("call", "kind", "said"),
     [
-        ("drop_column id", SchemaMismatch, "U1.*copy the rows"),
-        ("widen_column id long", SchemaMismatch, "U1.*copy the rows"),
-        ("make_nullable id", SchemaMismatch, "U1.*copy the rows"),
-        ("add_column x int nullable=false", SchemaMismatch, "U5.*a default"),
-        ("add_column place.x int nullable=false", SchemaMismatch, "U5.*be NULL"),
+        ("drop_column id", SchemaMismatch, "CATALOG-26.*copy the rows"),
+        ("widen_column id long", SchemaMismatch, "CATALOG-26.*copy the rows"),
+        ("make_nullable id", SchemaMismatch, "CATALOG-26.*copy the rows"),
+        ("add_column x int nullable=false", SchemaMismatch, "CATALOG-30.*a default"),
+        ("add_column place.x int nullable=false", SchemaMismatch, "CATALOG-30.*be NULL"),
         ("add_column place.x int default=1", InvalidArgument, "Only columns"),
         ("set_default place.zip 1", InvalidArgument, "Only columns"),
         ("set_default place {}", InvalidArgument, "cannot have a default"),
         ("set_default count x", SchemaMismatch, "default of column 'count'"),
-        ("set_default id 60", SchemaMismatch, "U8.*Give the key with every row"),
+        ("set_default id 60", SchemaMismatch, "CATALOG-33.*Give the key with every row"),
         ("add_column name int", AlreadyExists, "another name"),
         ("add_column place.zip int", AlreadyExists, "another name"),
         ("add_column nam.x int", NotFound, "'name'"),
         ("add_column name.x int", InvalidArgument, "is a string"),
-        ("add_column costs.key.x int", SchemaMismatch, "U7"),
+        ("add_column costs.key.x int", SchemaMismatch, "CATALOG-32"),
         ("add_column costs.x int", InvalidArgument, "is a float"),
         ("add_column x lnog", InvalidArgument, "mean long"),
         ("add_column x 3", InvalidArgument, "given as int"),
-        ("add_column _neve_x int", InvalidArgument, "S3"),
-        ('add_column "" int', InvalidArgument, "S2"),
+        ("add_column _neve_x int", InvalidArgument, "MODEL-3"),
+        ('add_column "" int', InvalidArgument, "MODEL-2"),
         ("add_column 3 int", InvalidArgument, "text, not int"),
         ("drop_column nmae", NotFound, "'name'"),
         ("drop_column NAME", NotFound, "mean 'name'"),
@@ -401,24 +401,24 @@ def test_a_required_column_may_become_nullable() -> None:
         ("move_column place.zip after=name", NotFound, "neighbours"),
         ("move_column name after=name", InvalidArgument, "beside itself"),
         ("move_column costs.value first=true", InvalidArgument, "an order"),
-        ("widen_column name binary", SchemaMismatch, "U3.*int widens to long"),
-        ("widen_column count double", SchemaMismatch, "U3.*copy the values"),
-        ("widen_column ratio long", SchemaMismatch, "U3"),
-        ("widen_column price decimal(8,2)", SchemaMismatch, "U3"),
-        ("widen_column price decimal(12,3)", SchemaMismatch, "U3"),
-        ("widen_column ts timestamp", SchemaMismatch, "U3"),
-        ("widen_column place long", SchemaMismatch, "U3.*one by one"),
-        ("widen_column count list<int>", SchemaMismatch, "U3"),
-        ("widen_column costs.key long", SchemaMismatch, "U7"),
+        ("widen_column name binary", SchemaMismatch, "CATALOG-28.*int widens to long"),
+        ("widen_column count double", SchemaMismatch, "CATALOG-28.*copy the values"),
+        ("widen_column ratio long", SchemaMismatch, "CATALOG-28"),
+        ("widen_column price decimal(8,2)", SchemaMismatch, "CATALOG-28"),
+        ("widen_column price decimal(12,3)", SchemaMismatch, "CATALOG-28"),
+        ("widen_column ts timestamp", SchemaMismatch, "CATALOG-28"),
+        ("widen_column place long", SchemaMismatch, "CATALOG-28.*one by one"),
+        ("widen_column count list<int>", SchemaMismatch, "CATALOG-28"),
+        ("widen_column costs.key long", SchemaMismatch, "CATALOG-32"),
         ("set_partition_by day(ts)", InvalidArgument, "a list"),
         ('set_partition_by ["week(ts)"]', InvalidArgument, "unknown partition"),
         ('set_partition_by ["day(tss)"]', NotFound, "'ts'"),
         ('set_partition_by ["zzz"]', NotFound, "The table has 'id', 'name'"),
         ('set_partition_by ["day(name)"]', NeveError, "name"),
         ('set_sort_by ["place"]', InvalidArgument, "has no order"),
-        ('set_sort_by ["count"]', InvalidArgument, "O3.*first columns of the key"),
-        ('set_sort_by ["-id"]', InvalidArgument, "O3.*first columns of the key"),
-        ('set_sort_by ["id","count"]', InvalidArgument, "O3.*first columns of the key"),
+        ('set_sort_by ["count"]', InvalidArgument, "CATALOG-36.*first columns of the key"),
+        ('set_sort_by ["-id"]', InvalidArgument, "CATALOG-36.*first columns of the key"),
+        ('set_sort_by ["id","count"]', InvalidArgument, "CATALOG-36.*first columns of the key"),
     ],
 )
 def test_what_rows_could_not_follow_is_refused_with_the_reason(
@@ -443,7 +443,7 @@ def test_a_key_column_gets_no_default_from_whoever_makes_the_schema() -> None:
     key, *others = table.schema.columns
     asked = replace(table.schema, columns=(replace(key, write_default=60), *others))
 
-    with pytest.raises(SchemaMismatch, match="U8"):
+    with pytest.raises(SchemaMismatch, match="CATALOG-33"):
         table.update_schema(asked)
 
 
@@ -455,7 +455,7 @@ def test_a_type_that_no_table_holds_is_refused_with_what_to_use() -> None:
 def test_a_default_for_rows_that_exist_needs_format_version_3() -> None:
     table = a_table(properties={"format-version": "2"})
 
-    with pytest.raises(SchemaMismatch, match=r"U6.*set one for rows to come"):
+    with pytest.raises(SchemaMismatch, match=r"CATALOG-31.*set one for rows to come"):
         evolved("add_column stars int default=3", table=table)
     evolved("add_column stars int", "set_default stars 3", table=table)
 

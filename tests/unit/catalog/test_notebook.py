@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
+from neve.notebook import TABLES_SHOWN
 
 import neve
 from neve.catalog.kv_catalog import KVCatalog
@@ -23,11 +24,11 @@ COLUMNS: dict[str, pa.DataType] = {"id": pa.int64(), COLUMN: pa.string()}
 HAND_DRIVEN = neve.TableOptions(background=False)
 
 
-def a_lake(objects: MemoryStore | FaultyStore | None = None) -> KVCatalog:
-    return KVCatalog(objects or MemoryStore(), clock=SimulatedClock(), ids=SeededIds(0))
+def a_lake(objects: MemoryStore | FaultyStore | None = None) -> Lake:
+    return Lake(objects or MemoryStore(), clock=SimulatedClock(), ids=SeededIds(0))
 
 
-def a_table(lake: KVCatalog, name: str = NAME) -> neve.Table:
+def a_table(lake: Lake, name: str = NAME) -> neve.Table:
     """Make a table with a flushed and an unflushed part, whose names are HTML."""
     table = lake.create_table(
         name,
@@ -71,7 +72,7 @@ def test_a_lake_of_many_tables_shows_some_and_opens_none() -> None:
 
     assert page.elements.count("tr") == 1 + 1 + TABLES_SHOWN
     assert "and 3 more" in page.texts
-    assert not lake._warehouse.live_tables._engines
+    assert not lake._stores.live_tables._engines
 
 
 def test_an_empty_lake_says_so() -> None:
@@ -129,15 +130,15 @@ def test_stats_and_a_version_are_shown_in_words() -> None:
     table = a_table(a_lake())
 
     stats = page_of(table.stats())
-    version = page_of(table.current())
+    version = page_of(table._open.current())
 
     assert stats.texts[stats.texts.index("row count") + 1] == "99"
     assert stats.texts[stats.texts.index("level file counts") + 1] == "0: 2"
     assert "version 3 · 99 rows" in version.text
-    assert len(repr(table.current())) < 80
+    assert len(repr(table._open.current())) < 80
 
 
-def a_watched_lake() -> tuple[KVCatalog, FaultyStore]:
+def a_watched_lake() -> tuple[Lake, FaultyStore]:
     """Return a lake that has rows in three files, and the store that counts what is asked of it."""
     stored = MemoryStore()
     with a_lake(stored) as lake, a_table(lake) as table:
@@ -171,7 +172,7 @@ def test_showing_writes_nothing() -> None:
         return sum(call.operation in WRITES for call in objects.calls)
 
     with table.snapshot() as now, table.at(2) as then:
-        shown = [lake, table, lake.load_table(NAME), now, then, table.scan(), table.current()]
+        shown = [lake, table, lake.load_table(NAME), now, then, table.scan(), table._open.current()]
         before = writes()
         for each in shown:
             assert page_of(each).text
@@ -198,7 +199,7 @@ def test_a_closed_lake_says_so() -> None:
 
     assert "the catalog was closed" in page_of(lake).text
     assert "the catalog was closed" in page_of(table).text
-    assert repr(lake) == f"KVCatalog({lake.location!r}, closed)"
+    assert repr(lake) == f"Lake({lake.location!r}, closed)"
 
 
 def test_a_dropped_table_says_so() -> None:
@@ -214,7 +215,7 @@ def test_a_damaged_table_is_shown_beside_the_sound_ones() -> None:
     lake = a_lake(objects)
     damaged = a_table(lake, "a.damaged")
     a_table(lake, "a.sound")
-    damaged_path = damaged.stored.paths.manifest
+    damaged_path = damaged._open.stored.paths.manifest
     lake.close()
     for info in list(objects.list(f"{damaged_path}/")):
         objects.put(info.path, b"\xff" * 40)

@@ -7,9 +7,9 @@ import pytest
 
 from neve.catalog.catalog_entries import ANNOUNCED_MS_MAX
 from neve.catalog.catalog_table import CatalogTable
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.catalog.settlement import Settled
-from neve.catalog.table_definition import TableDefinition
+from neve.catalog.table_request import TableRequest
 from neve.errors import AlreadyExists, NeveError, NotFound, OutcomeUnknown, Unavailable
 from neve.manifest.leases import Leases
 from neve.manifest.table_head import HeadChange
@@ -27,8 +27,8 @@ class Bench:
     clock: SimulatedClock
     seeds: Iterator[int]
 
-    def open(self) -> KVCatalog:
-        return KVCatalog(self.objects, clock=self.clock, ids=SeededIds(next(self.seeds)))
+    def open(self) -> Lake:
+        return Lake(self.objects, clock=self.clock, ids=SeededIds(next(self.seeds)))
 
     def announcements(self) -> int:
         return len(self.open()._entries.announcements())
@@ -45,10 +45,10 @@ def bench() -> Bench:
 def cut_create(bench: Bench, name: str = "shop.orders") -> str:
     """Leave what a create leaves that is cut between its two commits; gives the table id."""
     catalog = bench.open()
-    definition = TableDefinition.of(
+    definition = TableRequest.of(
         name, ORDERS, ["id"], partition_by=["day(ts)"], properties={"owner": "anna"}
     )
-    meta, _ = catalog._entries.add_table(definition, catalog._warehouse.ids.uuid())
+    meta, _ = catalog._entries.add_table(definition, catalog._stores.ids.uuid())
     return meta.table_id
 
 
@@ -100,7 +100,7 @@ def test_a_create_that_was_cut_can_be_registered_dropped_and_renamed(bench: Benc
     second = bench.open()
     table_id = cut_create(bench, "shop.cut")
     second.drop_table("shop.cut", purge=True)
-    assert second._warehouse.stored_table(table_id).versions.head().dropped
+    assert second._stores.stored_table(table_id).versions.head().dropped
 
     third = bench.open()
     cut_create(bench, "shop.other")

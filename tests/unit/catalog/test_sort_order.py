@@ -21,7 +21,7 @@ def test_the_order_of_the_key_and_its_beginnings_can_be_asked_for(texts: list[st
     "texts", [["amount"], ["id"], ["id", "customer"], ["-customer"], ["customer", "id", "amount"]]
 )
 def test_any_other_order_is_refused_with_the_key(texts: list[str]) -> None:
-    with pytest.raises(InvalidArgument, match=r"O3: .*order of the key \['customer', 'id'\]"):
+    with pytest.raises(InvalidArgument, match=r"CATALOG-36: .*key \['customer', 'id'\]"):
         SortOrder.parse(texts, WIDE)
 
 

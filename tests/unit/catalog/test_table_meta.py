@@ -7,13 +7,13 @@ from uuid import UUID
 
 import pytest
 
-from neve.catalog.table_definition import TableDefinition
 from neve.catalog.table_meta import TableMeta, meta_key
+from neve.catalog.table_request import TableRequest
 from neve.errors import Corruption, LimitExceeded
 from neve.model.schema import TableSchema
 from tests.unit.catalog.builders import ORDERS, orders_schema, with_renamed
 
-META = TableDefinition.of(
+META = TableRequest.of(
     "shop.orders",
     ORDERS,
     ["id"],

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import neve
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.cli.main import cli
 from neve.manifest.leases import Leases
 from neve.storage.clock import SystemClock, SystemIds
@@ -28,7 +28,7 @@ def lake() -> str:
 
 
 @pytest.fixture
-def catalog(lake: str) -> KVCatalog:
+def catalog(lake: str) -> Lake:
     """Return the catalog of the same warehouse."""
     return neve.open(lake)
 
@@ -100,7 +100,7 @@ def test_arrows_names_of_types_are_understood(lake: str) -> None:
     ids=range(13),
 )
 def test_a_wrong_definition_is_refused_with_what_to_do(
-    catalog: KVCatalog, lake: str, arguments: list[str], said: str, hint: str
+    catalog: Lake, lake: str, arguments: list[str], said: str, hint: str
 ) -> None:
     a_table(catalog)
 
@@ -124,7 +124,7 @@ def test_a_key_is_required(lake: str) -> None:
 # drop and rename
 
 
-def test_dropping_and_renaming_say_what_they_did(catalog: KVCatalog, lake: str) -> None:
+def test_dropping_and_renaming_say_what_they_did(catalog: Lake, lake: str) -> None:
     a_table(catalog)
 
     renamed = run("rename", "shop.orders", "eu.sales", lake=lake)
@@ -135,7 +135,7 @@ def test_dropping_and_renaming_say_what_they_did(catalog: KVCatalog, lake: str) 
 
 
 def test_a_table_that_a_writer_has_open_is_not_dropped_unless_forced(
-    catalog: KVCatalog, lake: str
+    catalog: Lake, lake: str
 ) -> None:
     a_table(catalog)
     with catalog.table("shop.orders"):
@@ -152,15 +152,17 @@ def test_a_table_that_a_writer_has_open_is_not_dropped_unless_forced(
     assert catalog.list_tables() == []
 
 
-def test_a_table_that_was_not_dropped_can_be_written_again(catalog: KVCatalog, lake: str) -> None:
+def test_a_table_that_was_not_dropped_can_be_written_again(catalog: Lake, lake: str) -> None:
     a_table(catalog)
     with catalog.table("shop.orders"):
-        run("drop", "shop.orders", lake=lake)
+        refused = run("drop", "shop.orders", lake=lake)
 
-    catalog.table("shop.orders").close()
+    assert refused.exit_code
+    with catalog.table("shop.orders") as table:
+        assert table.version == 1
 
 
-def test_dropping_and_renaming_answer_in_json(catalog: KVCatalog, lake: str) -> None:
+def test_dropping_and_renaming_answer_in_json(catalog: Lake, lake: str) -> None:
     a_table(catalog)
 
     renamed = run("rename", "shop.orders", "eu.sales", "--json", lake=lake)
@@ -178,7 +180,7 @@ def test_files_that_a_drop_left_can_be_deleted_later(lake: str) -> None:
     with neve.open(lake) as catalog, catalog.create_table("a.b", ORDERS, ["id"]) as table:
         table.put({"id": 1})
         table.flush()
-        stored = table.stored
+        stored = table._open.stored
     root = f"{stored.paths.root}/"
 
     dropped = run("drop", "a.b", lake=lake)
@@ -194,9 +196,7 @@ def test_files_that_a_drop_left_can_be_deleted_later(lake: str) -> None:
     assert not list(stored.objects.list(root))
 
 
-def test_files_of_a_table_that_is_there_are_not_deleted_by_its_id(
-    catalog: KVCatalog, lake: str
-) -> None:
+def test_files_of_a_table_that_is_there_are_not_deleted_by_its_id(catalog: Lake, lake: str) -> None:
     table = a_table(catalog)
 
     refused = run("drop", table.table_id, "--purge", lake=lake)
@@ -209,7 +209,7 @@ def test_files_of_a_table_that_is_there_are_not_deleted_by_its_id(
     assert catalog.recover().failures == {}
 
 
-def test_dropping_says_that_readers_hold_the_files(catalog: KVCatalog, lake: str) -> None:
+def test_dropping_says_that_readers_hold_the_files(catalog: Lake, lake: str) -> None:
     for name in ("shop.told", "shop.answered"):
         stored = a_table(catalog, name).stored
         leases = Leases(stored.objects, stored.paths.manifest, clock=SystemClock(), ids=SystemIds())
@@ -228,7 +228,7 @@ def test_dropping_says_that_readers_hold_the_files(catalog: KVCatalog, lake: str
 
 @pytest.mark.parametrize("command", ["drop", "describe", "history"])
 def test_an_unknown_table_is_refused_with_a_similar_one(
-    catalog: KVCatalog, lake: str, command: str
+    catalog: Lake, lake: str, command: str
 ) -> None:
     a_table(catalog)
 
@@ -243,7 +243,7 @@ def test_an_unknown_table_is_refused_with_a_similar_one(
 # tables, describe, history
 
 
-def test_tables_are_listed_with_their_sizes(catalog: KVCatalog, lake: str) -> None:
+def test_tables_are_listed_with_their_sizes(catalog: Lake, lake: str) -> None:
     a_table(catalog).commit([an_append(1, a_file())])
     a_table(catalog, "eu.x")
 
@@ -306,14 +306,14 @@ def test_a_damaged_table_is_listed_with_its_damage_beside_the_others(tmp_path: P
     assert run("describe", "shop.damaged", lake=lake).exit_code == 5
 
 
-def test_an_empty_warehouse_says_so(catalog: KVCatalog, lake: str) -> None:
+def test_an_empty_warehouse_says_so(catalog: Lake, lake: str) -> None:
     assert catalog.list_tables() == []
 
     assert run("tables", lake=lake).stdout == "no tables\n"
     assert json.loads(run("tables", "--json", lake=lake).stdout) == {"tables": []}
 
 
-def test_a_table_is_described_for_people_and_for_programs(catalog: KVCatalog, lake: str) -> None:
+def test_a_table_is_described_for_people_and_for_programs(catalog: Lake, lake: str) -> None:
     table = a_table(
         catalog,
         partition_by=["day(ts)", "bucket(16, id)", "truncate(4, customer)", "customer"],
@@ -346,7 +346,7 @@ def test_a_table_is_described_for_people_and_for_programs(catalog: KVCatalog, la
     assert as_json["fingerprint"] == table.schema.fingerprint()
 
 
-def test_a_history_is_told_oldest_first(catalog: KVCatalog, lake: str) -> None:
+def test_a_history_is_told_oldest_first(catalog: Lake, lake: str) -> None:
     table = a_table(catalog)
     table.commit([an_append(1, a_file())])
     table.stored.work.tag("monday", 2)
@@ -382,12 +382,12 @@ def test_a_directory_without_a_catalog_stays_without(tmp_path: Path) -> None:
     refused = run("tables", lake=str(tmp_path))
 
     assert refused.exit_code == 2
-    assert "there is no catalog here" in refused.stderr
+    assert "there is no lake here" in refused.stderr
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_environment_can_say_where_the_warehouse_is(
-    catalog: KVCatalog, lake: str, monkeypatch: pytest.MonkeyPatch
+    catalog: Lake, lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a_table(catalog)
     monkeypatch.setenv("NEVE_LAKE", lake)

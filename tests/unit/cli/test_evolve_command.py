@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import neve
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.cli.main import cli
 from neve.engine.table_options import TableOptions
 
@@ -30,7 +30,7 @@ def lake() -> str:
 
 
 @pytest.fixture
-def catalog(lake: str) -> KVCatalog:
+def catalog(lake: str) -> Lake:
     """Return the catalog of the same warehouse."""
     return neve.open(lake)
 
@@ -43,7 +43,7 @@ def evolve(*arguments: str, lake: str) -> Result:
     return run("evolve", "shop.orders", *arguments, lake=lake)
 
 
-def test_each_change_is_one_version(lake: str, catalog: KVCatalog) -> None:
+def test_each_change_is_one_version(lake: str, catalog: Lake) -> None:
     changes = [
         ["add", "note:string", "--default", "-"],
         ["add", "stars:int!", "--default", "3"],
@@ -77,7 +77,7 @@ def test_each_change_is_one_version(lake: str, catalog: KVCatalog) -> None:
     assert str(table.sort_order) == "id"
 
 
-def test_partitions_order_and_defaults_can_be_taken_away(lake: str, catalog: KVCatalog) -> None:
+def test_partitions_order_and_defaults_can_be_taken_away(lake: str, catalog: Lake) -> None:
     evolve("partition-by", "day(ts)", lake=lake)
     evolve("sort-by", "id", lake=lake)
     evolve("default", "count", "7", lake=lake)
@@ -145,7 +145,7 @@ def test_who_names_no_table_is_told_how_to_see_them(lake: str) -> None:
     assert "`neve tables`" in refused.stderr
 
 
-def test_describe_tells_how_the_table_came_to_be_what_it_is(lake: str, catalog: KVCatalog) -> None:
+def test_describe_tells_how_the_table_came_to_be_what_it_is(lake: str, catalog: Lake) -> None:
     table = catalog.table("shop.orders", options=TableOptions(background=False))
     table.put({"id": 1, "count": None, "ts": None, "place": None})
     with table.evolve() as e:

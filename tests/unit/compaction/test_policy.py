@@ -6,8 +6,8 @@ import pytest
 from neve.compaction.levels import LevelOptions
 from neve.compaction.plan import CompactionReason
 from neve.compaction.policy import full_plan, move_plan, pick, pick_all
-from neve.model.partition_identity import PartitionIdentity
 from neve.model.partition_spec import PartitionSpec
+from neve.model.partitions import PartitionIdentity
 from neve.model.schema import TableSchema
 from tests.unit.compaction.builders import MIB, data_file, version_of
 from tests.unit.compaction.level_drawing import CASES, Case, drawn, read_cases

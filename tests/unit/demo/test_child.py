@@ -8,7 +8,6 @@ from typing import Any
 
 import psutil
 import pytest
-
 from examples.demo.stage import child_process
 
 STARTED = subprocess.Popen

@@ -1,7 +1,6 @@
 """Times as the demo tells them: in a unit that suits them, the middle and the slow ones apart."""
 
 import pytest
-
 from examples.demo.stage import Finding, Latency, Timing, shown_seconds
 
 

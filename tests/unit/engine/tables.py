@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 import neve
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.storage.memory_store import MemoryStore
 from neve.storage.object_store import ObjectStore
 from neve.testing.simulated_clock import SeededIds, SimulatedClock
@@ -13,8 +13,8 @@ from neve.testing.simulated_clock import SeededIds, SimulatedClock
 COLUMNS: dict[str, pa.DataType] = {"id": pa.int64(), "v": pa.int64(), "text": pa.string()}
 
 
-def a_catalog(objects: ObjectStore | None = None, clock: SimulatedClock | None = None) -> KVCatalog:
-    return KVCatalog(
+def a_catalog(objects: ObjectStore | None = None, clock: SimulatedClock | None = None) -> Lake:
+    return Lake(
         MemoryStore() if objects is None else objects,
         clock=SimulatedClock() if clock is None else clock,
         ids=SeededIds(0),
@@ -22,7 +22,7 @@ def a_catalog(objects: ObjectStore | None = None, clock: SimulatedClock | None =
 
 
 def a_table(
-    catalog: KVCatalog,
+    catalog: Lake,
     *,
     columns: Mapping[str, pa.DataType] = COLUMNS,
     primary_key: Sequence[str] = ("id",),
@@ -46,8 +46,8 @@ def rows(start: int, stop: int, v: int = 0, *, text: str = "t") -> pa.Table:
 
 def log_bytes(table: neve.Table) -> int:
     """Sum what was logged; preallocated zeros do not count."""
-    objects = table.stored.objects
-    logs = [info.path for info in objects.list(f"{table.stored.paths.wal}/")]
+    objects = table._open.stored.objects
+    logs = [info.path for info in objects.list(f"{table._open.stored.paths.wal}/")]
     return sum(len(objects.get(path).payload.rstrip(b"\0")) for path in logs)
 
 

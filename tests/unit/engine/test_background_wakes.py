@@ -23,7 +23,7 @@ def table(tmp_path: Path) -> Iterator[Table]:
 
 @pytest.fixture
 def woken(table: Table, monkeypatch: pytest.MonkeyPatch) -> list[BackgroundWork]:
-    _ = table.engine
+    _ = table._open.engine
     woken: list[BackgroundWork] = []
 
     def wake(work: BackgroundWork) -> None:
@@ -36,7 +36,7 @@ def woken(table: Table, monkeypatch: pytest.MonkeyPatch) -> list[BackgroundWork]
 def test_a_look_for_commits_of_others_that_finds_none_wakes_nobody(
     table: Table, woken: list[BackgroundWork]
 ) -> None:
-    assert not table.engine.writer.refresh_once()
+    assert not table._open.engine.writer.refresh_once()
 
     assert woken == []
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import neve
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.errors import Closed, InvalidArgument, NotFound
 from neve.model.arrow_types import ArrowField
 
@@ -23,13 +23,13 @@ Told = list[tuple[object, ...]]
 
 
 @pytest.fixture
-def lake() -> Iterator[KVCatalog]:
+def lake() -> Iterator[Lake]:
     with neve.open(f"memory://unit-change-feed-{next(_PLACES)}") as catalog:
         yield catalog
 
 
 @pytest.fixture
-def table(lake: KVCatalog) -> neve.Table:
+def table(lake: Lake) -> neve.Table:
     """Version 2 has ids 0, 1, 2; version 3 another name of 1; version 4 lacks 0."""
     made = lake.create_table("a.b", pa.schema(_FIELDS), ["id"], options=BY_HAND)
     made.upsert([{"id": number, "name": f"n{number}"} for number in range(3)])
@@ -50,7 +50,7 @@ def told(reader: pa.RecordBatchReader) -> Told:
 
 def held(table: neve.Table) -> int:
     """Leases in force, of whomever."""
-    return sum(1 for _ in table.engine.parts.leases.unexpired())
+    return sum(1 for _ in table._open.engine.parts.leases.unexpired())
 
 
 def expire_all(table: neve.Table) -> None:
@@ -128,7 +128,7 @@ def test_rows_come_in_the_schema_of_the_last_version_that_is_told(table: neve.Ta
     assert (last["title"], last["note"], last["_change_type"]) == ("n0", "-", "delete")
 
 
-def test_a_handle_that_only_reads_tells_the_same(lake: KVCatalog, table: neve.Table) -> None:
+def test_a_handle_that_only_reads_tells_the_same(lake: Lake, table: neve.Table) -> None:
     with lake.table("a.b", read_only=True) as reader:
         assert told(reader.changes(0)) == told(table.changes(0))
         table.put({"id": 5, "name": "later"})
@@ -265,10 +265,10 @@ def test_a_reader_ends_with_its_table(table: neve.Table) -> None:
 def test_a_failure_is_told_as_what_it_is(table: neve.Table) -> None:
     """Arrow hands errors of a feed on as they were raised."""
     reader = table.changes(0)
-    parts = table.engine.parts
-    for path in table.engine.current.view.files.version.files:
+    parts = table._open.engine.parts
+    for path in table._open.engine.current.view.files.version.files:
         parts.objects.delete(f"{parts.paths.root}/{path}")
-    table.engine.files.close()
+    table._open.engine.files.close()
 
     with pytest.raises(NotFound, match="parquet"):
         reader.read_all()
@@ -276,7 +276,7 @@ def test_a_failure_is_told_as_what_it_is(table: neve.Table) -> None:
 
 def test_a_lease_that_lapsed_ends_the_reader_before_a_file_is_touched(table: neve.Table) -> None:
     reader = table.changes(0)
-    table.engine.leases.close()
+    table._open.engine.leases.close()
 
     with pytest.raises(neve.Fenced, match="the lease on version 1 was not renewed"):
         reader.read_all()

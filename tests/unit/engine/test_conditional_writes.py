@@ -30,7 +30,7 @@ def put_in_a_file(table: neve.Table, row: dict[str, object]) -> None:
 def test_a_row_whose_key_is_free_is_written(table: neve.Table) -> None:
     sequence = table.put_if_absent(ROW)
 
-    assert sequence == table.engine.current.sequence
+    assert sequence == table._open.engine.current.sequence
     assert table.get(1) == ROW
 
 
@@ -39,12 +39,12 @@ def test_a_row_whose_key_is_taken_is_not_written(table: neve.Table, place: str) 
     table.put(ROW)
     if place == "file":
         table.flush()
-    before = table.engine.current.sequence
+    before = table._open.engine.current.sequence
 
     assert table.put_if_absent({**ROW, "v": 2}) is None
 
     assert table.get(1) == ROW
-    assert table.engine.current.sequence == before
+    assert table._open.engine.current.sequence == before
 
 
 def test_the_key_of_a_deleted_row_is_free(table: neve.Table) -> None:
@@ -70,7 +70,7 @@ def test_a_row_replaces_the_one_that_is_expected(table: neve.Table) -> None:
 
     sequence = table.compare_and_put({**ROW, "v": 2}, ROW)
 
-    assert sequence == table.engine.current.sequence
+    assert sequence == table._open.engine.current.sequence
     assert table.get(1) == {**ROW, "v": 2}
 
 

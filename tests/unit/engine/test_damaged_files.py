@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import neve
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.errors import Corruption
 from tests.unit.engine.tables import a_catalog, a_table, rows
 
@@ -13,7 +13,7 @@ OPTIONS = neve.TableOptions(background=False)
 
 
 @pytest.fixture
-def lake() -> Iterator[KVCatalog]:
+def lake() -> Iterator[Lake]:
     """Yield a catalog whose table has a data file, its index, and a vector."""
     with a_catalog() as catalog:
         table = a_table(catalog)
@@ -27,12 +27,12 @@ def lake() -> Iterator[KVCatalog]:
 
 
 def paths_of(table: neve.Table, folder: str) -> list[str]:
-    root = table.stored.paths.root
-    return [info.path for info in table.stored.objects.list(f"{root}/{folder}/")]
+    root = table._open.stored.paths.root
+    return [info.path for info in table._open.stored.objects.list(f"{root}/{folder}/")]
 
 
 def damage(table: neve.Table, folder: str, change: Callable[[bytes], bytes]) -> None:
-    objects = table.stored.objects
+    objects = table._open.stored.objects
     for path in paths_of(table, folder):
         objects.put(path, change(objects.get(path).payload))
 
@@ -71,7 +71,7 @@ RIGHT: list[object] = [
 @pytest.mark.parametrize("place", [0.0, 0.25, 0.5, 0.75, 0.99], ids=str)
 @pytest.mark.parametrize("folder", ["data", "deletes", "index"])
 def test_a_flipped_bit_gives_the_right_rows_or_corruption(
-    lake: KVCatalog, folder: str, place: float
+    lake: Lake, folder: str, place: float
 ) -> None:
     with lake.table("a.b", options=OPTIONS) as table:
         damage(table, folder, flipped(place))
@@ -93,7 +93,7 @@ def test_a_flipped_bit_gives_the_right_rows_or_corruption(
 )
 @pytest.mark.parametrize("folder", ["data", "deletes"])
 def test_a_file_that_is_not_what_was_written_is_named(
-    lake: KVCatalog, folder: str, change: Callable[[bytes], bytes]
+    lake: Lake, folder: str, change: Callable[[bytes], bytes]
 ) -> None:
     with lake.table("a.b", options=OPTIONS) as table:
         damage(table, folder, change)
@@ -101,7 +101,7 @@ def test_a_file_that_is_not_what_was_written_is_named(
             table.verify()
 
 
-def test_verify_reads_what_is_stored_and_not_what_is_remembered(lake: KVCatalog) -> None:
+def test_verify_reads_what_is_stored_and_not_what_is_remembered(lake: Lake) -> None:
     with lake.table("a.b", options=OPTIONS) as table:
         table.scan().to_arrow()
         damage(table, "deletes", flipped(0.05))
@@ -110,13 +110,13 @@ def test_verify_reads_what_is_stored_and_not_what_is_remembered(lake: KVCatalog)
 
 
 @pytest.mark.parametrize("is_gone", [True, False], ids=["gone", "flipped"])
-def test_verify_reads_the_vectors_of_old_versions_too(lake: KVCatalog, is_gone: bool) -> None:
+def test_verify_reads_the_vectors_of_old_versions_too(lake: Lake, is_gone: bool) -> None:
     with lake.table("a.b", options=OPTIONS) as table:
         table.compact(full=True)
         assert table.verify().vector_count == 0
         if is_gone:
             for path in paths_of(table, "deletes"):
-                table.stored.objects.delete(path)
+                table._open.stored.objects.delete(path)
         else:
             damage(table, "deletes", flipped(0.05))
 
@@ -125,14 +125,12 @@ def test_verify_reads_the_vectors_of_old_versions_too(lake: KVCatalog, is_gone: 
 
 
 @pytest.mark.parametrize("folder", ["data", "deletes"])
-def test_a_file_that_is_gone_is_named_and_the_table_stays_open(
-    lake: KVCatalog, folder: str
-) -> None:
+def test_a_file_that_is_gone_is_named_and_the_table_stays_open(lake: Lake, folder: str) -> None:
     with lake.table("a.b", options=OPTIONS) as table:
         gone = paths_of(table, folder)
-        kept = {path: table.stored.objects.get(path).payload for path in gone}
+        kept = {path: table._open.stored.objects.get(path).payload for path in gone}
         for path in gone:
-            table.stored.objects.delete(path)
+            table._open.stored.objects.delete(path)
 
         old = table.snapshot()
         calls: list[Callable[[], object]] = [
@@ -157,7 +155,7 @@ def test_a_file_that_is_gone_is_named_and_the_table_stays_open(
         assert table.get(9_000) is not None
 
         for path, payload in kept.items():
-            table.stored.objects.put(path, payload)
+            table._open.stored.objects.put(path, payload)
         assert table.get(100) == expected(100)
 
 
@@ -166,25 +164,25 @@ def test_a_file_that_is_gone_is_named_and_the_table_stays_open(
     [None, lambda _: b"", lambda p: p[: len(p) // 2], lambda p: bytes(len(p))],
     ids=["gone", "empty", "cut", "zeros"],
 )
-def test_an_index_file_is_made_anew(
-    lake: KVCatalog, change: Callable[[bytes], bytes] | None
-) -> None:
+def test_an_index_file_is_made_anew(lake: Lake, change: Callable[[bytes], bytes] | None) -> None:
     with lake.table("a.b", options=OPTIONS) as table:
         for path in paths_of(table, "index"):
             if change is None:
-                table.stored.objects.delete(path)
+                table._open.stored.objects.delete(path)
             else:
-                table.stored.objects.put(path, change(table.stored.objects.get(path).payload))
+                table._open.stored.objects.put(
+                    path, change(table._open.stored.objects.get(path).payload)
+                )
 
         assert [read() for read in reads(table)] == RIGHT
         table.compact(full=True)
         assert [read() for read in reads(table)] == RIGHT
 
 
-def test_indexes_that_changed_places_are_not_believed(lake: KVCatalog) -> None:
+def test_indexes_that_changed_places_are_not_believed(lake: Lake) -> None:
     with lake.table("a.b", options=OPTIONS) as table:
         first, second = paths_of(table, "index")
-        objects = table.stored.objects
+        objects = table._open.stored.objects
         one, two = objects.get(first).payload, objects.get(second).payload
         objects.put(first, two)
         objects.put(second, one)

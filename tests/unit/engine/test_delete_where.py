@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pytest
 
 import neve
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.engine.live_writer import LiveWriter
 from neve.errors import InvalidArgument, NotFound
 from tests.unit.engine.other_committer import OtherCommitter
@@ -21,13 +21,13 @@ ANY_AGE_MS = 1 << 62
 
 
 @pytest.fixture
-def lake() -> Iterator[KVCatalog]:
+def lake() -> Iterator[Lake]:
     with a_catalog() as catalog:
         yield catalog
 
 
 @pytest.fixture
-def table(lake: KVCatalog) -> neve.Table:
+def table(lake: Lake) -> neve.Table:
     table = a_table(lake)
     table.upsert(rows(0, 10))
     table.flush()
@@ -94,9 +94,9 @@ def test_rows_are_deleted_though_the_version_shown_has_expired(table: neve.Table
     other = OtherCommitter(table)
     other.upsert([{"id": 2, "v": 7, "text": "theirs"}])
     other.compact()
-    table.engine.upkeep.expire(keep_last=1, older_than_ms=ANY_AGE_MS)
-    table.engine.upkeep.collect()
-    table.engine.files.close()
+    table._open.engine.upkeep.expire(keep_last=1, older_than_ms=ANY_AGE_MS)
+    table._open.engine.upkeep.collect()
+    table._open.engine.files.close()
 
     table.delete_where("v = 7")
 
@@ -111,7 +111,7 @@ def test_a_schema_that_came_meanwhile_does_not_stop_the_table(
         unseen.setattr(LiveWriter, "refresh", lambda _writer: None)
         with table.evolve() as change:
             change.add_column("note", pa.string())
-    table.engine.upkeep.expire(keep_last=1, older_than_ms=ANY_AGE_MS)
+    table._open.engine.upkeep.expire(keep_last=1, older_than_ms=ANY_AGE_MS)
 
     table.delete_where("id < 3")
 

@@ -80,7 +80,7 @@ def test_rows_of_a_second_memtable_survive_when_only_the_first_was_flushed() -> 
     objects = MemoryStore()
     with a_catalog(objects) as lake:
         table = a_table(lake)
-        writer = table.engine.writer
+        writer = table._open.engine.writer
         for turn in range(3):
             table.put({"id": turn, "v": turn, "text": ""})
             writer._buffer.roll()
@@ -112,7 +112,7 @@ def test_an_old_log_that_comes_back_brings_no_old_row_back() -> None:
         table.put({"id": 1, "v": 1, "text": "old"})
         (path,) = [
             info.path
-            for info in objects.list(f"{table.stored.paths.wal}/")
+            for info in objects.list(f"{table._open.stored.paths.wal}/")
             if info.path.endswith(".wal")
         ]
         old_log = objects.get(path).payload
@@ -133,7 +133,7 @@ def test_a_version_that_is_shown_late_does_not_replace_a_newer_one() -> None:
         table = a_table(lake)
         table.put({"id": 1, "v": 1, "text": ""})
         table.flush()
-        current = table.engine.current
+        current = table._open.engine.current
         older: Version = current.view.files.version
         table.put({"id": 2, "v": 2, "text": ""})
         table.flush()
@@ -150,8 +150,8 @@ def test_vectors_that_a_flush_wrote_are_not_read_again() -> None:
         for value in range(3):
             table.upsert(rows(0, 50 - value, v=value))
             table.flush()
-        objects = table.stored.objects
-        for info in list(objects.list(f"{table.stored.paths.deletes}/")):
+        objects = table._open.stored.objects
+        for info in list(objects.list(f"{table._open.stored.paths.deletes}/")):
             objects.delete(info.path)
 
         found = table.scan().to_arrow().sort_by("v")

@@ -80,7 +80,7 @@ def test_a_lease_is_shared_by_the_readers_of_a_version_and_given_up_with_the_han
         table = a_table(catalog)
         table.upsert(rows(0, 10))
         table.flush()
-        parts = table.engine.parts
+        parts = table._open.engine.parts
         with table.snapshot(), table.snapshot():
             assert len(list(parts.leases.unexpired())) == 1
         table.close()
@@ -91,7 +91,7 @@ def test_a_version_that_was_let_go_by_a_close_has_no_lease() -> None:
     with a_catalog() as catalog:
         table = a_table(catalog)
         table.put({"id": 1, "v": 1, "text": "t"})
-        leases = table.engine.leases
+        leases = table._open.engine.leases
         snapshot = table.snapshot()
         table.close()
 

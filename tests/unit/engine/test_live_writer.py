@@ -6,7 +6,7 @@ from threading import Event
 import pytest
 
 import neve
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.engine.flush import Flush, FlushTarget
 from neve.engine.upkeep import Upkeep
 from neve.errors import InvalidArgument, NotFound, Unavailable
@@ -21,13 +21,13 @@ ROW = {"id": 3, "v": 1, "text": "t"}
 
 
 @pytest.fixture
-def lake() -> Iterator[KVCatalog]:
+def lake() -> Iterator[Lake]:
     with a_catalog() as catalog:
         yield catalog
 
 
 def files_of(table: neve.Table) -> dict[str, bytes]:
-    objects, root = table.stored.objects, table.stored.paths.root
+    objects, root = table._open.stored.objects, table._open.stored.paths.root
     return {
         info.path: objects.get(info.path).payload
         for folder in ("data", "index")
@@ -41,15 +41,15 @@ def files_of(table: neve.Table) -> dict[str, bytes]:
     ids=["flush", "compact"],
 )
 def test_a_file_that_is_gone_does_not_end_the_writer(
-    lake: KVCatalog, work: Callable[[neve.Table], int]
+    lake: Lake, work: Callable[[neve.Table], int]
 ) -> None:
     table = a_table(lake)
     table.upsert(rows(0, 10))
     table.flush()
     kept = files_of(table)
     for path in kept:
-        table.stored.objects.delete(path)
-    table.engine.files.close()
+        table._open.stored.objects.delete(path)
+    table._open.engine.files.close()
     table.put(ROW)
 
     with pytest.raises(NotFound):
@@ -58,24 +58,24 @@ def test_a_file_that_is_gone_does_not_end_the_writer(
     assert table.get(99) == {**ROW, "id": 99}
 
     for path, payload in kept.items():
-        table.stored.objects.put(path, payload)
+        table._open.stored.objects.put(path, payload)
     work(table)
     assert table.scan().count() == 11
     table.verify()
 
 
 def test_a_flush_whose_files_others_rewrote_and_collected_is_made_on_theirs(
-    lake: KVCatalog,
+    lake: Lake,
 ) -> None:
     table = a_table(lake)
     table.upsert(rows(0, 10))
     table.flush()
-    shown = table.engine.current.view.version
+    shown = table._open.engine.current.view.version
     last = OtherCommitter(table).compact()
-    table.engine.upkeep.expire(keep_last=1, older_than_ms=ANY_AGE_MS)
-    assert table.engine.upkeep.collect().file_count > 0
-    table.engine.files.close()
-    assert table.engine.current.view.version == shown < last
+    table._open.engine.upkeep.expire(keep_last=1, older_than_ms=ANY_AGE_MS)
+    assert table._open.engine.upkeep.collect().file_count > 0
+    table._open.engine.files.close()
+    assert table._open.engine.current.view.version == shown < last
     table.put(ROW)
 
     table.flush()
@@ -86,7 +86,7 @@ def test_a_flush_whose_files_others_rewrote_and_collected_is_made_on_theirs(
 
 
 def test_a_flush_whose_version_expired_under_it_is_made_on_the_newest(
-    lake: KVCatalog, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = a_table(lake)
     table.upsert(rows(0, 10))
@@ -98,7 +98,7 @@ def test_a_flush_whose_version_expired_under_it_is_made_on_the_newest(
         runs += 1
         if runs == 1:
             OtherCommitter(table).compact()
-            table.engine.upkeep.expire(keep_last=1, older_than_ms=ANY_AGE_MS)
+            table._open.engine.upkeep.expire(keep_last=1, older_than_ms=ANY_AGE_MS)
         return run(flush, memtable, target)
 
     monkeypatch.setattr(Flush, "run", overtaken)
@@ -110,7 +110,7 @@ def test_a_flush_whose_version_expired_under_it_is_made_on_the_newest(
     table.verify()
 
 
-def test_a_compaction_is_not_in_vain_when_its_version_expires_meanwhile(lake: KVCatalog) -> None:
+def test_a_compaction_is_not_in_vain_when_its_version_expires_meanwhile(lake: Lake) -> None:
     table = a_table(lake)
     table.upsert(rows(0, 10))
     table.flush()
@@ -128,7 +128,7 @@ def test_a_compaction_is_not_in_vain_when_its_version_expires_meanwhile(lake: KV
     table.verify()
 
 
-def test_a_compaction_of_a_version_that_others_let_go_is_planned_anew(lake: KVCatalog) -> None:
+def test_a_compaction_of_a_version_that_others_let_go_is_planned_anew(lake: Lake) -> None:
     table = a_table(lake)
     for number in range(4):
         table.upsert(rows(0, 10, v=number))
@@ -136,7 +136,7 @@ def test_a_compaction_of_a_version_that_others_let_go_is_planned_anew(lake: KVCa
     other = OtherCommitter(table)
     other.upsert([ROW])
     other.upsert([ROW])
-    table.engine.upkeep.expire(keep_last=1, older_than_ms=ANY_AGE_MS)
+    table._open.engine.upkeep.expire(keep_last=1, older_than_ms=ANY_AGE_MS)
 
     table.compact(full=True)
 
@@ -145,19 +145,19 @@ def test_a_compaction_of_a_version_that_others_let_go_is_planned_anew(lake: KVCa
 
 
 @pytest.mark.parametrize("executor", ["spark", 3, None], ids=["a name", "a number", "nothing"])
-def test_what_executes_no_plans_is_refused(lake: KVCatalog, executor: object) -> None:
+def test_what_executes_no_plans_is_refused(lake: Lake, executor: object) -> None:
     table = a_table(lake)
     with pytest.raises(InvalidArgument, match="executor"):
         table.compact(executor)  # type: ignore[arg-type]
 
 
 def test_a_flush_ends_with_what_was_written_before_it(
-    lake: KVCatalog, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However fast others write: each flush here is followed by another full memtable."""
     table = a_table(lake)
     table.put(ROW)
-    writer = table.engine.writer
+    writer = table._open.engine.writer
     run = Flush.run
     rounds = 0
 
@@ -178,7 +178,7 @@ def test_a_flush_ends_with_what_was_written_before_it(
 
 
 def test_upkeep_that_fails_is_shown_and_stops_no_writer(
-    lake: KVCatalog, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failed, flush_on = Event(), Event()
 
@@ -199,7 +199,7 @@ def test_upkeep_that_fails_is_shown_and_stops_no_writer(
     for number in range(2):
         table.put({"id": number, "v": 0, "text": text})
     assert failed.wait(WAIT_SECONDS)
-    backlog = table.engine.writer.backlog
+    backlog = table._open.engine.writer.backlog
     while backlog.failure is None:
         assert failed.wait(WAIT_SECONDS)
     assert backlog.pressure.must_wait

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 import neve
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from tests.unit.engine.tables import a_catalog, a_table
 
 LOG_BYTES = 64 << 10
@@ -13,14 +13,14 @@ OPTIONS = neve.TableOptions(background=False, memtable_bytes=LOG_BYTES, log_byte
 
 
 @pytest.fixture
-def lake() -> Iterator[KVCatalog]:
+def lake() -> Iterator[Lake]:
     with a_catalog() as catalog:
         yield catalog
 
 
 def logs(table: neve.Table) -> list[int]:
     """Return the lengths of the logs, preallocated space included."""
-    listed = table.stored.objects.list(f"{table.stored.paths.wal}/")
+    listed = table._open.stored.objects.list(f"{table._open.stored.paths.wal}/")
     return [info.size for info in listed if info.path.endswith(".wal")]
 
 
@@ -28,7 +28,7 @@ def a_row(number: int, v: int) -> dict[str, object]:
     return {"id": number, "v": v, "text": "x" * 200}
 
 
-def test_rows_that_are_overwritten_for_ever_are_flushed_now_and_then(lake: KVCatalog) -> None:
+def test_rows_that_are_overwritten_for_ever_are_flushed_now_and_then(lake: Lake) -> None:
     table = a_table(lake, options=OPTIONS)
     counts = []
     for v in range(8_000):
@@ -42,7 +42,7 @@ def test_rows_that_are_overwritten_for_ever_are_flushed_now_and_then(lake: KVCat
     assert table.get(4) == a_row(4, 7_999)
 
 
-def test_closing_gives_back_the_space_that_a_log_reserved(lake: KVCatalog) -> None:
+def test_closing_gives_back_the_space_that_a_log_reserved(lake: Lake) -> None:
     table = a_table(lake, options=OPTIONS)
     table.put(a_row(1, 1))
     assert sum(logs(table)) >= LOG_BYTES
@@ -51,7 +51,7 @@ def test_closing_gives_back_the_space_that_a_log_reserved(lake: KVCatalog) -> No
     assert sum(logs(table)) < 1_000
 
 
-def test_opening_and_closing_without_writing_leaves_no_logs(lake: KVCatalog) -> None:
+def test_opening_and_closing_without_writing_leaves_no_logs(lake: Lake) -> None:
     a_table(lake, options=OPTIONS).close()
     for _ in range(20):
         with lake.table("a.b", options=OPTIONS) as table:
@@ -62,7 +62,7 @@ def test_opening_and_closing_without_writing_leaves_no_logs(lake: KVCatalog) -> 
 
 @pytest.mark.parametrize("background", [False, True], ids=["by hand", "background"])
 def test_a_row_with_every_opening_is_flushed_before_there_are_many_logs(
-    lake: KVCatalog, background: bool
+    lake: Lake, background: bool
 ) -> None:
     options = neve.TableOptions(
         background=background, memtable_bytes=LOG_BYTES, log_bytes=LOG_BYTES
@@ -73,7 +73,7 @@ def test_a_row_with_every_opening_is_flushed_before_there_are_many_logs(
         with lake.table("a.b", options=options) as table:
             table.put(a_row(number, number))
             if not background:
-                while table.engine.writer.flush_once():
+                while table._open.engine.writer.flush_once():
                     pass
             most = max(most, len(logs(table)))
 
@@ -83,7 +83,7 @@ def test_a_row_with_every_opening_is_flushed_before_there_are_many_logs(
         table.verify()
 
 
-def test_a_log_that_was_let_go_at_opening_leaves_numbers_that_go_on(lake: KVCatalog) -> None:
+def test_a_log_that_was_let_go_at_opening_leaves_numbers_that_go_on(lake: Lake) -> None:
     with a_table(lake, options=OPTIONS) as table:
         first = table.put(a_row(1, 1))
         table.flush()

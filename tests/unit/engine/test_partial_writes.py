@@ -6,6 +6,7 @@ from datetime import datetime
 
 import pyarrow as pa
 import pytest
+from neve.manifest.writer_state import WriterState
 
 import neve
 from neve.engine.live_writer import LiveWriter
@@ -98,7 +99,7 @@ def test_null_that_is_given_is_written(table: neve.Table) -> None:
 def test_of_two_rows_with_one_key_the_later_wins(table: neve.Table) -> None:
     last = table.upsert([{"id": 1, "v": 8}, {"id": 2, "v": 9}, {"id": 1, "v": 10}], columns=["v"])
 
-    assert last == table.engine.current.sequence
+    assert last == table._open.engine.current.sequence
     assert seen(table, 1) == {**ONE, "v": 10}
     assert seen(table, 2) == {**TWO, "v": 9}
 
@@ -142,11 +143,11 @@ def test_a_snapshot_keeps_the_row_before_a_partial_write(table: neve.Table) -> N
 
 
 def test_nothing_to_write_writes_nothing(table: neve.Table) -> None:
-    before = table.engine.current.sequence
+    before = table._open.engine.current.sequence
 
     assert table.upsert([], columns=["v"]) == before
 
-    assert table.engine.current.sequence == before
+    assert table._open.engine.current.sequence == before
 
 
 # What may not be written
@@ -166,7 +167,7 @@ def test_a_row_that_would_lack_a_required_column_refuses_the_whole_batch(form: s
         options = neve.TableOptions(background=False)
         table = catalog.create_table("a.b", REQUIRED, ["id"], options=options)
         table.put({"id": 1, "v": 1, "name": "one"})
-        before = table.engine.current.sequence
+        before = table._open.engine.current.sequence
         rows: neve.Rows = [{"id": 1, "v": 5}, {"id": 7, "v": 5}, {"id": 8, "v": 5}]
         if form == "arrow":
             rows = pa.table({"id": [1, 7, 8], "v": [5, 5, 5]})
@@ -175,7 +176,7 @@ def test_a_row_that_would_lack_a_required_column_refuses_the_whole_batch(form: s
             table.upsert(rows, columns=["v"])
 
         assert refused.value.column == "name"
-        assert table.engine.current.sequence == before
+        assert table._open.engine.current.sequence == before
         assert table.get(1) == {"id": 1, "v": 1, "name": "one"}
         table.upsert([{"id": 1, "v": 5}], columns=["v"])
         assert seen(table, 1) == {"id": 1, "v": 5, "name": "one"}
@@ -219,12 +220,12 @@ def test_a_row_that_would_lack_a_required_column_refuses_the_whole_batch(form: s
 def test_a_wrong_call_says_what_is_wrong_and_writes_nothing(
     table: neve.Table, rows: object, columns: list[str], error: type[Exception]
 ) -> None:
-    before = table.engine.current.sequence
+    before = table._open.engine.current.sequence
 
     with pytest.raises(error):
         table.upsert(rows, columns=columns)  # type: ignore[arg-type]
 
-    assert table.engine.current.sequence == before
+    assert table._open.engine.current.sequence == before
 
 
 # Beside other committers

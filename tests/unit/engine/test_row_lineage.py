@@ -9,7 +9,7 @@ import pytest
 
 import neve
 from neve import TableOptions
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.catalog.table import Table
 from neve.manifest.table_versions import TableVersions
 from neve.model.version import Version, VersionEdit
@@ -24,7 +24,7 @@ COLUMNS: dict[str, pa.DataType] = {"id": pa.int64(), "name": pa.string(), "part"
 SCHEMA = pa.schema(COLUMNS)
 
 
-def a_table(lake: KVCatalog, *, format_version: int = 3, options: TableOptions = BY_HAND) -> Table:
+def a_table(lake: Lake, *, format_version: int = 3, options: TableOptions = BY_HAND) -> Table:
     return lake.create_table(
         "a.b",
         schema=SCHEMA,
@@ -59,7 +59,7 @@ def published(table: Table) -> tuple[Record, Lineage]:
 
 
 def data_columns(table: Table) -> set[tuple[str, ...]]:
-    root = Path(table.stored.location.removeprefix("file://"))
+    root = Path(table._open.stored.location.removeprefix("file://"))
     paths = table.files().column("file_path").to_pylist()
     return {tuple(pq.read_schema(root / str(path)).names) for path in paths}
 
@@ -164,7 +164,7 @@ def test_metadata_that_is_made_again_says_the_same(table: Table) -> None:
         commit(table, 9)
     table.expire(keep_last=1)
     _, before = published(table)
-    for path in Path(table.stored.location.removeprefix("file://")).glob("metadata/*"):
+    for path in Path(table._open.stored.location.removeprefix("file://")).glob("metadata/*"):
         path.unlink()
 
     assert published(table)[1] == before
@@ -179,7 +179,7 @@ def test_scans_reads_and_statistics_do_not_show_lineage(table: Table) -> None:
     assert table.get(1) == {"id": 1, "name": "x", "part": 1}
     assert table.get_many([2]).column_names == ["id", "name", "part"]
     assert set(table.changes(since=0).read_all().column_names).isdisjoint(LINEAGE)
-    (file,) = table.current().version.files.values()
+    (file,) = table._open.current().version.files.values()
     assert {each.field_id for each in file.statistics} == {1, 2, 3}
     assert not table.verify().problems
 
@@ -196,7 +196,7 @@ def test_rows_in_the_index_of_a_young_file_do_not_have_lineage(tmp_path: Path) -
 
     table.compact()
 
-    assert {file.format.name for file in table.current().version.files.values()} == {"DUAL"}
+    assert {file.format.name for file in table._open.current().version.files.values()} == {"DUAL"}
     assert table.get(3) == {"id": 3, "name": "x", "part": 0}
     assert published(table)[1] == before
 
@@ -218,7 +218,7 @@ def test_files_of_0_1_0_get_the_lineage_that_was_published_for_them(
     assert before == {1: (0, 2), 3: (1, 2), 2: (2, 3), 4: (3, 3), 6: (6, 6)}
 
     with neve.open(tmp_path) as lake, lake.table("a.b", options=BY_HAND) as table:
-        assert {file.data_sequence for file in table.current().version.files.values()} == {0}
+        assert {file.data_sequence for file in table._open.current().version.files.values()} == {0}
         table.compact(full=True)
 
         assert published(table)[1] == before

@@ -23,7 +23,7 @@ BY_HAND = neve.TableOptions(background=False)
 
 
 def current(table: neve.Table) -> Version:
-    return table.stored.versions.snapshot_latest().version
+    return table._open.stored.versions.snapshot_latest().version
 
 
 def files_of(table: neve.Table) -> list[DataFile]:
@@ -32,7 +32,7 @@ def files_of(table: neve.Table) -> list[DataFile]:
 
 def logged_rows(table: neve.Table) -> dict[str, tuple[int, int]]:
     """Read the logs themselves: the first and the last row of each, by its relative path."""
-    stored = table.stored
+    stored = table._open.stored
     found = {}
     for info in stored.objects.list(f"{stored.paths.wal}/"):
         if not info.path.endswith(".wal"):
@@ -171,7 +171,7 @@ def test_files_of_jobs_came_from_no_log_but_were_committed_at_a_time() -> None:
     with a_catalog(clock=clock) as lake:
         table = a_table(lake)
         clock.advance(60)
-        Jobs(table.engine.parts).upsert([{"id": 1, "v": 0, "text": "t"}])
+        Jobs(table._open.engine.parts).upsert([{"id": 1, "v": 0, "text": "t"}])
         (file,) = files_of(table)
         assert file.wal_segments == ()
         assert file.commit_ms_min == file.commit_ms_max == current(table).facts.timestamp_ms
@@ -232,11 +232,11 @@ def test_checkpoints_and_another_process_say_the_same() -> None:
             table.upsert(rows(start, start + 10))
             table.flush()
         expected = current(table)
-        store = table.stored.versions.store
+        store = table._open.stored.versions.store
         store.checkpoint()
         table.close()
     with a_catalog(objects) as lake:
-        stored = lake.table("a.b", read_only=True).stored
+        stored = lake.table("a.b", read_only=True)._open.stored
         found = stored.versions.snapshot_latest().version
         assert found == expected
         frame = stored.versions.store.read().state.get(state_key(found.number))
@@ -261,7 +261,7 @@ def test_the_last_column_id_follows_the_schema() -> None:
         table.put({"id": 1, "v": 1, "text": "a"})
         table.flush()
         assert current(table).facts.last_column_id == 4
-        assert current(table).facts.table_uuid == table.stored.versions.head().table_uuid
+        assert current(table).facts.table_uuid == table._open.stored.versions.head().table_uuid
 
 
 def test_files_shows_where_rows_came_from(tmp_path: Path) -> None:

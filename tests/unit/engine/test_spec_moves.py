@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pytest
+from neve.jobs.maintenance import CommittedMaintenance
 
 import neve
 from neve.compaction.rewrite_job import RewriteJob
@@ -25,7 +26,7 @@ class Executing:
     """Executes where the table is, and does something else before the files are committed."""
 
     def __init__(self, table: neve.Table, then: Callable[[], object]) -> None:
-        engine = table.engine
+        engine = table._open.engine
         self._local = LocalExecutor(engine.writer._rewrite.task_files, engine.current.view.context)
         self._then: list[Callable[[], object]] = [then]
 
@@ -61,7 +62,7 @@ def partition_by(table: neve.Table, words: list[str]) -> None:
 
 
 def specs_in_use(table: neve.Table) -> set[int]:
-    return {file.spec_id for file in table.refresh().current().version.files.values()}
+    return {file.spec_id for file in table.refresh()._open.current().version.files.values()}
 
 
 def by_key(table: neve.Table) -> list[dict[str, object]]:
@@ -70,7 +71,7 @@ def by_key(table: neve.Table) -> list[dict[str, object]]:
 
 def committed(table: neve.Table) -> list[dict[str, object]]:
     """Return the committed rows, by a reader that shares no code with the engine's."""
-    stored = table.stored
+    stored = table._open.stored
     version = stored.versions.snapshot_latest().version
     found = CleanReader(stored.objects, stored.paths.root, ["id"]).rows(version)
     return sorted(found.values(), key=lambda row: str(row["id"]))
@@ -102,7 +103,7 @@ def test_full_compaction_moves_every_file_to_the_current_spec(
     assert sorted(committed(table), key=lambda row: str(row["id"])) == sorted(
         before, key=lambda row: str(row["id"])
     )
-    assert {file.level for file in table.current().version.files.values()}.isdisjoint({0})
+    assert {file.level for file in table._open.current().version.files.values()}.isdisjoint({0})
 
 
 def test_files_of_several_former_specs_end_in_one(table: neve.Table) -> None:
@@ -117,7 +118,7 @@ def test_files_of_several_former_specs_end_in_one(table: neve.Table) -> None:
     table.compact(full=True)
 
     assert specs_in_use(table) == {table.spec.spec_id}
-    assert len({file.partition for file in table.current().version.files.values()}) == 2
+    assert len({file.partition for file in table._open.current().version.files.values()}) == 2
     assert by_key(table) == before
 
 

@@ -114,7 +114,7 @@ def test_log_bytes_decides_how_many_logs_there_are() -> None:
             table = a_table(lake, options=replace(BY_HAND, log_bytes=log_bytes))
             for number in range(20):
                 table.put({"id": number, "v": 0, "text": "x" * 10_000})
-            return len(list(table.stored.objects.list(f"{table.stored.paths.wal}/")))
+            return len(list(table._open.stored.objects.list(f"{table._open.stored.paths.wal}/")))
 
     assert logs(65_536) > logs(1 << 20)
 
@@ -126,7 +126,7 @@ def test_recovery_decides_what_a_damaged_log_does() -> None:
             # Of a damaged block of the log nothing is believed, so these take more than one each.
             text = "damage me" if number == 1 else ""
             table.put({"id": number, "v": 0, "text": text + "x" * 40_000})
-        objects, wal = table.stored.objects, table.stored.paths.wal
+        objects, wal = table._open.stored.objects, table._open.stored.paths.wal
         table.close()
         (log,) = [each.path for each in objects.list(f"{wal}/") if each.path.endswith(".wal")]
         objects.put(log, objects.get(log).payload.replace(b"damage me", b"damaged!!"))
@@ -243,7 +243,7 @@ def test_file_bytes_decides_how_many_files_there_are() -> None:
 def test_dual_levels_decides_which_files_keep_their_rows_ready() -> None:
     def index_bytes(dual_levels: int) -> int:
         table = sunk(replace(BY_HAND, dual_levels=dual_levels), batches=1)
-        objects, paths = table.stored.objects, table.stored.paths
+        objects, paths = table._open.stored.objects, table._open.stored.paths
         return sum(info.size for info in objects.list(f"{paths.root}/index/"))
 
     assert index_bytes(2) > 10 * index_bytes(0)
@@ -275,7 +275,7 @@ def test_compaction_bytes_bounds_one_compaction() -> None:
             table.upsert(rows(number * 400, (number + 1) * 400, text=f"{number:0100}"))
             table.flush()
         before = table.files().num_rows
-        table.engine.writer.compact_once()
+        table._open.engine.writer.compact_once()
         kept = set(table.files()["level"].to_pylist())
         assert before == 8
         return level_counts(table).get(0, 0) if 0 in kept else 0
@@ -325,7 +325,7 @@ def test_compaction_threads_decides_how_many_plans_one_step_takes() -> None:
         )
         with a_catalog() as lake:
             table = a_table(lake, options=options, partition_by=["bucket(4, id)"])
-            writer = table.engine.writer
+            writer = table._open.engine.writer
             writer.backlog.stop()
             for _ in range(2):
                 table.upsert(rows(0, 40))
@@ -362,7 +362,7 @@ def test_iceberg_publish_decides_when_metadata_is_written() -> None:
             table = a_table(lake, options=replace(BY_HAND, iceberg_publish=mode))
             table.upsert(rows(0, 10))
             table.flush()
-            return any(table.stored.objects.list(f"{table.stored.paths.metadata}/"))
+            return any(table._open.stored.objects.list(f"{table._open.stored.paths.metadata}/"))
 
     assert written("commit")
     assert not written("demand")

@@ -44,7 +44,7 @@ def table() -> Iterator[neve.Table]:
 
 
 def hesitate(table: neve.Table) -> HesitatingView:
-    current = table.engine.current
+    current = table._open.engine.current
     current.__class__ = HesitatingView
     assert isinstance(current, HesitatingView)
     current.reached, current.may_go_on = threading.Event(), threading.Event()

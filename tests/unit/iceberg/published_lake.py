@@ -11,7 +11,7 @@ from pyiceberg.table import StaticTable
 
 import neve
 from neve import TableOptions
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.catalog.table import Table
 
 BY_HAND = TableOptions(
@@ -33,7 +33,7 @@ class PublishedLake:
 
     def __init__(self, folder: Path, **properties: str) -> None:
         self.folder = folder
-        self.lake: KVCatalog = neve.open(folder)
+        self.lake: Lake = neve.open(folder)
         self.table: Table = self.lake.create_table(
             "shop.orders",
             schema=SCHEMA,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import neve
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.catalog.table import Table
 from neve.errors import NotPublished, Unavailable
 from neve.storage.memory_store import MemoryStore
@@ -60,7 +60,7 @@ def rewrite_and_expire(table: Table) -> None:
 
 def test_files_that_published_snapshots_read_stay_while_publishing_fails() -> None:
     store = FullStore()
-    with KVCatalog(store) as lake:
+    with Lake(store) as lake:
         table = lake.create_table("shop.orders", SCHEMA, ["id"], options=BY_HAND)
         write(table, 1, 2)
         write(table, 2, 3)
@@ -82,7 +82,7 @@ def test_files_that_published_snapshots_read_stay_while_publishing_fails() -> No
 
 def test_what_was_published_on_demand_is_brought_up_to_date_before_its_files_go() -> None:
     store = FullStore()
-    with KVCatalog(store) as lake:
+    with Lake(store) as lake:
         table = lake.create_table("shop.orders", SCHEMA, ["id"], options=ON_DEMAND)
         write(table, 1, 2)
         table.iceberg_metadata()
@@ -98,7 +98,7 @@ def test_what_was_published_on_demand_is_brought_up_to_date_before_its_files_go(
 
 def test_a_table_that_was_never_published_is_not_published_by_its_clean_up() -> None:
     store = FullStore()
-    with KVCatalog(store) as lake:
+    with Lake(store) as lake:
         table = lake.create_table("shop.orders", SCHEMA, ["id"], options=ON_DEMAND)
         write(table, 1, 2)
         write(table, 2, 3)

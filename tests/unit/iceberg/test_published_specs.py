@@ -97,7 +97,7 @@ def test_a_partition_whose_column_was_widened_is_told_of_once(lake: PublishedLak
     with lake.table.evolve() as e:
         e.widen_column("x", "long")
     put(lake, 2, x=7)
-    (partition,) = cast("list[dict[str, Any]]", definition_json(lake.table)["partitions"])
+    (partition,) = cast("list[dict[str, Any]]", definition_json(lake.table._open)["partitions"])
     assert (partition["values"], partition["files"]) == ({"x": "7"}, 2)
 
     lake.table.compact(full=True)

@@ -12,7 +12,7 @@ from pyiceberg.table import StaticTable
 
 import neve
 from neve import TableOptions
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.catalog.table import Table
 from neve.errors import NotFound, NotPublished, Unavailable
 from neve.iceberg.publisher import SNAPSHOTS_LISTED
@@ -148,7 +148,7 @@ def test_a_sort_order_that_is_asked_for_is_published_as_the_default(tmp_path: Pa
 
 def test_an_order_that_no_file_is_in_is_not_published(lake: PublishedLake) -> None:
     lake.commit(1)
-    lake.table.stored.versions.apply_version_edits([], HeadChange(sort_order="-name"))
+    lake.table._open.stored.versions.apply_version_edits([], HeadChange(sort_order="-name"))
     lake.commit(2)
 
     assert published_order(lake.table) == ([], [[], [1]])
@@ -364,7 +364,7 @@ def test_a_flush_that_cannot_be_published_says_that_its_rows_are_committed() -> 
     told: list[LifecycleEvent] = []
     counters = Counters()
     store = FullStore()
-    lake = KVCatalog(store, recorder=counters, listener=told.append)
+    lake = Lake(store, recorder=counters, listener=told.append)
     table = lake.create_table("shop.orders", SCHEMA, ["id"], options=BY_HAND)
     table.put({"id": 1, "name": None})
 
@@ -450,7 +450,7 @@ def test_a_publisher_that_was_overtaken_shows_the_newest_version(lake: Published
             change.add_column("note", "string")
         before = lake.document()["properties"]["neve.version"]
         slow.stored.publisher(dict)._folder.create_document = overtaken  # type: ignore[method-assign]
-        lake.table.stored.work.tag("kept", 2)
+        lake.table._open.stored.work.tag("kept", 2)
 
         location = slow.iceberg_metadata()
 

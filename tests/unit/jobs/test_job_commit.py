@@ -8,6 +8,9 @@ from typing import cast
 
 import pyarrow as pa
 import pytest
+from neve.jobs.commit import BulkCommitter
+from neve.jobs.run import BulkWork, JobIdentity
+from neve.manifest.commit import TableCommitter
 
 import neve
 from neve.catalog.kv_catalog import KVCatalog
@@ -29,14 +32,14 @@ def a_row(number: int, v: int, text: str | None = "t") -> dict[str, object]:
 
 def clean_rows(table: neve.Table) -> dict[int, int]:
     """Read the current Version as a stranger does; fails when a key has two live rows."""
-    stored = table.stored
+    stored = table._open.stored
     version = stored.versions.snapshot_latest().version
     rows = CleanReader(stored.objects, stored.paths.root, ["id"]).rows(version)
     return {cast("int", row["id"]): cast("int", row["v"]) for row in rows.values()}
 
 
 def data_files(table: neve.Table) -> set[str]:
-    stored = table.stored
+    stored = table._open.stored
     root = f"{stored.paths.root}/"
     folders = ("data", "deletes", "index")
     return {
@@ -51,7 +54,9 @@ def test_a_job_commits_files_and_superseded_rows_as_one_version() -> None:
         table = a_table(lake)
         table.upsert([a_row(number, 0) for number in range(10)])
         before = table.flush()
-        outcome = Jobs(table.engine.parts).upsert([a_row(number, 1) for number in range(5, 15)])
+        outcome = Jobs(table._open.engine.parts).upsert(
+            [a_row(number, 1) for number in range(5, 15)]
+        )
         assert outcome.version == before + 1
         assert (outcome.rows_written, outcome.rows_superseded, outcome.files) == (10, 5, 2)
         assert not outcome.was_already_done
@@ -65,7 +70,7 @@ def test_rows_that_the_live_writer_has_not_flushed_come_after_a_job() -> None:
     with a_catalog() as lake:
         table = a_table(lake)
         table.put(a_row(1, 1))
-        Jobs(table.engine.parts).upsert([a_row(1, 2), a_row(2, 2)])
+        Jobs(table._open.engine.parts).upsert([a_row(1, 2), a_row(2, 2)])
         table.refresh()
         assert table.get(1) == a_row(1, 1)
         table.flush()
@@ -77,7 +82,7 @@ def test_a_job_supersedes_what_others_committed_while_it_worked() -> None:
         table = a_table(lake)
         table.upsert([a_row(number, 0) for number in range(6)])
         table.flush()
-        jobs = Jobs(table.engine.parts)
+        jobs = Jobs(table._open.engine.parts)
         run = jobs.committer.begin()
         work = jobs.written(run, [a_row(number, 9) for number in (1, 3, 7, 8)])
         table.upsert([a_row(3, 5), a_row(7, 5)])
@@ -94,7 +99,7 @@ def test_a_delete_takes_rows_that_came_while_it_worked() -> None:
         table = a_table(lake)
         table.upsert([a_row(1, 0), a_row(2, 0)])
         table.flush()
-        jobs = Jobs(table.engine.parts)
+        jobs = Jobs(table._open.engine.parts)
         run = jobs.committer.begin()
         work = jobs.deleted(run, [1, 5])
         table.put(a_row(5, 0))
@@ -107,7 +112,7 @@ def test_a_delete_takes_rows_that_came_while_it_worked() -> None:
 def test_a_delete_of_missing_keys_makes_no_version_until_somebody_writes_them() -> None:
     with a_catalog() as lake:
         table = a_table(lake)
-        jobs = Jobs(table.engine.parts)
+        jobs = Jobs(table._open.engine.parts)
         assert jobs.delete([1, 2]).version == 1
         run = jobs.committer.begin(JobIdentity(job_id="again"))
         work = jobs.deleted(run, [1, 2])
@@ -129,7 +134,7 @@ def test_a_job_that_is_repeated_commits_nothing_and_leaves_no_file(
 ) -> None:
     with a_catalog() as lake:
         table = a_table(lake)
-        jobs = Jobs(table.engine.parts)
+        jobs = Jobs(table._open.engine.parts)
         done = jobs.upsert([a_row(1, 1)], job_id=first.job_id, application=first.application)
         files = data_files(table)
         found = jobs.committer.find_committed(again)
@@ -148,7 +153,7 @@ def test_a_job_that_is_repeated_commits_nothing_and_leaves_no_file(
 def test_a_batch_before_the_last_is_refused_and_leaves_no_file() -> None:
     with a_catalog() as lake:
         table = a_table(lake)
-        jobs = Jobs(table.engine.parts)
+        jobs = Jobs(table._open.engine.parts)
         run = jobs.committer.begin(JobIdentity(application=("orders", 6)))
         work = jobs.written(run, [a_row(1, 2)])
         before = data_files(table)
@@ -163,7 +168,7 @@ def test_a_batch_before_the_last_is_refused_and_leaves_no_file() -> None:
 def test_a_run_that_is_given_up_after_its_commit_keeps_its_files() -> None:
     with a_catalog() as lake:
         table = a_table(lake)
-        jobs = Jobs(table.engine.parts)
+        jobs = Jobs(table._open.engine.parts)
         run = jobs.committer.begin()
         jobs.committer.commit(run, jobs.written(run, [a_row(1, 1)]))
         files = data_files(table)
@@ -178,7 +183,7 @@ def test_a_commit_that_is_interrupted_when_it_is_decided_keeps_its_files(
 ) -> None:
     with a_catalog() as lake:
         table = a_table(lake)
-        jobs = Jobs(table.engine.parts)
+        jobs = Jobs(table._open.engine.parts)
         run = jobs.committer.begin()
         work = jobs.written(run, [a_row(1, 1)])
 
@@ -195,7 +200,7 @@ def test_a_commit_that_is_interrupted_when_it_is_decided_keeps_its_files(
 def test_of_two_jobs_that_write_the_first_rows_of_a_table_one_is_void() -> None:
     with a_catalog() as lake:
         table = a_table(lake)
-        jobs = Jobs(table.engine.parts)
+        jobs = Jobs(table._open.engine.parts)
         first, second = jobs.committer.begin(), jobs.committer.begin()
         void = jobs.written(second, [a_row(1, 3)])
         made = data_files(table)
@@ -213,7 +218,7 @@ def test_of_two_jobs_that_write_the_first_rows_of_a_table_one_is_void() -> None:
 def test_the_first_rows_of_a_table_may_follow_rows_that_are_gone() -> None:
     with a_catalog() as lake:
         table = a_table(lake)
-        jobs = Jobs(table.engine.parts)
+        jobs = Jobs(table._open.engine.parts)
         run = jobs.committer.begin()
         work = jobs.written(run, [a_row(1, 1)])
         jobs.upsert([a_row(1, 7), a_row(2, 7)])
@@ -225,7 +230,7 @@ def test_the_first_rows_of_a_table_may_follow_rows_that_are_gone() -> None:
 def test_an_empty_job_is_remembered_too() -> None:
     with a_catalog() as lake:
         table = a_table(lake)
-        jobs = Jobs(table.engine.parts)
+        jobs = Jobs(table._open.engine.parts)
         run = jobs.committer.begin(JobIdentity(application=("orders", 3)))
         assert jobs.committer.commit(run, BulkWork()).version == 1
         found = jobs.committer.find_committed(JobIdentity(application=("orders", 3)))
@@ -236,7 +241,7 @@ def test_an_empty_job_is_remembered_too() -> None:
 def test_a_sweep_leaves_the_files_of_a_run_alone_until_it_gives_up() -> None:
     with a_catalog() as lake:
         table = a_table(lake)
-        jobs = Jobs(table.engine.parts)
+        jobs = Jobs(table._open.engine.parts)
         run = jobs.committer.begin()
         work = jobs.written(run, [a_row(1, 1)])
         made = data_files(table)
@@ -251,7 +256,7 @@ def test_files_of_a_run_that_died_are_garbage_once_its_deadline_has_passed() -> 
     clock = SimulatedClock()
     with a_catalog(clock=clock) as lake:
         table = a_table(lake)
-        jobs = Jobs(table.engine.parts)
+        jobs = Jobs(table._open.engine.parts)
         run = jobs.committer.begin(deadline_seconds=60)
         work = jobs.written(run, [a_row(1, 1)])
         clock.advance(61)
@@ -265,7 +270,7 @@ def test_files_of_a_run_that_died_are_garbage_once_its_deadline_has_passed() -> 
 def test_a_run_that_gives_up_leaves_nothing() -> None:
     with a_catalog() as lake:
         table = a_table(lake)
-        jobs = Jobs(table.engine.parts)
+        jobs = Jobs(table._open.engine.parts)
         run = jobs.committer.begin()
         jobs.written(run, [a_row(1, 1)])
         jobs.committer.give_up(run)
@@ -277,7 +282,7 @@ def test_a_run_that_gives_up_leaves_nothing() -> None:
 def test_files_that_a_task_left_behind_when_it_was_tried_again_go_with_the_commit() -> None:
     with a_catalog() as lake:
         table = a_table(lake)
-        jobs = Jobs(table.engine.parts)
+        jobs = Jobs(table._open.engine.parts)
         run = jobs.committer.begin()
         jobs.written(run, [a_row(1, 1)])
         work = jobs.written(run, [a_row(1, 1)])
@@ -290,7 +295,7 @@ def test_files_that_a_task_left_behind_when_it_was_tried_again_go_with_the_commi
 def test_first_rows_go_to_a_low_level_and_later_ones_of_the_same_keys_to_level_0() -> None:
     with a_catalog() as lake:
         table = a_table(lake)
-        jobs = Jobs(table.engine.parts)
+        jobs = Jobs(table._open.engine.parts)
         jobs.upsert([a_row(number, 0) for number in range(10)])
         jobs.upsert([a_row(number, 1) for number in range(5)])
         jobs.upsert([a_row(number, 1) for number in range(20, 25)])
@@ -301,7 +306,7 @@ def test_first_rows_go_to_a_low_level_and_later_ones_of_the_same_keys_to_level_0
 def test_two_first_loads_at_once_both_commit() -> None:
     with a_catalog() as lake:
         table = a_table(lake)
-        jobs = Jobs(table.engine.parts)
+        jobs = Jobs(table._open.engine.parts)
         runs = [jobs.committer.begin() for _ in range(2)]
         works = [
             jobs.written(run, [a_row(number, v) for number in range(6)])
@@ -317,7 +322,7 @@ def test_work_that_was_decided_by_rows_is_void_when_they_changed() -> None:
         table = a_table(lake)
         table.upsert([a_row(number, 0) for number in range(4)])
         table.flush()
-        jobs = Jobs(table.engine.parts)
+        jobs = Jobs(table._open.engine.parts)
         changes: list[Callable[[], int]] = [
             lambda: table.put(a_row(1, 5)),
             lambda: table.delete(1),
@@ -340,7 +345,7 @@ def test_keys_that_were_only_looked_at_make_decided_work_void_too() -> None:
         table = a_table(lake)
         table.upsert([a_row(1, 0), a_row(2, 0)])
         table.flush()
-        jobs = Jobs(table.engine.parts)
+        jobs = Jobs(table._open.engine.parts)
         run = jobs.committer.begin()
         looked_at = jobs.deleted(run, [2, 7]).deleted_keys
         work = replace(jobs.written(run, [a_row(1, 9)]), seen_keys=looked_at)
@@ -356,7 +361,7 @@ def test_work_that_was_decided_by_rows_stands_when_others_changed_or_files_were_
         table = a_table(lake)
         table.upsert([a_row(number, 0) for number in range(4)])
         table.flush()
-        jobs = Jobs(table.engine.parts)
+        jobs = Jobs(table._open.engine.parts)
         run = jobs.committer.begin()
         work = jobs.written(run, [a_row(1, 9), a_row(9, 9)])
         table.upsert([a_row(2, 5), a_row(8, 5)])
@@ -372,7 +377,7 @@ def test_replaced_partitions_lose_everything_else_wherever_it_lies() -> None:
         table = a_table(lake, columns=columns, partition_by=["text"])
         table.upsert([a_row(1, 0, "a"), a_row(2, 0, "a"), a_row(3, 0, "b"), a_row(4, 0, "c")])
         table.flush()
-        jobs = Jobs(table.engine.parts)
+        jobs = Jobs(table._open.engine.parts)
         run = jobs.committer.begin()
         work = jobs.written(run, [a_row(2, 9, "a"), a_row(3, 9, "a")])
         table.put(a_row(5, 0, "a"))
@@ -390,7 +395,7 @@ def test_rows_of_a_partition_in_files_of_an_older_spec_are_replaced_too() -> Non
         table.flush()
         with table.evolve() as change:
             change.set_partition_by(["text"])
-        jobs = Jobs(table.engine.parts)
+        jobs = Jobs(table._open.engine.parts)
         run = jobs.committer.begin()
         work = jobs.written(run, [a_row(10, 9, "a")])
         partitions: set[tuple[PartitionValue, ...]] = {file.partition for file in work.files}
@@ -416,7 +421,7 @@ def test_a_partition_is_replaced_whole_though_its_column_was_widened(
         table.flush()
         with table.evolve() as change:
             change.widen_column("p", wider)
-        jobs = Jobs(table.engine.parts)
+        jobs = Jobs(table._open.engine.parts)
         run = jobs.committer.begin()
         work = jobs.written(run, [{"id": 9, "p": replaced}])
         partitions = frozenset(file.partition for file in work.files)
@@ -433,7 +438,7 @@ def test_rows_of_older_specs_that_have_no_partition_are_no_hindrance_to_replacin
         table.flush()
         with table.evolve() as change:
             change.set_partition_by(["truncate(10, v)"])
-        jobs = Jobs(table.engine.parts)
+        jobs = Jobs(table._open.engine.parts)
         run = jobs.committer.begin()
         work = jobs.written(run, [a_row(9, 5)])
         partitions = frozenset(file.partition for file in work.files)
@@ -451,7 +456,7 @@ def test_first_rows_that_overlap_a_partition_of_before_its_column_was_widened_go
         table.flush()
         with table.evolve() as change:
             change.widen_column("v", "long")
-        Jobs(table.engine.parts).upsert([a_row(5, 7)])
+        Jobs(table._open.engine.parts).upsert([a_row(5, 7)])
         table.refresh()
         assert level_counts(table) == {0: 2}
 
@@ -459,7 +464,7 @@ def test_first_rows_that_overlap_a_partition_of_before_its_column_was_widened_go
 def test_a_commit_is_published() -> None:
     with a_catalog() as lake:
         table = a_table(lake)
-        outcome = Jobs(table.engine.parts).upsert([a_row(1, 1)])
+        outcome = Jobs(table._open.engine.parts).upsert([a_row(1, 1)])
         assert table.refresh().iceberg_metadata().endswith(f"v{outcome.version}.metadata.json")
 
 
@@ -468,11 +473,11 @@ def test_random_histories_of_jobs_flushes_and_compactions_agree_with_a_dict(seed
     rng = Random(seed)
     objects = MemoryStore()
     partition_by = rng.choice([(), ("bucket(3, id)",), ("text",)])
-    with KVCatalog(objects, clock=SimulatedClock()) as lake:
+    with Lake(objects, clock=SimulatedClock()) as lake:
         table = a_table(lake, partition_by=partition_by)
         model: dict[int, int] = {}
-        jobs = Jobs(table.engine.parts)
-        other = Jobs(table.engine.parts)
+        jobs = Jobs(table._open.engine.parts)
+        other = Jobs(table._open.engine.parts)
         other.committer = BulkCommitter(other.parts)
         for step in range(12):
             started = [
@@ -518,7 +523,7 @@ def test_the_files_of_a_job_hold_writers_back_as_one_for_their_keys_do_not_overl
     )
     with a_catalog() as lake:
         table = a_table(lake, options=options)
-        jobs = Jobs(table.engine.parts)
+        jobs = Jobs(table._open.engine.parts)
         jobs.upsert([a_row(number, 0) for number in range(20)])
         for _ in range(jobs_run):
             jobs.upsert([a_row(number, 1) for number in range(20)], tasks=10)

@@ -5,6 +5,8 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+from neve.jobs.maintenance import CommittedMaintenance
+from neve.jobs.run import JobBase, RunName
 
 import neve
 from neve.compaction.rewrite_job import RewriteJob
@@ -42,12 +44,12 @@ class Bench:
             self.table.flush()
 
     def clean_rows(self) -> Rows:
-        stored = self.table.stored
+        stored = self.table._open.stored
         version = stored.versions.snapshot_latest().version
         return CleanReader(stored.objects, stored.paths.root, ["id"]).rows(version)
 
     def files(self) -> list[str]:
-        prefix = f"{self.table.stored.paths.data}/"
+        prefix = f"{self.table._open.stored.paths.data}/"
         return [info.path.removeprefix(prefix) for info in self.objects.list(prefix)]
 
 
@@ -66,7 +68,7 @@ class Executing:
         check_cancelled: Callable[[], None],
     ) -> Sequence[tuple[DataFile, ...]]:
         assert job.run is not None
-        base = JobBase(self._bench.table.engine.parts, RunName(job.run), job.plans[0].base)
+        base = JobBase(self._bench.table._open.engine.parts, RunName(job.run), job.plans[0].base)
         written = local_executor(base).execute(
             job, progress=progress, check_cancelled=check_cancelled
         )
@@ -243,7 +245,7 @@ def test_what_a_job_that_died_has_written_is_found_when_its_time_is_over(bench: 
 
     with pytest.MonkeyPatch.context() as patch:
         # Whoever is dead withdraws nothing.
-        patch.setattr(bench.table.engine.parts.work, "release_intent", lambda _job_id: None)
+        patch.setattr(bench.table._open.engine.parts.work, "release_intent", lambda _job_id: None)
         with pytest.raises(Died):
             bench.job.compact(full=True, executor=Executing(bench, die))
     left = len(bench.files())
@@ -258,7 +260,7 @@ def test_what_a_job_that_died_has_written_is_found_when_its_time_is_over(bench: 
 
 
 def test_a_file_that_nobody_announced_is_deleted_only_without_a_writer(bench: Bench) -> None:
-    orphan = bench.table.stored.paths.data_file("0" * 32)
+    orphan = bench.table._open.stored.paths.data_file("0" * 32)
     bench.objects.put(orphan, b"a flush that is not yet committed")
 
     beside = bench.job.collect_garbage(dry_run=False)
@@ -272,7 +274,7 @@ def test_a_file_that_nobody_announced_is_deleted_only_without_a_writer(bench: Be
 
 
 def test_indexes_are_made_again_here_too(bench: Bench) -> None:
-    index = f"{bench.table.stored.paths.index}/"
+    index = f"{bench.table._open.stored.paths.index}/"
     before = {info.path: bench.objects.get(info.path).payload for info in bench.objects.list(index)}
     for path in before:
         bench.objects.delete(path)
@@ -286,7 +288,7 @@ def test_indexes_are_made_again_here_too(bench: Bench) -> None:
 
 def test_damage_is_found_here_too(bench: Bench) -> None:
     assert bench.job.verify(progress=None).is_sound
-    path = f"{bench.table.stored.paths.root}/{bench.table.files()['file_path'][0].as_py()}"
+    path = f"{bench.table._open.stored.paths.root}/{bench.table.files()['file_path'][0].as_py()}"
     bench.objects.put(path, bench.objects.get(path).payload[:-1])
 
     with pytest.raises(Corruption):

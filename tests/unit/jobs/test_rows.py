@@ -8,6 +8,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from neve.jobs.merge import BulkMerge, ClauseKind, MergeClause, MergePiece, choices_of
+from neve.jobs.rows import BulkRows, KeyedRows, last_of_each, sorted_by_key
+from neve.jobs.run import JobBase
+from neve.keys.encoding import KeyEncoder
 
 import neve
 from neve.jobs.merge import BulkMerge, ClauseKind, MergeClause, MergePiece, choices_of
@@ -70,7 +74,7 @@ def test_several_rows_of_a_key_are_refused_also_where_they_are_in_two_batches() 
 def test_rows_that_come_by_partition_end_each_file_before_the_next_begins() -> None:
     with a_catalog() as lake:
         table = a_table(lake, partition_by=["text"])
-        jobs = Jobs(table.engine.parts)
+        jobs = Jobs(table._open.engine.parts)
         run = jobs.committer.begin()
         base = JobBase(jobs.parts, run.run, run.base)
         task = BulkRows(base, by_partition=True)
@@ -94,7 +98,7 @@ def test_rows_that_come_by_partition_end_each_file_before_the_next_begins() -> N
 def test_a_task_that_fails_deletes_what_it_wrote() -> None:
     with a_catalog() as lake:
         table = a_table(lake, partition_by=["text"])
-        jobs = Jobs(table.engine.parts)
+        jobs = Jobs(table._open.engine.parts)
         run = jobs.committer.begin()
         base = JobBase(jobs.parts, run.run, run.base)
         task = BulkRows(base, by_partition=True)
@@ -103,7 +107,7 @@ def test_a_task_that_fails_deletes_what_it_wrote() -> None:
                 pa.RecordBatch.from_pydict({"id": [1], "v": [1], "text": [text]}), base.schema
             )
             task.upsert(rows, base.context.encoder.encode_arrays([rows.column("id")]))
-        stored = table.stored
+        stored = table._open.stored
         prefix = f"{stored.paths.root}/{run.run.data_prefix}"
         assert list(stored.objects.list(prefix))
         task.abort()
@@ -115,7 +119,7 @@ def test_rows_are_merged_by_what_their_keys_have_and_those_left_alone_are_rememb
         table = a_table(lake)
         table.upsert([{"id": n, "v": n, "text": "old"} for n in range(4)])
         table.flush()
-        jobs = Jobs(table.engine.parts)
+        jobs = Jobs(table._open.engine.parts)
         run = jobs.committer.begin()
         base = JobBase(jobs.parts, run.run, run.base)
         task = BulkRows(base, by_partition=False)

@@ -38,15 +38,15 @@ def test_every_missing_byte_is_noticed() -> None:
     whole = encode_frame(FrameKind.HEAD, head_message())
 
     for length in range(len(whole)):
-        refusal(whole[:length])
+        assert refusal(whole[:length]).message
 
 
 @pytest.mark.parametrize("surplus", [b"\0", b"NEVE", b"x" * 100])
 def test_a_surplus_byte_is_noticed(surplus: bytes) -> None:
     whole = encode_frame(FrameKind.HEAD, head_message())
 
-    refusal(whole + surplus)
-    refusal(surplus + whole)
+    assert refusal(whole + surplus).message
+    assert refusal(surplus + whole).message
 
 
 def test_every_flipped_bit_is_noticed() -> None:
@@ -55,7 +55,7 @@ def test_every_flipped_bit_is_noticed() -> None:
     for bit in range(len(whole) * 8):
         damaged = bytearray(whole)
         damaged[bit // 8] ^= 1 << bit % 8
-        refusal(bytes(damaged))
+        assert refusal(bytes(damaged)).message
 
 
 def test_an_unknown_format_is_refused_and_says_which_neve_to_use() -> None:

@@ -802,7 +802,10 @@ class TestOldCopiesOfHead:
 
         finder = Actor(FaultyStore(objects, before_call=run_ahead))
 
-        finder.log.refuse_old_head(finder.catch_up())
+        found = finder.catch_up()
+        finder.log.refuse_old_head(found)  # raises Corruption for newer history
+
+        assert found.state.segment == 3
 
     def test_an_old_copy_is_healed_while_its_segments_are_there(self) -> None:
         objects = with_commits(3)

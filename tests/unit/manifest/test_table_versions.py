@@ -324,7 +324,7 @@ def test_a_drop_while_a_commit_is_under_way_wins() -> None:
 # Exactly once.
 
 
-def exactly_once(bench: TableBench, change: HeadChange) -> None:
+def assert_committed_once(bench: TableBench, change: HeadChange) -> None:
     first = bench.versions.apply_version_edits([edit_of(2, "b")], change)
     assert not first.is_repeat
     before = bench.segment()
@@ -338,11 +338,11 @@ def exactly_once(bench: TableBench, change: HeadChange) -> None:
 
 
 def test_a_batch_of_an_application_is_committed_once() -> None:
-    exactly_once(table_with("a"), HeadChange(application=("app", 7)))
+    assert_committed_once(table_with("a"), HeadChange(application=("app", 7)))
 
 
 def test_a_job_is_committed_once() -> None:
-    exactly_once(table_with("a"), HeadChange(job_id="job"))
+    assert_committed_once(table_with("a"), HeadChange(job_id="job"))
 
 
 def test_a_newer_batch_and_one_of_another_application_are_no_repeats() -> None:

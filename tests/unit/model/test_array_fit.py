@@ -3,6 +3,7 @@
 import datetime as dt
 import decimal
 import io
+import math
 import uuid
 from typing import TypeAlias
 
@@ -13,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from neve.errors import SchemaMismatch
-from neve.model.array_fit import fit_column
+from neve.model.array_fit import first_bad_row, fit_column
 from neve.model.schema import Column, TableSchema, normalize_batch
 
 ArrowArray: TypeAlias = "pa.Array[pa.Scalar[pa.DataType]]"
@@ -380,3 +381,20 @@ def test_a_value_that_does_not_fit_is_named_with_its_row() -> None:
     assert refused.value.row == 1
     assert str(refused.value).startswith("column 'x': ")
     assert ", in row 1. The column holds int" in str(refused.value)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 7, 1_000])
+def test_every_row_can_be_found(rows: int) -> None:
+    for bad in range(rows):
+        assert first_bad_row(rows, lambda length, bad=bad: length <= bad) == bad  # type: ignore[misc]
+
+
+def test_a_million_rows_are_judged_twenty_times() -> None:
+    judged: list[int] = []
+
+    def is_good(rows: int) -> bool:
+        judged.append(rows)
+        return rows <= 123_456
+
+    assert first_bad_row(1_000_000, is_good) == 123_456
+    assert len(judged) <= math.ceil(math.log2(1_000_000))

@@ -184,7 +184,7 @@ def test_what_is_no_predicate_cannot_be_bound() -> None:
     class Stranger(Predicate):
         pass
 
-    with pytest.raises(InvalidArgument, match="Stranger is no predicate"):
+    with pytest.raises(InvalidArgument, match="Stranger is not a predicate"):
         Stranger().bind(SCHEMA)
 
 
@@ -228,7 +228,7 @@ def test_what_is_no_predicate_cannot_be_joined() -> None:
         lambda: Not(None),  # type: ignore[arg-type]
     ]
     for build in builds:
-        with pytest.raises(InvalidArgument, match="no predicate"):
+        with pytest.raises(InvalidArgument, match="is not a predicate"):
             build()
 
 

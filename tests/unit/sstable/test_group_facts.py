@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from neve.model.pruning_facts import ColumnFacts
+from neve.model.pruning import ColumnFacts
 from neve.model.schema import TableSchema
 from neve.model.schema_view import ArrowArray
 from neve.sstable.data_file_footer import GroupFacts

@@ -106,7 +106,7 @@ def test_a_hostile_path_is_refused_with_a_hint_on_one_line(path: str) -> None:
 
 @pytest.mark.parametrize("path", HARMLESS_PATHS, ids=ascii)
 def test_a_path_that_only_looks_odd_is_allowed(path: str) -> None:
-    check_path(path)
+    check_path(path)  # raises InvalidArgument for a path that is refused
 
 
 @given(st.text(max_size=40))
@@ -130,7 +130,7 @@ def test_a_prefix_that_no_path_has_is_refused(prefix: str) -> None:
 
 @pytest.mark.parametrize("prefix", ["", "a", "a/", "a/b", ".", "a/.", "a/..", ".t"])
 def test_a_prefix_may_end_inside_a_name(prefix: str) -> None:
-    check_prefix(prefix)
+    check_prefix(prefix)  # raises InvalidArgument for a prefix that is refused
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_a_name_that_cannot_be_kept_is_refused(name: str) -> None:
     ids=ascii,
 )
 def test_names_are_data(name: str) -> None:
-    check_name(name)
+    check_name(name)  # raises InvalidArgument for a name that is refused
 
 
 def test_a_long_hostile_path_is_shown_cut() -> None:

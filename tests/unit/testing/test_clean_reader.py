@@ -165,7 +165,7 @@ def test_a_vector_that_is_not_what_the_list_says_is_not_clean() -> None:
 def test_a_vector_that_marks_rows_behind_the_end_is_not_clean() -> None:
     store = MemoryStore()
 
-    with pytest.raises(NotClean, match="behind its end"):
+    with pytest.raises(NotClean, match="after its end"):
         read(store, marked(store, stored(store, "a", [1, 2]), {7}))
 
 

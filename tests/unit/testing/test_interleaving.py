@@ -227,7 +227,7 @@ def test_a_lock_can_be_tried() -> None:
     assert lock.acquire(blocking=False)
     assert not lock.acquire(blocking=False)
     lock.release()
-    with pytest.raises(RuntimeError, match="nobody holds"):
+    with pytest.raises(RuntimeError, match="no one holds"):
         lock.release()
 
 

@@ -479,7 +479,7 @@ def _runs(name: str, layout: Layout) -> bool:
     ids=str,
 )
 def test_a_log_reader_case_holds(name: str, layout: Layout) -> None:
-    CASES[name](Bench(layout))
+    CASES[name](Bench(layout))  # each case asserts
 
 
 def test_every_log_reader_case_is_counted(scoreboard: Scoreboard) -> None:

@@ -6,7 +6,7 @@ from uuid import UUID
 import pyarrow as pa
 import pytest
 
-from neve.catalog.table_definition import TableDefinition
+from neve.catalog.table_request import TableRequest
 from neve.errors import InvalidArgument, NeveError, NotFound, SchemaMismatch
 from neve.model.schema import TableSchema
 from tests.unit.catalog.builders import ORDERS, orders_schema, with_renamed
@@ -21,8 +21,8 @@ def defined(
     sort_by: Sequence[str] = (),
     properties: Mapping[str, str] | None = None,
     schema_version: int = 0,
-) -> TableDefinition:
-    return TableDefinition.of(
+) -> TableRequest:
+    return TableRequest.of(
         name,
         schema,
         key,
@@ -90,7 +90,7 @@ def test_everything_that_is_wrong_is_found_before_anything_is_written() -> None:
     ],
     ids=range(10),
 )
-def test_a_difference_is_named(other: TableDefinition, different: tuple[str, ...]) -> None:
+def test_a_difference_is_named(other: TableRequest, different: tuple[str, ...]) -> None:
     assert other.differences(META) == different
 
 
@@ -120,7 +120,7 @@ def test_a_difference_is_named(other: TableDefinition, different: tuple[str, ...
     ],
     ids=range(8),
 )
-def test_a_difference_is_said_in_words(other: TableDefinition, words: tuple[str, ...]) -> None:
+def test_a_difference_is_said_in_words(other: TableRequest, words: tuple[str, ...]) -> None:
     assert other.unlike(META) == words
 
 

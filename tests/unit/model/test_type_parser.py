@@ -2,7 +2,7 @@
 
 import pytest
 
-from neve.model.type_words import parse_type, type_text
+from neve.model.type_parser import parse_type, type_text
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 import neve
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.errors import InvalidArgument, NotFound, Unavailable
 from neve.storage.memory_store import MemoryStore
 from neve.storage.object_store import ObjectInfo
@@ -42,11 +42,11 @@ def test_clock_and_ids_are_those_that_were_given() -> None:
 
     table = lake.create_table("shop.orders", schema=ORDERS, primary_key=["id"])
 
-    assert table.current().timestamp_ms == 5
+    assert table._open.current().timestamp_ms == 5
 
 
 def test_without_create_nothing_is_made() -> None:
-    with pytest.raises(NotFound, match="no catalog"):
+    with pytest.raises(NotFound, match="no lake"):
         neve.open(f"memory://{uuid4()}", create=False)
 
 
@@ -61,7 +61,7 @@ def test_without_create_a_missing_directory_stays_missing(tmp_path: Path) -> Non
 def test_without_create_a_directory_without_a_catalog_stays_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
 
-    with pytest.raises(NotFound, match="no catalog"):
+    with pytest.raises(NotFound, match="no lake"):
         neve.open(tmp_path, create=False)
 
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
@@ -113,7 +113,7 @@ def test_a_store_that_ignores_conditions_is_refused_and_left_empty() -> None:
     objects = _IgnoresConditions()
 
     with pytest.raises(Unavailable, match="If-None-Match"):
-        KVCatalog(objects)
+        Lake(objects)
 
     assert list(objects.list("")) == []
 
@@ -122,18 +122,18 @@ def test_a_store_that_lists_out_of_order_is_refused_with_the_option_that_helps()
     objects = _ListsByDirectory()
 
     with pytest.raises(Unavailable, match="listing=unordered"):
-        KVCatalog(objects)
+        Lake(objects)
 
     assert list(objects.list("")) == []
 
 
 def test_a_store_elsewhere_is_probed_before_its_first_catalog_and_not_again() -> None:
     objects = _Elsewhere()
-    KVCatalog(objects)
+    Lake(objects)
     assert {info.path.partition("/")[0] for info in objects.list("")} == {"manifest"}
     before = [info.path for info in objects.list("")]
 
-    KVCatalog(objects)
+    Lake(objects)
 
     assert [info.path for info in objects.list("")] == before
 

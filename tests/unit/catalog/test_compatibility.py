@@ -6,7 +6,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from neve.catalog.schema_evolution import check_evolution, check_format
+from neve.catalog.compatibility import check_evolution, check_format
 from neve.errors import InvalidArgument, SchemaMismatch
 from neve.model.schema import Column, TableSchema
 from tests.unit.catalog.builders import with_columns, with_renamed, with_type, without_column
@@ -91,23 +91,24 @@ def with_new_part(*, nullable: bool) -> Callable[[pa.DataType], pa.DataType]:
     ],
 )
 def test_rows_written_before_can_be_read_after(after: TableSchema) -> None:
+    # Raises SchemaMismatch or InvalidArgument for a change that is not compatible.
     check_evolution(BEFORE, after)
 
 
 @pytest.mark.parametrize(
     ("after", "rule"),
     [
-        (replace(with_facts("b", nullable=False), primary_key=(2,)), "U1"),
-        (with_type(BEFORE, "a", pa.int64()), "U1"),
-        (with_columns(BEFORE, a_column(nullable=False)), "U5"),
-        (with_type(BEFORE, "b", pa.string()), "U3"),
-        (with_type(BEFORE, "b", pa.float64()), "U3"),
-        (with_type(BEFORE, "price", pa.decimal128(9, 3)), "U3"),
-        (with_type(BEFORE, "price", pa.decimal128(8, 2)), "U3"),
-        (with_type(BEFORE, "place", pa.string()), "U3"),
-        (with_facts("b", nullable=False), "U4"),
-        (with_facts("b", initial_default=1), "U5"),
-        (with_inner("place", with_new_part(nullable=False)), "U5"),
+        (replace(with_facts("b", nullable=False), primary_key=(2,)), "CATALOG-26"),
+        (with_type(BEFORE, "a", pa.int64()), "CATALOG-26"),
+        (with_columns(BEFORE, a_column(nullable=False)), "CATALOG-30"),
+        (with_type(BEFORE, "b", pa.string()), "CATALOG-28"),
+        (with_type(BEFORE, "b", pa.float64()), "CATALOG-28"),
+        (with_type(BEFORE, "price", pa.decimal128(9, 3)), "CATALOG-28"),
+        (with_type(BEFORE, "price", pa.decimal128(8, 2)), "CATALOG-28"),
+        (with_type(BEFORE, "place", pa.string()), "CATALOG-28"),
+        (with_facts("b", nullable=False), "CATALOG-29"),
+        (with_facts("b", initial_default=1), "CATALOG-30"),
+        (with_inner("place", with_new_part(nullable=False)), "CATALOG-30"),
     ],
     ids=range(11),
 )
@@ -124,14 +125,14 @@ def test_an_id_is_never_given_to_another_field() -> None:
     dropped = without_column(BEFORE, "b")
     reused = replace(dropped, columns=(*dropped.columns, a_column(field_id=2)))
 
-    with pytest.raises(InvalidArgument, match=r"U2: .* id 2"):
+    with pytest.raises(InvalidArgument, match=r"CATALOG-27: .* id 2"):
         check_evolution(dropped, reused)
 
 
 def test_ids_that_were_given_out_stay_given_out() -> None:
     ahead = replace(BEFORE, last_field_id=99)
 
-    with pytest.raises(InvalidArgument, match=r"U2: .*from 99 to"):
+    with pytest.raises(InvalidArgument, match=r"CATALOG-27: .*from 99 to"):
         check_evolution(ahead, BEFORE)
 
 
@@ -143,7 +144,7 @@ def test_the_element_of_a_list_stays_the_same_field() -> None:
 
     after = with_inner("tags", with_other_element)
 
-    with pytest.raises(SchemaMismatch, match="U3"):
+    with pytest.raises(SchemaMismatch, match="CATALOG-28"):
         check_evolution(BEFORE, after)
 
 
@@ -154,5 +155,5 @@ def test_format_version_2_has_no_defaults_and_no_nanoseconds() -> None:
     check_format(BEFORE, 2)
     for schema in (with_default, with_nanoseconds):
         check_format(schema, 3)
-        with pytest.raises(SchemaMismatch, match=r"U6.*format-version to 3"):
+        with pytest.raises(SchemaMismatch, match=r"CATALOG-31.*format-version to 3"):
             check_format(schema, 2)

@@ -8,7 +8,7 @@ from threading import Barrier
 import pyarrow as pa
 import pytest
 
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.catalog.settlement import Settled
 from neve.catalog.stored_table import TableState
 from neve.catalog.table import Table
@@ -154,7 +154,7 @@ def test_a_renamed_table_moves_no_file_and_stays_open() -> None:
     ids=range(9),
 )
 def test_an_unknown_name_is_refused_with_the_most_similar_one(
-    call: Callable[[KVCatalog], object],
+    call: Callable[[Lake], object],
 ) -> None:
     objects = MemoryStore()
     catalog = a_catalog(objects)
@@ -187,7 +187,7 @@ def test_an_unknown_name_is_refused_with_the_most_similar_one(
     ids=range(13),
 )
 def test_a_refused_call_changes_nothing(
-    call: Callable[[KVCatalog], object], error_type: type[NeveError]
+    call: Callable[[Lake], object], error_type: type[NeveError]
 ) -> None:
     objects = MemoryStore()
     catalog = a_catalog(objects)
@@ -340,7 +340,7 @@ def test_a_catalog_with_many_changes_is_checkpointed() -> None:
 # Registering
 
 
-def register(catalog: KVCatalog, **changes: object) -> str:
+def register(catalog: Lake, **changes: object) -> str:
     arguments: dict[str, object] = {
         "schema": ORDERS,
         "primary_key": ["id"],
@@ -406,7 +406,7 @@ def test_a_table_that_was_evolved_is_registered_by_its_new_definition() -> None:
 # Making a table that may exist
 
 
-def ensure(catalog: KVCatalog, **changes: object) -> Table:
+def ensure(catalog: Lake, **changes: object) -> Table:
     arguments: dict[str, object] = {
         "schema": ORDERS,
         "primary_key": "id",
@@ -529,8 +529,8 @@ def test_a_closed_catalog_and_its_tables_take_no_calls() -> None:
 def test_without_create_a_missing_catalog_is_not_found_and_stays_missing() -> None:
     objects = MemoryStore()
 
-    with pytest.raises(NotFound, match="no catalog"):
-        KVCatalog(objects, create=False)
+    with pytest.raises(NotFound, match="no lake"):
+        Lake(objects, create=False)
 
     assert everything(objects) == {}
 
@@ -540,7 +540,7 @@ def test_opening_an_existing_catalog_writes_nothing() -> None:
     a_table(a_catalog(objects))
     before = everything(objects)
 
-    with KVCatalog(objects, create=False) as catalog:
+    with Lake(objects, create=False) as catalog:
         assert catalog.list_tables() == ["shop.orders"]
 
     assert everything(objects) == before
@@ -760,7 +760,7 @@ def test_a_drop_whose_name_cannot_be_removed_says_so_and_is_finished_later() -> 
 
 
 def test_eight_threads_creating_one_name_have_one_winner() -> None:
-    catalog = KVCatalog(MemoryStore())
+    catalog = Lake(MemoryStore())
     barrier = Barrier(8)
 
     def create(_: int) -> str | None:
@@ -778,7 +778,7 @@ def test_eight_threads_creating_one_name_have_one_winner() -> None:
 
 
 def test_eight_threads_registering_one_definition_get_one_table() -> None:
-    catalog = KVCatalog(MemoryStore())
+    catalog = Lake(MemoryStore())
     barrier = Barrier(8)
 
     def run(_: int) -> str:
@@ -791,11 +791,11 @@ def test_eight_threads_registering_one_definition_get_one_table() -> None:
 
 def test_eight_threads_dropping_one_table_have_one_winner() -> None:
     objects = MemoryStore()
-    a_table(KVCatalog(objects))
+    a_table(Lake(objects))
     barrier = Barrier(8)
 
     def drop(seed: int) -> bool:
-        catalog = KVCatalog(objects, ids=SeededIds(seed))
+        catalog = Lake(objects, ids=SeededIds(seed))
         barrier.wait()
         try:
             catalog.drop_table("shop.orders")
@@ -813,7 +813,7 @@ def test_a_table_that_is_being_dropped_cannot_be_renamed_away() -> None:
     a_table(catalog)
     catalog._entries.announce_drop("shop.orders")
 
-    with pytest.raises(CatalogConflict, match="somebody is dropping"):
+    with pytest.raises(CatalogConflict, match="another process is dropping"):
         catalog.rename_table("shop.orders", "shop.sales")
 
     # Whoever announced it is long gone.
@@ -848,7 +848,7 @@ def test_a_table_that_is_being_dropped_cannot_be_renamed_away() -> None:
     ids=range(15),
 )  # fmt: skip
 def test_what_is_of_the_wrong_type_is_refused_and_changes_nothing(
-    call: Callable[[KVCatalog, object], object], wrong: object
+    call: Callable[[Lake, object], object], wrong: object
 ) -> None:
     objects = MemoryStore()
     catalog = a_catalog(objects)
@@ -878,7 +878,7 @@ def test_what_is_of_the_wrong_type_is_refused_and_changes_nothing(
     ids=range(8),
 )
 def test_what_is_no_list_is_refused_and_changes_nothing(
-    call: Callable[[KVCatalog, object], object], wrong: object
+    call: Callable[[Lake, object], object], wrong: object
 ) -> None:
     catalog = a_catalog()
     a_table(catalog)

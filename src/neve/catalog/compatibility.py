@@ -1,16 +1,16 @@
 """Which schema may follow which, so that every row written before can still be read.
 
-U1  The key stays: the same fields, in the same order, of the same types. Keys are compared as
-    bytes, so not even a wider type would do.
-U2  An id means one field for ever: `last_field_id` never goes down, and a field that is not in the
-    present schema has an id that was never given out.
-U3  A field that stays keeps its type, or gets one that Iceberg promotes it to.
-U4  A field that may be NULL stays so: rows with NULL may exist.
-U5  A new field may be NULL, or is a column with an initial default. The initial default of a field
-    that stays never changes.
-U6  Format version 2 has no nanoseconds and no initial defaults.
-U7  The keys of a map stay as they are: which entries are one would change with them.
-U8  A key column gets no write default: all rows that leave it out would be one row.
+CATALOG-26  The key stays: the same fields, in the same order, of the same types. Keys are compared
+            as bytes, so not even a wider type would do.
+CATALOG-27  An id means one field for ever: `last_field_id` never goes down, and a field that is not
+            in the present schema has an id that was never given out.
+CATALOG-28  A field that stays keeps its type, or gets one that Iceberg promotes it to.
+CATALOG-29  A field that may be NULL stays so: rows with NULL may exist.
+CATALOG-30  A new field may be NULL, or is a column with an initial default. The initial default of
+            a field that stays never changes.
+CATALOG-31  Format version 2 has no nanoseconds and no initial defaults.
+CATALOG-32  The keys of a map stay as they are: which entries are one would change with them.
+CATALOG-33  A key column gets no write default: all rows that leave it out would be one row.
 """
 
 from typing import Final
@@ -36,11 +36,11 @@ _NANOSECOND_KINDS: Final = frozenset({TypeKind.TIMESTAMP_NS, TypeKind.TIMESTAMPT
 
 
 def check_evolution(before: TableSchema, after: TableSchema) -> None:
-    """Check U1 to U5, U7 and U8; raises SchemaMismatch, InvalidArgument."""
+    """Check all of the rules but CATALOG-31; raises SchemaMismatch, InvalidArgument."""
     _check_key(before, after)
     if after.last_field_id < before.last_field_id:
         raise InvalidArgument(
-            f"U2: the last field id would go back from {before.last_field_id} to "
+            f"CATALOG-27: the last field id would go back from {before.last_field_id} to "
             f"{after.last_field_id}",
             hint="Make the new schema out of the present one with dataclasses.replace",
         )
@@ -53,7 +53,7 @@ def check_evolution(before: TableSchema, after: TableSchema) -> None:
             _check_kept(path, old, field)
         elif field_id <= before.last_field_id:
             raise InvalidArgument(
-                f"U2: field {path!a} has id {field_id}, which another field had",
+                f"CATALOG-27: field {path!a} has id {field_id}, which another field had",
                 hint=f"Give new fields ids from {before.last_field_id + 1} on",
             )
     for column in after.columns:
@@ -61,7 +61,7 @@ def check_evolution(before: TableSchema, after: TableSchema) -> None:
 
 
 def check_format(schema: TableSchema, format_version: int) -> None:
-    """Check U6; raises SchemaMismatch."""
+    """Check CATALOG-31; raises SchemaMismatch."""
     if format_version >= FORMAT_WITH_DEFAULTS:
         return
     for path, field in walk_fields(tuple(schema.arrow_schema)):
@@ -80,13 +80,13 @@ def check_format(schema: TableSchema, format_version: int) -> None:
 def _check_key(before: TableSchema, after: TableSchema) -> None:
     if before.primary_key != after.primary_key:
         raise SchemaMismatch(
-            f"U1: the key would change from {_key_words(before)} to {_key_words(after)}",
+            f"CATALOG-26: the key would change from {_key_words(before)} to {_key_words(after)}",
             hint="A table keeps its key: make a new table and copy the rows",
         )
     for old, new in zip(before.key_columns, after.key_columns, strict=True):
         if old.type != new.type:
             raise SchemaMismatch(
-                f"U1: key column {new.name!a} would change from {type_name(old.type)} to "
+                f"CATALOG-26: key column {new.name!a} would change from {type_name(old.type)} to "
                 f"{type_name(new.type)}",
                 column=new.name,
                 hint="A table keeps the types of its key: make a new table and copy the rows",
@@ -96,9 +96,9 @@ def _check_key(before: TableSchema, after: TableSchema) -> None:
 
 
 def default_of_key(name: str) -> SchemaMismatch:
-    """Say that a key column gets no default (U8)."""
+    """Say that a key column gets no default (CATALOG-33)."""
     return SchemaMismatch(
-        f"U8: column {name!a} is in the key and cannot have a default",
+        f"CATALOG-33: column {name!a} is in the key and cannot have a default",
         column=name,
         hint="Give the key with every row: those that left it out would all be one row",
     )
@@ -113,7 +113,7 @@ def _check_kept(path: str, old: ArrowField, new: ArrowField) -> None:
         fits = widens_to(old.type, new.type)
     if not fits:
         raise SchemaMismatch(
-            f"U3: field {path!a} cannot change from {old.type} to {new.type}",
+            f"CATALOG-28: field {path!a} cannot change from {old.type} to {new.type}",
             column=path,
             hint=WIDENINGS,
         )
@@ -121,13 +121,14 @@ def _check_kept(path: str, old: ArrowField, new: ArrowField) -> None:
         old_key, new_key = child_fields(old.type)[0], child_fields(new.type)[0]
         if old_key.type != new_key.type:
             raise SchemaMismatch(
-                f"U7: the keys of map {path!a} cannot change from {old_key.type} to {new_key.type}",
+                f"CATALOG-32: the keys of map {path!a} cannot change from {old_key.type} to "
+                f"{new_key.type}",
                 column=path,
                 hint="Add a column with the map you want",
             )
     if old.nullable and not new.nullable:
         raise SchemaMismatch(
-            f"U4: field {path!a} may be NULL and cannot be required now",
+            f"CATALOG-29: field {path!a} may be NULL and cannot be required now",
             column=path,
             hint="Rows with NULL may exist: add a new column, or keep it nullable",
         )
@@ -145,7 +146,7 @@ def _check_defaults(before: TableSchema, column: Column, old_fields: dict[int, A
     if column.field_id in old_fields:
         if before.column_by_id(column.field_id).initial_default != column.initial_default:
             raise SchemaMismatch(
-                f"U5: the initial default of column {column.name!a} cannot change",
+                f"CATALOG-30: the initial default of column {column.name!a} cannot change",
                 column=column.name,
                 hint="Rows that were written before it existed have it: change the write default",
             )
@@ -159,7 +160,7 @@ def _check_defaults(before: TableSchema, column: Column, old_fields: dict[int, A
 
 def _required_without_default(path: str) -> SchemaMismatch:
     return SchemaMismatch(
-        f"U5: the new field {path!a} is required, and rows that exist do not have it",
+        f"CATALOG-30: the new field {path!a} is required, and rows that exist do not have it",
         column=path,
         hint="Let it be NULL, or give a new column an initial default",
     )
@@ -169,7 +170,7 @@ def _not_in_format(
     path: str, what: str, format_version: int, *, otherwise: str = ""
 ) -> SchemaMismatch:
     return SchemaMismatch(
-        f"U6: column {path!a} {what}, which format version {format_version} cannot say",
+        f"CATALOG-31: column {path!a} {what}, which format version {format_version} cannot say",
         column=path,
         hint=f"Set the property format-version to {FORMAT_WITH_DEFAULTS}{otherwise}",
     )

@@ -3,8 +3,8 @@
 Fields are named as Iceberg names them: `amount`, `address.street`, `tags.element`, `prices.value`.
 A field that is added below a list or a map goes into the struct that is its element or its value.
 
-What rows that exist could not follow is refused at once. `neve.catalog.schema_evolution` numbers
-the rules, and checks every schema again when it is committed, whoever made it.
+What rows that exist could not follow is refused at once. `neve.catalog.compatibility` numbers
+the rules, and checks every schema again when it is committed.
 """
 
 import itertools
@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from neve.catalog.schema_evolution import WIDENINGS, default_of_key
+from neve.catalog.compatibility import WIDENINGS, default_of_key
 from neve.errors import AlreadyExists, InvalidArgument, NotFound, SchemaMismatch
 from neve.model.arrow_types import (
     NESTED_KINDS,
@@ -30,9 +30,8 @@ from neve.model.arrow_types import (
 )
 from neve.model.display import shown
 from neve.model.field_ids import walk_fields, with_fresh_ids
-from neve.model.schema import Column, TableSchema
-from neve.model.suggestions import known_names_hint, similar_name_hint
-from neve.model.type_words import parse_type
+from neve.model.schema import Column, TableSchema, known_names_hint, similar_name_hint
+from neve.model.type_parser import parse_type
 
 _KEEPS_KEY = "A table keeps its key: make a new table and copy the rows"
 
@@ -48,7 +47,7 @@ class _Found:
     """Places from the columns down, each among its siblings."""
     field: ArrowField
     parent: "ArrowField | None"
-    """The field it is inside of; None for a column."""
+    """The field it is inside; None for a column."""
 
     @property
     def place(self) -> int:
@@ -67,7 +66,7 @@ class _Found:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a field goes among its siblings: first, or right behind or before another one."""
+    """Where a field goes among its siblings: first, or right after or before another one."""
 
     after: str | None = None
     before: str | None = None
@@ -81,13 +80,14 @@ def add_field(
     nullable: bool,
     default: object,
 ) -> TableSchema:
-    """Add a column, or a field inside of one, behind its siblings."""
+    """Add a column, or a field inside one, after its siblings."""
     parent, name = _home_of(schema, path)
     below = "" if parent is None else f"{parent.path}."
     _check_free(schema, f"{below}{name}")
     if not nullable and default is None:
         raise SchemaMismatch(
-            f"U5: the new field {shown(path)} is required, and rows that exist do not have it",
+            f"CATALOG-30: the new field {shown(path)} is required, and rows that exist do not "
+            "have it",
             column=path,
             hint="Let it be NULL"
             if parent is not None
@@ -102,7 +102,7 @@ def add_field(
     if parent is not None:
         if default is not None:
             raise InvalidArgument(
-                f"field {shown(path)} is inside of a column and cannot have a default",
+                f"field {shown(path)} is inside a column and cannot have a default",
                 hint="Only columns have defaults: let it be NULL",
             )
         return _with_type_at(
@@ -131,7 +131,7 @@ def drop_field(schema: TableSchema, path: str) -> TableSchema:
         )
     if found.parent is None and field_id_of(found.field) in schema.primary_key:
         raise SchemaMismatch(
-            f"U1: column {shown(path)} is in the key and cannot be dropped",
+            f"CATALOG-26: column {shown(path)} is in the key and cannot be dropped",
             column=path,
             hint=_KEEPS_KEY,
         )
@@ -187,7 +187,7 @@ def widen_field(schema: TableSchema, path: str, type_: pa.DataType | str) -> Tab
     nested = kind_of(present) in NESTED_KINDS or kind_of(wanted) in NESTED_KINDS
     if nested or not widens_to(present, wanted):
         raise SchemaMismatch(
-            f"U3: field {shown(path)} cannot change from {type_name(present)} to "
+            f"CATALOG-28: field {shown(path)} cannot change from {type_name(present)} to "
             f"{type_name(wanted)}",
             column=path,
             hint="Name the fields inside, one by one"
@@ -196,7 +196,7 @@ def widen_field(schema: TableSchema, path: str, type_: pa.DataType | str) -> Tab
         )
     if found.parent is None and field_id_of(found.field) in schema.primary_key:
         raise SchemaMismatch(
-            f"U1: column {shown(path)} is in the key, whose types stay",
+            f"CATALOG-26: column {shown(path)} is in the key, whose types stay",
             column=path,
             hint=_KEEPS_KEY,
         )
@@ -209,7 +209,7 @@ def relax_field(schema: TableSchema, path: str) -> TableSchema:
     found = _find(schema, path)
     if found.parent is None and field_id_of(found.field) in schema.primary_key:
         raise SchemaMismatch(
-            f"U1: column {shown(path)} is in the key and is never NULL",
+            f"CATALOG-26: column {shown(path)} is in the key and is never NULL",
             column=path,
             hint=_KEEPS_KEY,
         )
@@ -222,7 +222,7 @@ def default_field(schema: TableSchema, path: str, value: object) -> TableSchema:
     found = _find(schema, path)
     if found.parent is not None:
         raise InvalidArgument(
-            f"field {shown(path)} is inside of a column and cannot have a default",
+            f"field {shown(path)} is inside a column and cannot have a default",
             hint="Only columns have defaults",
         )
     if value is not None and field_id_of(found.field) in schema.primary_key:
@@ -315,7 +315,7 @@ def _refuse_role(found: _Found, what: str, *, hint: str) -> None:
 def _refuse_map_key(found: _Found) -> None:
     if found.parent is not None and kind_of(found.parent.type) is TypeKind.MAP and not found.place:
         raise SchemaMismatch(
-            f"U7: {shown(found.path)} is the key of a map, which stays as it is",
+            f"CATALOG-32: {shown(found.path)} is the key of a map, which stays as it is",
             column=found.path,
             hint="Add a column with the map you want",
         )

@@ -1,4 +1,4 @@
-"""What is known of some rows without reading them, and whether they can match a predicate.
+"""Pruning: whether rows can match a predicate, decided without reading them.
 
 A column's rows fall into three groups, and each operator treats a group as one:
 
@@ -6,11 +6,26 @@ A column's rows fall into three groups, and each operator treats a group as one:
     NaN         matches `is nan`, `is not null`, `!=` and `not in`
     ordinary    lies between the bounds
 
-F1  NEVER means that no row matches; ALWAYS that every row does; SOME promises nothing.
-F2  `lower` is not above any ordinary value and `upper` not below one. They may be wider than the
-    values, as cut-off text is; they are no values of the column themselves.
-F3  None means unknown. A NaN bound counts as unknown.
-F4  Rows that cannot exist match as asked: no rows at all is NEVER.
+MODEL-24  NEVER means that no row matches; ALWAYS that every row does; SOME promises nothing.
+MODEL-25  `lower` is not above any ordinary value and `upper` not below one. They may be wider than
+          the values, as cut-off text is; they need not be values of the column.
+MODEL-26  None means unknown. A NaN bound counts as unknown.
+MODEL-27  Rows that cannot exist match as asked: no rows at all is NEVER.
+
+A predicate on columns implies one on partition values, Iceberg's inclusive projection: wherever a
+row matches the predicate, its partition values match the projection. A partition whose values do
+not match holds no matching row and need not be read; one whose values match may still hold none, so
+of `match` only NEVER means anything here.
+
+    condition           identity    year … hour, truncate           bucket
+    x == v, x in …      the same    == f(v), in f(…)                == f(v), in f(…)
+    x < v, x <= v       the same    <= f(greatest x that matches)   is not null
+    x > v, x >= v       the same    >= f(smallest x that matches)   is not null
+    starts with p       the same    starts with p, or == p cut      is not null
+    does not start      the same    the same, or != p, if p fits    is not null
+    x != v, not in …    the same    is not null                     is not null
+    like, not like      the same    is not null                     is not null
+    null tests          the same    the same                        the same
 """
 
 import bisect
@@ -22,16 +37,30 @@ from typing import Final, assert_never
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from neve.errors import SchemaMismatch
 from neve.model.bound_predicate import (
     AllOf,
     Always,
     AnyOf,
+    BoundColumn,
     BoundCondition,
     BoundPredicate,
     Operator,
+    all_of,
+    any_of,
 )
-from neve.model.plain_values import PlainValue, is_float, is_nan, less, plain_of, stored_array
+from neve.model.partition_spec import PartitionField, PartitionSpec
+from neve.model.plain_values import (
+    PlainValue,
+    is_float,
+    is_nan,
+    less,
+    neighbour,
+    plain_of,
+    stored_array,
+)
 from neve.model.schema_view import ArrowArray
+from neve.model.transforms import Identity, Truncate
 
 
 class Match(Enum):
@@ -91,10 +120,10 @@ _MATCHED_BY_NAN: Final = frozenset(
 
 
 def match(predicate: BoundPredicate, facts: Mapping[int, ColumnFacts]) -> Match:
-    """Tell how many rows match, by what is known of their columns, by field id."""
+    """Return how many rows match, by the facts of their columns, by field id."""
     if isinstance(predicate, BoundCondition):
         if predicate.column.places:
-            return Match.SOME  # facts are of columns, and not of what is inside of them
+            return Match.SOME  # facts are of columns, and not of what is inside them
         return _match_condition(predicate, facts.get(predicate.column.field_id, _UNKNOWN))
     if isinstance(predicate, Always):
         return Match.ALWAYS if predicate.answer else Match.NEVER
@@ -218,3 +247,94 @@ def _cut(bound: PlainValue | None, length: int) -> str | bytes | None:
 
 def _known(bound: PlainValue | None) -> PlainValue | None:
     return None if is_nan(bound) else bound
+
+
+def project(predicate: BoundPredicate, spec: PartitionSpec) -> BoundPredicate:
+    """Return a predicate on the spec's partition values, by partition field id."""
+    if isinstance(predicate, Always):
+        return predicate
+    if isinstance(predicate, AllOf):
+        return all_of(project(operand, spec) for operand in predicate.operands)
+    if isinstance(predicate, AnyOf):
+        return any_of(project(operand, spec) for operand in predicate.operands)
+    assert isinstance(predicate, BoundCondition)
+    return all_of(
+        _project_condition(predicate, field)
+        for field in spec.fields
+        if field.source_id == predicate.column.field_id and not predicate.column.places
+    )
+
+
+def _project_condition(condition: BoundCondition, field: PartitionField) -> BoundPredicate:
+    source = condition.column
+    target = BoundColumn(field.field_id, field.name, field.transform.result_type(source.type))
+    if isinstance(field.transform, Identity) or condition.operator in (
+        Operator.IS_NULL,
+        Operator.NOT_NULL,
+    ):
+        return BoundCondition(target, condition.operator, condition.literals)
+    try:
+        projected = _project_values(condition, field)
+    except SchemaMismatch:
+        # The transform refuses the literal, and with it every row around it.
+        projected = None
+    if projected is None:
+        # Whatever the operator, it is not true of NULL.
+        return BoundCondition(target, Operator.NOT_NULL)
+    operator, literals = projected
+    return BoundCondition(target, operator, literals)
+
+
+def _project_values(
+    condition: BoundCondition, field: PartitionField
+) -> tuple[Operator, tuple[PlainValue, ...]] | None:
+    """Operator and literals that the partition value must satisfy; None for nothing to say."""
+    operator, transform = condition.operator, field.transform
+    if operator in (Operator.EQ, Operator.IN):
+        # Bounded by the literals of the condition.
+        values = {_apply(condition, field, literal) for literal in condition.literals}
+        if len(values) == 1:
+            return Operator.EQ, tuple(values)
+        return Operator.IN, tuple(sorted(values))
+    if not transform.preserves_order:
+        return None
+    if operator in (Operator.STARTS_WITH, Operator.NOT_STARTS_WITH):
+        assert isinstance(transform, Truncate)
+        return _project_prefix(condition, transform.width)
+    if operator in (Operator.LT, Operator.LE):
+        return Operator.LE, (_apply(condition, field, _outermost(condition)),)
+    if operator in (Operator.GT, Operator.GE):
+        return Operator.GE, (_apply(condition, field, _outermost(condition)),)
+    # A pattern that begins with text was bound with a condition that says so.
+    assert operator in (Operator.NE, Operator.NOT_IN, Operator.LIKE, Operator.NOT_LIKE)
+    return None
+
+
+def _apply(condition: BoundCondition, field: PartitionField, value: PlainValue) -> PlainValue:
+    source = condition.column
+    result = field.transform.apply_one(value, source.type, column=source.name)
+    assert result is not None
+    return result
+
+
+def _outermost(condition: BoundCondition) -> PlainValue:
+    """Return the last value on the way to the literal that matches, or the literal itself."""
+    literal = condition.literal
+    exclusive = condition.operator in (Operator.LT, Operator.GT)
+    if exclusive and not isinstance(literal, str | bytes):
+        return neighbour(literal, condition.column.type, up=condition.operator is Operator.GT)
+    # Between two texts there is always another one.
+    return literal
+
+
+def _project_prefix(
+    condition: BoundCondition, width: int
+) -> tuple[Operator, tuple[PlainValue, ...]] | None:
+    prefix = condition.literal
+    assert isinstance(prefix, str | bytes)
+    if len(prefix) < width:
+        return condition.operator, (prefix,)
+    if condition.operator is Operator.STARTS_WITH:
+        return Operator.EQ, (prefix[:width],)
+    # Text that differs only after the width looks the same within it.
+    return (Operator.NE, (prefix,)) if len(prefix) == width else None

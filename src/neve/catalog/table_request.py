@@ -1,12 +1,12 @@
-"""TableDefinition: a table as somebody asks for it, checked before anything is written."""
+"""TableRequest: a table as a caller asks for it, checked before anything is written."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID
 
+from neve.catalog.compatibility import check_format
 from neve.catalog.known_properties import check_properties, format_version_of, retention_of
-from neve.catalog.schema_evolution import check_format
 from neve.catalog.schema_input import SchemaInput, arrow_schema_of
 from neve.catalog.sort_order import SortOrder
 from neve.catalog.table_meta import TableMeta
@@ -22,7 +22,7 @@ _SCHEMA_VERSION_MAX: Final = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableDefinition:
+class TableRequest:
     """Name, columns, key, partitions, order and properties of a table to be."""
 
     name: TableName
@@ -42,7 +42,7 @@ class TableDefinition:
         sort_by: Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
         schema_version: int = 0,
-    ) -> "TableDefinition":
+    ) -> "TableRequest":
         """Check what was asked for; raises InvalidArgument, SchemaMismatch, NotFound."""
         table_name = TableName.parse(name)
         checked = check_properties(properties or {})

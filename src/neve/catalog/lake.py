@@ -1,0 +1,485 @@
+"""Lake: the tables of a lake by name, in a key-value store on its objects.
+
+    with neve.open("./lake") as lake:
+        orders = lake.create_table("shop.orders", schema, primary_key=["id"])
+        lake.rename_table("shop.orders", "shop.sales")
+
+CATALOG-11  Every operation is atomic and durable when it returns, for any number of threads and
+            processes.
+CATALOG-12  An operation that is refused leaves everything as it was.
+CATALOG-13  Names are looked up again in each call; nothing is answered from memory.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from os import PathLike, fspath
+from types import TracebackType
+from typing import Final, Self
+
+import pyarrow as pa
+
+from neve.catalog.catalog_state import is_table_id
+from neve.catalog.catalog_table import CatalogTable
+from neve.catalog.known_properties import check_texts
+from neve.catalog.lake_stores import LakeStores
+from neve.catalog.open_table import OpenTable
+from neve.catalog.schema_input import SchemaInput
+from neve.catalog.settlement import RecoveryReport, Settled, Settlement, refuse_stranger, up_to_date
+from neve.catalog.stored_table import TableState
+from neve.catalog.system_tables import SYSTEM_TABLES, ListedTable, system_listing
+from neve.catalog.table import Table, open_table_of
+from neve.catalog.table_meta import TableMeta
+from neve.catalog.table_name import TableName, check_namespace
+from neve.catalog.table_request import TableRequest
+from neve.engine.table_options import TableOptions
+from neve.errors import (
+    AlreadyExists,
+    CatalogConflict,
+    Conflict,
+    InvalidArgument,
+    NeveError,
+    NotFound,
+    OutcomeUnknown,
+    Unavailable,
+)
+from neve.notebook import TABLES_SHOWN, TableLine, lake_page, shown_page
+from neve.observability.events import Listener
+from neve.observability.metrics import Recorder
+from neve.storage.clock import Clock, IdSource, SystemClock, SystemIds
+from neve.storage.object_store import ObjectStore
+from neve.storage.open_store import open_store, probe_conditional_writes, probe_listing
+from neve.storage.own_process import KeptInProcess
+
+logger = logging.getLogger(__name__)
+
+# How often `exists_ok` looks for a table that others drop and make again meanwhile.
+_DROPPED_MEANWHILE_MAX: Final = 10
+_DIFFERENCES_SHOWN: Final = 5
+
+# Stores whose promises are kept by code of this project; others have to show theirs.
+_OWN_STORES: Final = ("file:", "memory:")
+
+
+class Lake(KeptInProcess):
+    """Tables by name, at one location; safe for many threads."""
+
+    def __init__(
+        self,
+        objects: ObjectStore,
+        *,
+        clock: Clock | None = None,
+        ids: IdSource | None = None,
+        create: bool = True,
+        recorder: Recorder | None = None,
+        listener: Listener | None = None,
+    ) -> None:
+        """Open the catalog of a store; without `create`, one that is not there is NotFound.
+
+        The recorder takes the metrics of its tables, the listener what happens to them.
+
+        Before the first catalog of an object store is made, the store has to show that it keeps
+        conditions and lists in order; otherwise this raises Unavailable.
+        """
+        self._stores = LakeStores(
+            objects,
+            clock=clock or SystemClock(),
+            ids=ids or SystemIds(),
+            recorder=recorder,
+            listener=listener,
+        )
+        self._entries = self._stores.entries
+        self._settlement = Settlement(self._stores)
+        if not self._entries.is_begun():
+            self._begin(create=create)
+        self._settlement.settle_announced()
+
+    def __repr__(self) -> str:
+        return f"Lake({self.location!r}{', closed' * self._stores.is_closed})"
+
+    def _repr_html_(self) -> str:
+        return shown_page(f"Lake {self.location}", self._page)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def location(self) -> str:
+        """Location of the lake, as a URI."""
+        return self._stores.objects.location
+
+    def close(self) -> None:
+        """Take no more calls, and end the tables opened from here; a second call does nothing."""
+        self._stores.close()
+
+    # Namespaces
+
+    def list_namespaces(self, parent: str | None = None) -> list[str]:
+        """Return the names of all namespaces, or of those inside one, ascending."""
+        self._stores.check_open()
+        state = self._entries.state()
+        if parent is None:
+            return sorted(state.namespaces)
+        return state.namespaces_below(parent)
+
+    def namespace_properties(self, name: str) -> dict[str, str]:
+        """Return the properties of a namespace; raises NotFound."""
+        self._stores.check_open()
+        return self._entries.state().namespace_properties(name)
+
+    def create_namespace(self, name: str, properties: Mapping[str, str] | None = None) -> None:
+        """Make a namespace, and its parents; raises AlreadyExists."""
+        self._stores.check_open()
+        check_namespace(name)
+        self._entries.create_namespace(name, check_texts(properties or {}))
+
+    def drop_namespace(self, name: str) -> None:
+        """Remove a namespace; raises NotFound, and InvalidArgument when it is not empty."""
+        self._stores.check_open()
+        self._entries.drop_namespace(name)
+
+    # Tables
+
+    def list_tables(self, namespace: str | None = None) -> list[str]:
+        """Return the dotted names of the tables in a namespace, or of all, ascending."""
+        self._stores.check_open()
+        state = self._entries.state()
+        if namespace is None:
+            return sorted(state.tables)
+        return state.tables_in(namespace)
+
+    def table_exists(self, name: str) -> bool:
+        """Return whether there is a table of a name."""
+        try:
+            self._find(name)
+        except NotFound:
+            return False
+        return True
+
+    def table(
+        self, name: str, *, read_only: bool = False, options: TableOptions | None = None
+    ) -> Table:
+        """Open a table; raises NotFound with the most similar name.
+
+        One process at a time writes a table: Fenced says that another one does. `read_only` opens
+        it beside that one. Handles of one table share what they hold open.
+        """
+        table = self._live(*self._find(name), read_only=read_only, options=options)
+        _ = open_table_of(table).engine
+        return table
+
+    def load_table(self, name: str) -> CatalogTable:
+        """Return a table's definition, history and files, without opening its rows."""
+        meta, state = self._find(name)
+        return CatalogTable(self._stores, self._settlement, meta, state)
+
+    def table_meta(self, name: str) -> TableMeta:
+        """Return the definition of a table; raises NotFound."""
+        meta, _ = self._find(name)
+        return meta
+
+    def create_table(
+        self,
+        name: str,
+        schema: SchemaInput,
+        primary_key: str | Sequence[str],
+        *,
+        partition_by: Sequence[str] = (),
+        sort_by: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        options: TableOptions | None = None,
+        exists_ok: bool = False,
+    ) -> Table:
+        """Make a table, and its namespace when missing; raises AlreadyExists for a taken name.
+
+        A schema is a `pyarrow.Schema`, a data frame, a dict of types or a dataclass, see
+        `neve.catalog.schema_input`; a key is a column or several. `partition_by` has fields such as
+        `day(ts)` or `bucket(16, id)`, `sort_by` the first columns of the key: files are in its
+        order, and `sort_by` asks other engines that write for it too. `options` are those of the
+        handle; its rows are opened when first used.
+
+        With `exists_ok` a table that is there is returned, if it has these columns, this key, these
+        partitions and this sort order; its properties stay as they are. Otherwise AlreadyExists
+        says what differs.
+        """
+        self._stores.check_open()
+        definition = TableRequest.of(
+            name,
+            schema,
+            primary_key,
+            partition_by=partition_by,
+            sort_by=sort_by,
+            properties=properties,
+        )
+        meta, state = self._ensure(definition) if exists_ok else self._create(definition)
+        return self._live(meta, state, read_only=False, options=options)
+
+    def register_table(
+        self,
+        name: str,
+        schema: SchemaInput,
+        primary_key: str | Sequence[str],
+        *,
+        partition_by: Sequence[str] = (),
+        sort_by: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        schema_version: int = 0,
+    ) -> Table:
+        """Open the table of this definition, making it when missing; may be repeated.
+
+        Raises CatalogConflict, with what differs in `keys`, when the table is defined in another
+        way. Properties are not part of a definition, except retention.
+        """
+        self._stores.check_open()
+        definition = TableRequest.of(
+            name,
+            schema,
+            primary_key,
+            partition_by=partition_by,
+            sort_by=sort_by,
+            properties=properties,
+            schema_version=schema_version,
+        )
+        try:
+            return self._live(*self._create(definition), read_only=False, options=None)
+        except AlreadyExists:
+            table = self._live(*self._find(name), read_only=False, options=None)
+        different = definition.differences(open_table_of(table).meta)
+        if different:
+            raise CatalogConflict(
+                f"the table {name!a} exists with another {' and '.join(different)}",
+                keys=different,
+                path=self.location,
+                hint="Open it with `table` and take its definition, or choose another name",
+            )
+        return table
+
+    def rename_table(self, old: str, new: str) -> None:
+        """Rename a table; no file moves. Raises NotFound, AlreadyExists.
+
+        The new namespace is made when missing. Handles that are open stay open.
+        """
+        self._stores.check_open()
+        self._entries.rename_table(TableName.parse(old), TableName.parse(new))
+
+    def drop_table(self, name: str, purge: bool = False) -> bool:
+        """Drop a table for good: no one can commit to it any more. Raises NotFound.
+
+        Its files stay, unless `purge` has them deleted, or `purge_table` does later. False says
+        that readers' leases hold them for now: `recover` deletes them once those have ended.
+        """
+        self._stores.check_open()
+        announcement = self._entries.announce_drop(str(TableName.parse(name)))
+        with self._settlement.withdrawn_on_failure(announcement):
+            # The mark needs a store that was begun: its maker may have been cut off.
+            self._settlement.settle(announcement.table_id, purge=False)
+            stored = self._stores.stored_table(announcement.table_id)
+            is_mine = stored.work.drop(purge=purge)
+        self._stores.live_tables.close_dropped(announcement.table_id)
+        try:
+            outcome = self._settlement.settle_own(announcement)
+        except (Unavailable, Conflict, OutcomeUnknown) as error:
+            raise OutcomeUnknown(
+                f"the table {name!a} is dropped, but its name or files may still be there",
+                path=self.location,
+                hint="`recover` removes what is left",
+            ) from error
+        if not is_mine:
+            raise NotFound(f"the table {name!a} was dropped by another process")
+        return outcome is not Settled.UNPURGED
+
+    def purge_table(self, table_id: str) -> bool:
+        """Delete the files of a table that was dropped without `purge`, by its id.
+
+        False says that readers' leases hold them for now: `recover` deletes them once those have
+        ended. Raises NotFound, and InvalidArgument for a table that is not dropped.
+        """
+        self._stores.check_open()
+        stored = self._stores.stored_table(table_id) if is_table_id(table_id) else None
+        if stored is None or stored.find_head() is None:
+            raise NotFound(
+                f"there was never a table with the id {table_id!a}",
+                path=self.location,
+                hint="Ids are the names of the directories in tables/",
+            )
+        announcement = self._entries.announce_purge(table_id)
+        with self._settlement.withdrawn_on_failure(announcement):
+            stored.work.purge_dropped()
+        return self._settlement.settle_own(announcement) is not Settled.UNPURGED
+
+    # Everything
+
+    def system_table(self, name: str) -> pa.Table:
+        """Return `__tables`, `__snapshots` or `__files` as they are now."""
+        self._stores.check_open()
+        if not isinstance(name, str):
+            raise InvalidArgument(
+                f"a system table's name is text, not {type(name).__name__}",
+                hint=f"There are {', '.join(SYSTEM_TABLES)}",
+            )
+        return system_listing(name)(self._listed())
+
+    def recover(self) -> RecoveryReport:
+        """Bring the catalog and all version stores together, and finish purges that were cut off.
+
+        Opening does this for tables with an announced change; this looks at every table, and is
+        for use after a restore from copies. Tables that are damaged are in the report.
+        """
+        self._stores.check_open()
+        self._entries.is_begun()
+        return self._settlement.recover()
+
+    def _page(self) -> str:
+        self._stores.check_open()
+        state = self._entries.state()
+        names = sorted(state.tables)[:TABLES_SHOWN]
+        lines = (self._line(name, state.tables[name]) for name in names)
+        return lake_page(self.location, state, lines)
+
+    def _line(self, name: str, table_id: str) -> TableLine:
+        try:
+            # Without settling what is unsettled: to show something writes nothing.
+            return TableLine(name=name, found=self._stores.stored_table(table_id).load())
+        except NeveError as error:
+            return TableLine(name=name, found=error)
+
+    def _begin(self, *, create: bool) -> None:
+        objects, ids = self._stores.objects, self._stores.ids
+        if not create:
+            raise NotFound(
+                "there is no lake here", path=objects.location, hint="Check the location"
+            )
+        if not objects.location.startswith(_OWN_STORES):
+            probe_conditional_writes(objects, ids)
+            probe_listing(objects, ids)
+        self._entries.begin()
+        logger.info("made a lake location=%s", objects.location)
+
+    def _live(
+        self, meta: TableMeta, state: TableState, *, read_only: bool, options: TableOptions | None
+    ) -> Table:
+        return Table(
+            OpenTable(
+                self._stores,
+                self._settlement,
+                meta,
+                state,
+                options=options,
+                read_only=read_only,
+            )
+        )
+
+    def _create(self, definition: TableRequest) -> tuple[TableMeta, TableState]:
+        meta, announcement = self._entries.add_table(definition, self._stores.ids.uuid())
+        stored = self._stores.stored_table(meta.table_id)
+        try:
+            state = stored.begin(meta)
+        except (Unavailable, Conflict, OutcomeUnknown) as error:
+            raise OutcomeUnknown(
+                f"the table {meta.name!a} has its name, but its first version may be missing",
+                path=self.location,
+                hint="Open the table: that finishes it",
+            ) from error
+        # The catalog's copy is what the table was begun with: there is nothing to settle.
+        self._settlement.withdraw_if_possible(announcement)
+        return meta, state
+
+    def _ensure(self, definition: TableRequest) -> tuple[TableMeta, TableState]:
+        """Make a table, or find it as it was asked for; raises AlreadyExists when it is not."""
+        name = str(definition.name)
+        for _ in range(_DROPPED_MEANWHILE_MAX):
+            try:
+                return self._create(definition)
+            except AlreadyExists:
+                if name not in self._entries.state().tables:
+                    raise  # by a namespace
+                try:
+                    meta, state = self._find(name)
+                except NotFound:
+                    continue  # dropped since: the name is free
+                differences = definition.unlike(meta)
+                if not differences:
+                    return meta, state
+                raise AlreadyExists(
+                    f"the table {name!a} exists and differs from what was asked for: "
+                    + "; ".join(differences[:_DIFFERENCES_SHOWN]),
+                    differences=differences,
+                    path=self.location,
+                    hint="Open it with `table`, change it with `evolve`, or choose another name",
+                ) from None  # its hint, exists_ok, was followed already
+        raise Conflict(
+            f"the table {name!a} was made and dropped by others again and again",
+            path=self.location,
+            hint="Try again",
+        )
+
+    def _find(self, name: str) -> tuple[TableMeta, TableState]:
+        """Read a table in both stores, and settle it when they differ; raises NotFound."""
+        self._stores.check_open()
+        return self._read(self._entries.meta(str(TableName.parse(name))))
+
+    def _read(self, meta: TableMeta) -> tuple[TableMeta, TableState]:
+        stored = self._stores.stored_table(meta.table_id)
+        try:
+            state = stored.load()
+        except NotFound:
+            self._settlement.settle(meta.table_id, purge=False)
+            try:
+                state = stored.load()
+            except NotFound as error:
+                raise NotFound(f"the table {meta.name!a} was dropped") from error
+        refuse_stranger(meta, state.head, path=stored.paths.manifest)
+        updated = up_to_date(meta, state)
+        if updated is not meta:
+            try:
+                return self._settlement.update_copy(state), state
+            except (Unavailable, Conflict, OutcomeUnknown) as error:
+                # What was read is the truth; the caller need not know that the copy is old.
+                logger.warning("left unsettled table=%s cause=%s", meta.table_id, error)
+        return updated, state
+
+    def _listed(self) -> Iterator[ListedTable]:
+        for meta in self._entries.metas():
+            try:
+                current, state = self._read(meta)
+            except NotFound:
+                continue  # dropped since the names were read
+            stored = self._stores.stored_table(meta.table_id)
+            yield ListedTable(meta=current, stored=stored, state=state)
+
+
+def open_lake(
+    location: str | PathLike[str],
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    clock: Clock | None = None,
+    ids: IdSource | None = None,
+    create: bool = True,
+    recorder: Recorder | None = None,
+    listener: Listener | None = None,
+) -> Lake:
+    """Open the lake at a location; this is `neve.open`."""
+    text = fspath(location) if isinstance(location, PathLike) else location
+    if not isinstance(text, str):
+        raise InvalidArgument(
+            f"a location is text or a path, not {type(text).__name__}",
+            hint="Give a directory, s3://bucket/prefix or memory://name",
+        )
+    try:
+        objects = open_store(
+            text, storage_options=storage_options, clock=clock, ids=ids, create=create
+        )
+        return Lake(
+            objects, clock=clock, ids=ids, create=create, recorder=recorder, listener=listener
+        )
+    except InvalidArgument as error:
+        if isinstance(error.__cause__, NotADirectoryError):
+            error.hint = "A lake is a directory: name one, or one that is to be made"
+        raise

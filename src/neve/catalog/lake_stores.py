@@ -1,0 +1,214 @@
+"""LakeStores: the stores and engines of one lake, shared by all tables opened from it.
+
+Each engine is shared by all handles of its table, see `LiveTables`. An engine is opened for the
+first handle that needs it and closed with the last. A handle that is forgotten without being closed
+counts as closed. One table can be open twice, once for writing and once for reading only.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Lock
+from typing import Final, NamedTuple
+
+from neve.catalog.catalog_entries import CatalogEntries
+from neve.catalog.stored_table import StoredTable
+from neve.engine.background import end_forgotten
+from neve.engine.table_engine import TableEngine
+from neve.engine.table_options import TableOptions
+from neve.errors import Closed, InvalidArgument
+from neve.observability.events import Listener, unheard
+from neve.observability.metrics import NoRecorder, Recorder
+from neve.storage.clock import Clock, IdSource
+from neve.storage.object_store import ObjectStore
+from neve.storage.own_process import check_forked_idle, forked, keep_to_process
+from neve.table.table_parts import TableParts
+
+
+class _Id(NamedTuple):
+    table_id: str
+    read_only: bool
+
+
+@dataclass(slots=True)
+class _Shared:
+    engine: TableEngine
+    handles: int
+
+
+class LiveTables:
+    """Engines by table; safe for many threads."""
+
+    def __init__(self) -> None:
+        # Guards the two below, and is held for a moment only.
+        self._lock = Lock()
+        self._engines: dict[_Id, _Shared] = {}
+        # Each is held while its table is opened or closed: opening a table that is being closed
+        # waits for that, and two opens of one table are one.
+        self._gates: dict[_Id, Lock] = {}
+
+    def acquire(
+        self,
+        table_id: str,
+        *,
+        read_only: bool,
+        options: TableOptions | None,
+        make_parts: Callable[[], TableParts],
+    ) -> TableEngine:
+        """Return a table's engine, opening it for the first handle; `release` ends a handle.
+
+        Raises InvalidArgument when the table is open with other options.
+        """
+        key = _Id(table_id, read_only)
+        with self._gate(key):
+            shared = self._find(key)
+            if shared is None or shared.engine.is_closed:
+                shared = self._open(key, make_parts(), options)
+            elif options is not None and options != shared.engine.options:
+                raise InvalidArgument(
+                    "the table is open already, with other options",
+                    hint="Close the other handles first, or leave the options out",
+                )
+            shared.handles += 1
+            return shared.engine
+
+    def opened(self, table_id: str, *, read_only: bool) -> TableEngine | None:
+        """Return a table's engine if any handle has it open; one being opened is waited for."""
+        key = _Id(table_id, read_only)
+        with self._gate(key):
+            shared = self._find(key)
+            return None if shared is None or shared.engine.is_closed else shared.engine
+
+    def release(self, engine: TableEngine) -> None:
+        """End one handle of an engine."""
+        key = _Id(engine.parts.paths.table_id, engine.is_read_only)
+        with self._gate(key):
+            shared = self._find(key)
+            if shared is None or shared.engine is not engine:
+                return
+            shared.handles -= 1
+            if not shared.handles:
+                self._close(key)
+
+    def forget(self, engine: TableEngine) -> None:
+        """End one handle of an engine that was not closed; for the collector."""
+        end_forgotten(lambda: self.release(engine))
+
+    def close_dropped(self, table_id: str) -> None:
+        """Close the engines of a table that was dropped, with all their handles."""
+        for read_only in (False, True):
+            key = _Id(table_id, read_only)
+            with self._gate(key):
+                self._close(key, dropped=True)
+
+    def close(self) -> None:
+        """Close every engine; one that another thread is closing is waited for."""
+        with self._lock:
+            keys = list(self._gates)
+        for key in keys:
+            with self._gate(key):
+                self._close(key)
+
+    def _open(self, key: _Id, parts: TableParts, options: TableOptions | None) -> _Shared:
+        """Open an engine for its first handle; it is closed again if that fails."""
+        engine = TableEngine(parts, options, read_only=key.read_only)
+        try:
+            shared = _Shared(engine, 0)
+            with self._lock:
+                self._engines[key] = shared
+        except BaseException:
+            engine.close()
+            raise
+        return shared
+
+    def _gate(self, key: _Id) -> Lock:
+        with self._lock:
+            return self._gates.setdefault(key, Lock())
+
+    def _find(self, key: _Id) -> _Shared | None:
+        with self._lock:
+            return self._engines.get(key)
+
+    def _close(self, key: _Id, *, dropped: bool = False) -> None:
+        """Close an engine, if there is one; its gate is held."""
+        with self._lock:
+            shared = self._engines.pop(key, None)
+        if shared is not None:
+            shared.engine.close(dropped=dropped)
+
+
+# Each keeps what it read of its version store, so that reading again costs one conditional read.
+_TABLES_KEPT: Final = 64
+
+
+class LakeStores:
+    """The stores of tables and their catalog; safe for many threads."""
+
+    def __init__(
+        self,
+        objects: ObjectStore,
+        *,
+        clock: Clock,
+        ids: IdSource,
+        recorder: Recorder | None = None,
+        listener: Listener | None = None,
+    ) -> None:
+        """Begin; raises InvalidArgument in a child that was forked while a table was open."""
+        check_forked_idle(path=objects.location)
+        # Fixed at construction.
+        self.objects = objects
+        self.clock = clock
+        self.ids = ids
+        self.recorder: Recorder = recorder or NoRecorder()
+        self.listener: Listener = listener or unheard
+        # Safe on its own.
+        self.entries = CatalogEntries(objects, clock=clock, ids=ids)
+        self.live_tables = LiveTables()
+        # Guarded by _lock.
+        self._lock = Lock()
+        self._tables: OrderedDict[str, StoredTable] = OrderedDict()
+        self._is_closed = False
+        # Set in a forked child.
+        self._is_forked = False
+        keep_to_process(self)
+
+    def stored_table(self, table_id: str) -> StoredTable:
+        """Return the version store of a table, whether it was begun or not."""
+        with self._lock:
+            table = self._tables.get(table_id)
+            if table is None:
+                table = StoredTable(self.objects, table_id, clock=self.clock, ids=self.ids)
+                self._tables[table_id] = table
+            self._tables.move_to_end(table_id)
+            while len(self._tables) > _TABLES_KEPT:
+                self._tables.popitem(last=False)
+            return table
+
+    def check_open(self) -> None:
+        """Raise Closed once `close` was called, and in a forked child."""
+        if self._is_forked:
+            raise forked(path=self.objects.location)
+        if self._is_closed:
+            raise Closed(
+                "the catalog was closed",
+                path=self.objects.location,
+                hint="Open it again with neve.open",
+            )
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._is_closed
+
+    def close(self) -> None:
+        """Close every open table, and take no more calls; a second call does nothing."""
+        if self._is_forked:
+            return
+        self.live_tables.close()
+        with self._lock:
+            self._is_closed = True
+            self._tables.clear()
+
+    def end_in_child(self) -> None:
+        """Refuse everything: what is open stayed with the process that was forked."""
+        self._is_forked = True

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from examples.demo.acts import Act
-from examples.demo.stage import Finding, Found, LevelsFound, Timing, shown_seconds
 from rich.text import Text
 
 import neve
@@ -25,7 +23,7 @@ from examples.demo.stage import (
     namespace_of,
     shown_seconds,
 )
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.errors import InvalidArgument, NotFound
 from neve.inspect.page import JsonDocument, Page, clipped, wrapped
 from neve.inspect.shown_text import Json
@@ -200,7 +198,7 @@ def _lake(lake: str | None) -> Iterator[Path]:
         yield Path(directory)
 
 
-def _opened(root: Path, counters: Counters) -> KVCatalog:
+def _opened(root: Path, counters: Counters) -> Lake:
     try:
         return neve.open(root, recorder=counters)
     except NotFound as error:

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from examples.demo.narrator import Narrator
 from examples.demo.order_rows import DemoTable, by_key
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.catalog.table import Table
 from neve.errors import Corruption
 from neve.notebook import LevelBar
@@ -37,7 +37,7 @@ class Stage:
     """The lake of one run of the demo, its table of orders, and the tools to work on them."""
 
     root: Path
-    lake: KVCatalog
+    lake: Lake
     orders: Table
     counters: Counters
     """Takes the metrics of the lake's tables."""

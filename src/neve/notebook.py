@@ -40,7 +40,7 @@ from neve.model.display import counted, shown_bytes, shown_moment
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import Column, TableSchema
 from neve.model.schema_json import default_to_json
-from neve.model.type_words import type_text
+from neve.model.type_parser import type_text
 from neve.model.version import Version
 
 TABLES_SHOWN: Final = 20

@@ -103,7 +103,7 @@ def test_what_a_table_showed_in_the_first_release_still_answers_with_a_warning()
 def test_the_catalog_of_the_first_release_is_the_lake() -> None:
     assert neve.Catalog is neve.Lake
     with pytest.warns(DeprecationWarning, match=r"neve\.Lake"):
-        assert kv_catalog.KVCatalog is neve.Lake
+        assert kv_catalog.Lake is neve.Lake
 
 
 def test_the_version_is_that_of_the_package() -> None:

@@ -11,13 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from neve.keys.arrays import key_at
-from neve.table.partitions import KeyPartitions
-from neve.table.table_context import TableContext
-from neve.table.table_files import TableFiles
 
 import neve
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.keys.arrays import key_at
 from neve.keys.encoding import KeyEncoder
 from neve.model.data_file import DataFile

@@ -13,7 +13,6 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
-from neve.table.schema_mapping import SchemaMapping
 
 from neve.catalog.compatibility import check_evolution
 from neve.catalog.schema_edits import (

@@ -19,14 +19,12 @@ from neve.catalog.evolution import Evolution
 from neve.catalog.known_properties import changed_properties, check_removed, retention_of
 from neve.catalog.lake_stores import LakeStores
 from neve.catalog.moment import Moment, moment_ms
-from neve.catalog.partition_words import PartitionWords
 from neve.catalog.plan_change import DefinitionChange, plan_change
 from neve.catalog.settlement import Settlement, up_to_date
 from neve.catalog.sort_order import SortOrder
 from neve.catalog.stored_table import StoredTable, TableState
 from neve.catalog.table_meta import TableMeta
-from neve.catalog.version_view import VersionStats, VersionView
-from neve.catalog.warehouse import Warehouse
+from neve.catalog.version_view import PartitionWords, VersionStats, VersionView
 from neve.engine.publishing import CommitPublishing
 from neve.errors import (
     Conflict,
@@ -157,8 +155,8 @@ class CatalogTable(KeptInProcess):
     @property
     def stored(self) -> StoredTable:
         """Its version store and its paths, for committers."""
-        self._warehouse.check_open()
-        return self._warehouse.stored_table(self.table_id)
+        self._stores.check_open()
+        return self._stores.stored_table(self.table_id)
 
     # What it holds
 

@@ -12,7 +12,7 @@ import click
 from rich.text import Text
 
 from neve.catalog.catalog_state import is_table_id
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.catalog.table_name import TableName
 from neve.cli.commands import DocumentedCommand
 from neve.cli.exit_codes import Declined
@@ -48,7 +48,7 @@ _NEEDS: Final = {
 }
 
 
-def ask_before_dropping(catalog: KVCatalog, name: str, *, purge: bool) -> None:
+def ask_before_dropping(catalog: Lake, name: str, *, purge: bool) -> None:
     """Ask on a terminal whether the table is to go; raises Declined when it is not."""
     if sys.stdin is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return
@@ -67,7 +67,7 @@ def ask_before_dropping(catalog: KVCatalog, name: str, *, purge: bool) -> None:
 
 
 @contextmanager
-def without_writer(catalog: KVCatalog, name: str, *, force: bool) -> Iterator[None]:
+def without_writer(catalog: Lake, name: str, *, force: bool) -> Iterator[None]:
     """Keep writers away from a table; raises Fenced while one has it open, unless forced."""
     lock = None if force else _locked(catalog, name)
     try:
@@ -77,7 +77,7 @@ def without_writer(catalog: KVCatalog, name: str, *, force: bool) -> Iterator[No
             lock.release()
 
 
-def _locked(catalog: KVCatalog, name: str) -> LockHandle | None:
+def _locked(catalog: Lake, name: str) -> LockHandle | None:
     try:
         stored = catalog.load_table(name).stored
     except NotFound:

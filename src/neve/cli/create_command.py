@@ -30,7 +30,7 @@ from typing import BinaryIO, Final, cast
 import click
 import pyarrow as pa
 
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.cli.commands import DocumentedCommand
 from neve.cli.import_command import ImportWish, file_options, import_into, tell_import
 from neve.cli.imported_rows import (

@@ -22,13 +22,13 @@ from click.shell_completion import CompletionItem
 
 import neve
 from neve.catalog.known_properties import KNOWN_PROPERTIES
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.catalog.table import Table
 from neve.cli.number_type import WholeNumber
 from neve.engine.snapshot import Snapshot
 from neve.errors import InvalidArgument, NeveError, NotFound
 from neve.model.schema import TableSchema
-from neve.model.type_words import REQUIRED, parse_type
+from neve.model.type_parser import REQUIRED, parse_type
 
 LAKE_VARIABLE: Final = "NEVE_LAKE"
 """The environment variable that names the lake."""
@@ -75,7 +75,7 @@ def on_a_lake(command: Command) -> Command:
 @contextmanager
 def open_lake(
     lake: str, storage_options: tuple[str, ...], *, create: bool = False
-) -> Iterator[KVCatalog]:
+) -> Iterator[Lake]:
     """Open a lake; without `create`, one that is not there is NotFound and stays so.
 
     A table that is named without its namespace is refused with the tables of that name.
@@ -90,7 +90,7 @@ def open_lake(
             raise
 
 
-def _known_tables_hint(catalog: KVCatalog, name: str) -> str | None:
+def _known_tables_hint(catalog: Lake, name: str) -> str | None:
     found = [each for each in catalog.list_tables() if each.rpartition(".")[2] == name]
     if not found:
         return None
@@ -99,7 +99,7 @@ def _known_tables_hint(catalog: KVCatalog, name: str) -> str | None:
     return f"Write namespace.table; of that name there {'is' if len(found) == 1 else 'are'} {words}"
 
 
-def _opened(lake: str, storage_options: tuple[str, ...], *, create: bool) -> KVCatalog:
+def _opened(lake: str, storage_options: tuple[str, ...], *, create: bool) -> Lake:
     options = pairs_of(storage_options, what="storage option", show_value=False)
     try:
         return neve.open(lake, storage_options=options, create=create)
@@ -218,7 +218,7 @@ def complete_file(
 
 
 def _offered(
-    ctx: click.Context, incomplete: str, words: Callable[[KVCatalog], Iterable[str]]
+    ctx: click.Context, incomplete: str, words: Callable[[Lake], Iterable[str]]
 ) -> list[CompletionItem]:
     try:
         with _lake(ctx) as catalog:
@@ -228,7 +228,7 @@ def _offered(
 
 
 @contextmanager
-def _lake(ctx: click.Context) -> Iterator[KVCatalog]:
+def _lake(ctx: click.Context) -> Iterator[Lake]:
     # A group of commands on a table takes the table before its commands take the lake.
     lake = ctx.params.get("lake") or os.environ.get(LAKE_VARIABLE, "")
     with open_lake(lake, ctx.params.get("storage_options") or ()) as catalog:
@@ -250,11 +250,11 @@ def _arguments(ctx: click.Context) -> list[str]:
     return [arg for arg in ctx.args if not arg.startswith("-")]
 
 
-def _columns(catalog: KVCatalog, ctx: click.Context) -> list[str]:
+def _columns(catalog: Lake, ctx: click.Context) -> list[str]:
     return [*catalog.load_table(_table_name(ctx)).schema.arrow_schema.names]
 
 
-def _tags(catalog: KVCatalog, ctx: click.Context) -> list[str]:
+def _tags(catalog: Lake, ctx: click.Context) -> list[str]:
     history = catalog.load_table(_table_name(ctx)).history()
     return sorted({tag for tags in history.column("tags").to_pylist() for tag in tags or ()})
 
@@ -317,7 +317,7 @@ def at_a_version(command: Command) -> Command:
 
 @contextmanager
 def rows_at(
-    catalog: KVCatalog,
+    catalog: Lake,
     name: str,
     *,
     version: int | None,

@@ -35,7 +35,7 @@ from neve.compaction.partition_levels import (
 )
 from neve.compaction.plan import CompactionPlan, CompactionReason
 from neve.model.data_file import DataFile, FileFormat, disjoint_runs
-from neve.model.partition_identity import PartitionId, PartitionIdentity
+from neve.model.partitions import PartitionId, PartitionIdentity
 from neve.model.version import Version
 
 

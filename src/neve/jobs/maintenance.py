@@ -57,7 +57,7 @@ from neve.manifest.table_head import HeadChange
 from neve.manifest.version_reader import Session, TableSnapshot
 from neve.manifest.writer_state import Intent
 from neve.model.data_file import DataFile
-from neve.model.partition_identity import PartitionIdentity
+from neve.model.partitions import PartitionIdentity
 from neve.model.version import Operation, Version, VersionEdit, VersionFacts
 from neve.table.table_parts import TableParts, append_files_of
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from neve.keys.columns import KeyArray
-from neve.model.column_words import fixed_bytes
+from neve.model.arrow_buffers import fixed_bytes
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Flags: TypeAlias = npt.NDArray[np.bool_]

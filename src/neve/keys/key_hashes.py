@@ -29,7 +29,7 @@ import numpy.typing as npt
 from neve.keys.arrays import Positions, key_spans
 from neve.keys.columns import KeyArray
 from neve.keys.encoding import KeyEncoder
-from neve.model.column_words import fixed_bytes
+from neve.model.arrow_buffers import fixed_bytes
 
 Words: TypeAlias = npt.NDArray[np.uint64]
 

@@ -40,8 +40,8 @@ from neve.keys.columns import (
     KeyColumn,
     KeyKind,
 )
-from neve.model.bad_row import first_bad_row
-from neve.model.column_words import fixed_bytes
+from neve.model.array_fit import first_bad_row
+from neve.model.arrow_buffers import fixed_bytes
 from neve.model.display import counted, listed, shown, shown_type
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]

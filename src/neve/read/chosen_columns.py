@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from neve.errors import InvalidArgument
 from neve.model.arrow_types import child_fields
+from neve.model.bound_predicate import named_field
 from neve.model.display import shown
-from neve.model.named_field import named_field
 from neve.model.schema import TableSchema
 from neve.table.schema_mapping import ArrayWay, array_way
 

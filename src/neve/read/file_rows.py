@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from neve.keys.order import RowKeys
 from neve.model.bound_predicate import Always
-from neve.model.pruning_facts import ColumnFacts, Match, match
+from neve.model.pruning import ColumnFacts, Match, match
 from neve.read.filters import Flags
 from neve.read.memory_rows import MemoryRows, keys_of
 from neve.read.scan_plan import PlannedFile, ScanPlan

@@ -27,9 +27,8 @@ import pyarrow.compute as pc
 
 from neve.errors import InvalidArgument, LimitExceeded, NeveError, NotFound
 from neve.model.arrow_types import TypeKind, kind_of
-from neve.model.bound_predicate import Always, BoundPredicate
+from neve.model.bound_predicate import Always, BoundPredicate, named_field
 from neve.model.display import shown
-from neve.model.named_field import named_field
 from neve.model.predicate import (
     ALWAYS_FALSE,
     ALWAYS_TRUE,

@@ -37,8 +37,7 @@ from neve.model.data_file import ColumnStatistics, DataFile
 from neve.model.display import listed, shown
 from neve.model.partition_spec import PartitionSpec
 from neve.model.plain_values import PlainValue, stored_type, to_plain
-from neve.model.projection import project
-from neve.model.pruning_facts import ColumnFacts, Match, match
+from neve.model.pruning import ColumnFacts, Match, match, project
 from neve.model.schema import Column, TableSchema
 from neve.model.schema_view import ArrowArray
 from neve.model.single_value import decode_single_value

@@ -25,7 +25,6 @@ from pyspark.sql import SparkSession
 from neve.catalog.catalog_table import CatalogTable
 from neve.catalog.lake import open_lake
 from neve.catalog.moment import Moment, past_moment_ms
-from neve.catalog.open_catalog import open as open_catalog
 from neve.compaction.rewrite_job import RewriteJob, RewriteTask, TableDefinition
 from neve.engine.rewrite import TaskFiles, table_definition
 from neve.engine.run_name import RunName

@@ -49,7 +49,7 @@ import pyarrow.parquet as pq
 from neve.errors import Corruption
 from neve.model.data_file import DataFile
 from neve.model.plain_values import PlainValue, decimal_of, stored_type
-from neve.model.pruning_facts import ColumnFacts
+from neve.model.pruning import ColumnFacts
 from neve.model.schema import TableSchema
 from neve.storage.object_store import ObjectStore
 from neve.storage.table_paths import TablePaths, join_path

@@ -43,8 +43,7 @@ from neve.sstable.index_file import IndexFile, open_index_file
 from neve.sstable.key_index import KeyIndex
 from neve.sstable.parquet_groups import ParquetGroups, one_batch
 from neve.sstable.row_cells import Row, RowCells, RowGetter
-from neve.storage.mapped_object import map_object
-from neve.storage.object_store import ObjectStore
+from neve.storage.object_store import ObjectStore, map_object
 from neve.storage.table_paths import TablePaths
 
 Positions: TypeAlias = npt.NDArray[np.int64]

@@ -13,8 +13,8 @@ import pyarrow as pa
 from neve.errors import Corruption
 from neve.manifest.table_versions import TableVersions
 from neve.manifest.version_reader import Session
-from neve.model.partition_identity import PartitionIdentity
 from neve.model.partition_spec import PartitionSpec
+from neve.model.partitions import PartitionIdentity
 from neve.model.schema import TableSchema
 
 Definition = TypeVar("Definition", TableSchema, PartitionSpec)

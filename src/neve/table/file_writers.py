@@ -19,7 +19,7 @@ from neve.sstable.data_file_writer import DataFileWriter, WriteTarget, WrittenFi
 from neve.sstable.parquet_layout import ParquetLayout
 from neve.sstable.puffin import write_puffin
 from neve.storage.clock import IdSource
-from neve.storage.plain_location import plain_location
+from neve.storage.object_store import plain_location
 from neve.storage.table_paths import join_path
 from neve.table.partitions import Partition
 from neve.table.table_parts import TableParts

@@ -28,14 +28,12 @@ from neve.errors import Corruption, NotFound, SchemaMismatch
 from neve.keys.columns import KeyArray
 from neve.keys.encoding import KeyEncoder
 from neve.model.data_file import DataFile, PartitionValue
-from neve.model.partition_groups import Positions, partition_groups
-from neve.model.partition_identity import PartitionIdentity, newest_form
 from neve.model.partition_spec import PartitionField, PartitionSpec
-from neve.model.partition_text import partition_text
+from neve.model.partitions import PartitionIdentity, Positions, newest_form, partition_groups
 from neve.model.plain_values import PlainValue, is_float, to_plain
 from neve.model.schema import Column, TableSchema
 from neve.model.single_value import decode_single_value, encode_single_value
-from neve.model.transforms import Transform
+from neve.model.transforms import Transform, partition_text
 
 _SEGMENT_MAX: Final = 80
 _SAFE: Final = "-_.:"

@@ -6,10 +6,9 @@ from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
-from neve.notebook import TABLES_SHOWN
 
 import neve
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.engine.upkeep import GarbageReport
 from neve.errors import InvalidArgument
 from neve.notebook import TABLES_SHOWN

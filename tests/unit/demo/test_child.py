@@ -8,6 +8,7 @@ from typing import Any
 
 import psutil
 import pytest
+
 from examples.demo.stage import child_process
 
 STARTED = subprocess.Popen

@@ -1,6 +1,7 @@
 """Times as the demo tells them: in a unit that suits them, the middle and the slow ones apart."""
 
 import pytest
+
 from examples.demo.stage import Finding, Latency, Timing, shown_seconds
 
 

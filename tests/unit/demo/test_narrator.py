@@ -1,6 +1,7 @@
 """The voice of the demo: plain lines in a pipe, colours and bars on a terminal, nothing without."""
 
 import pytest
+
 from examples.demo.narrator import Narrator
 from neve.inspect.page import Page
 

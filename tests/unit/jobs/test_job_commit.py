@@ -8,12 +8,9 @@ from typing import cast
 
 import pyarrow as pa
 import pytest
-from neve.jobs.commit import BulkCommitter
-from neve.jobs.run import BulkWork, JobIdentity
-from neve.manifest.commit import TableCommitter
 
 import neve
-from neve.catalog.kv_catalog import KVCatalog
+from neve.catalog.lake import Lake
 from neve.jobs.commit import BulkCommitter
 from neve.jobs.run import BulkWork, JobIdentity
 from neve.manifest.commit import TableCommitter

@@ -2,9 +2,8 @@
 
 from dataclasses import replace
 
-from neve.model.file_order import FileOrder
-
 from neve.model.data_file import DataFile
+from neve.model.file_order import FileOrder
 from neve.model.version import Operation, Version, VersionEdit, VersionFacts, apply_edit
 
 FACTS = VersionFacts(operation=Operation.APPEND, timestamp_ms=0, schema_id=0, spec_id=0)

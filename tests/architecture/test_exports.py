@@ -13,6 +13,7 @@ import pytest
 
 import neve
 from neve import errors, spark
+from neve.catalog import kv_catalog
 from neve.engine.table_options import PublishMode
 from neve.wal.log_options import SyncPolicy
 from neve.wal.replay import RecoveryMode
@@ -103,7 +104,7 @@ def test_what_a_table_showed_in_the_first_release_still_answers_with_a_warning()
 def test_the_catalog_of_the_first_release_is_the_lake() -> None:
     assert neve.Catalog is neve.Lake
     with pytest.warns(DeprecationWarning, match=r"neve\.Lake"):
-        assert kv_catalog.Lake is neve.Lake
+        assert kv_catalog.KVCatalog is neve.Lake
 
 
 def test_the_version_is_that_of_the_package() -> None:

@@ -129,7 +129,7 @@ def flush(world: World, _rng: Random) -> None:
 
 def roll(world: World, _rng: Random) -> None:
     """Let a memtable wait for its flush."""
-    world.table.engine.writer._buffer.roll()
+    world.table._open.engine.writer._buffer.roll()
 
 
 def flush_once(world: World, _rng: Random) -> None:
@@ -241,7 +241,7 @@ class _Racing:
 
     def _interfere(self) -> None:
         # A write that had to wait for the compaction would wait here for ever.
-        young = self._world.table.engine.current.view.files.level0_count
+        young = self._world.table._open.engine.current.view.files.level0_count
         if young + YOUNG_FILES_OF_A_RACE >= OPTIONS.level0_files_max or not self._left:
             return
         self._left -= 1  # a compaction ends only when the others do
@@ -256,7 +256,7 @@ def compact_while_flushing(world: World, rng: Random) -> None:
     if rng.random() < 0.5:
         world.table.compact(full=True, executor=executor)
     else:
-        world.table.engine.writer.compact_once(executor=executor)
+        world.table._open.engine.writer.compact_once(executor=executor)
 
 
 def reopen(world: World, _rng: Random) -> None:

@@ -28,6 +28,7 @@ from neve.wal.durability import LogMark, LogOwner, MarkedLog
 from neve.wal.log_options import LogOptions, SyncPolicy
 from neve.wal.replay import LogFile, Replay
 from neve.wal.write_ahead_log import LogPlace, LogTools, WriteAheadLog
+from tests.crash.disk_trouble import MortalDisk, ProcessKilled
 
 ROOT = "/disk/lakes/lake"
 TABLE = UUID(int=7)

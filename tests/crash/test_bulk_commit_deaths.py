@@ -32,7 +32,7 @@ from neve.table.table_parts import TableParts
 from neve.testing.clean_reader import CleanReader
 from neve.testing.interleaving import Interleaving, Outcome
 from neve.testing.simulated_clock import SeededIds, SimulatedClock
-from tests.crash.manifest_model import Died
+from tests.crash.troubled_world import Died
 from tests.unit.jobs.bulk_jobs import Jobs
 
 COLUMNS: Mapping[str, pa.DataType] = {"id": pa.int64(), "v": pa.int64(), "text": pa.string()}

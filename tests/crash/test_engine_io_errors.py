@@ -164,7 +164,7 @@ def test_a_write_that_is_logged_is_acknowledged_though_the_next_log_cannot_be_be
         disk.plan(Failure(at=1, kind=CallKind.CREATE_FILE, number=errno.ENOSPC, is_lasting=True))
         # The write that fills the memtable goes through; the next one does not begin.
         for turn in count():
-            if world.table.engine.writer._buffer.is_full:
+            if world.table._open.engine.writer._buffer.is_full:
                 break
             upsert(world, Random(turn))
 

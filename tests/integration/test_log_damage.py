@@ -255,7 +255,7 @@ class _State:
         with opened:
             count = 30
             for _ in range(rng.choice((0, 1, 3))):
-                table.engine.writer._buffer.log.rotate()
+                table._open.engine.writer._buffer.log.rotate()
                 for _ in range(rng.randrange(1, 20)):
                     table.put({"id": count, "table": ORDERS})
                     count += 1

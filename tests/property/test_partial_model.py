@@ -163,7 +163,7 @@ def refresh(machine: Machine) -> None:
 
 
 def roll(machine: Machine) -> None:
-    if machine.table.engine.writer._buffer.roll():
+    if machine.table._open.engine.writer._buffer.roll():
         machine.waiting.append([])
 
 

@@ -24,7 +24,13 @@ from neve.catalog.settlement import Settlement, up_to_date
 from neve.catalog.sort_order import SortOrder
 from neve.catalog.stored_table import StoredTable, TableState
 from neve.catalog.table_meta import TableMeta
-from neve.catalog.version_view import PartitionWords, VersionStats, VersionView
+from neve.catalog.version_view import (
+    PartitionWords,
+    VersionStats,
+    VersionView,
+    list_history,
+    summed_commits,
+)
 from neve.engine.publishing import CommitPublishing
 from neve.errors import (
     Conflict,

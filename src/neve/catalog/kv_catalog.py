@@ -1,4 +1,4 @@
-"""Lake: what `neve.catalog.lake.Lake` was called in 0.1; goes with the next release."""
+"""KVCatalog: what `neve.catalog.lake.Lake` was called in 0.1; goes with the next release."""
 
 import warnings
 
@@ -6,7 +6,9 @@ from neve.catalog.lake import Lake
 
 
 def __getattr__(name: str) -> type[Lake]:
-    if name != "Lake":
+    if name != "KVCatalog":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    warnings.warn("neve.catalog.lake.Lake is now neve.Lake", DeprecationWarning, stacklevel=2)
+    warnings.warn(
+        "neve.catalog.kv_catalog.KVCatalog is now neve.Lake", DeprecationWarning, stacklevel=2
+    )
     return Lake

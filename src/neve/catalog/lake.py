@@ -341,12 +341,12 @@ class Lake(KeptInProcess):
         state = self._entries.state()
         names = sorted(state.tables)[:TABLES_SHOWN]
         lines = (self._line(name, state.tables[name]) for name in names)
-        return lake_page(self.location, state, lines)
+        return lake_page(self.location, state.namespaces, lines, table_count=len(state.tables))
 
     def _line(self, name: str, table_id: str) -> TableLine:
         try:
             # Without settling what is unsettled: to show something writes nothing.
-            return TableLine(name=name, found=self._stores.stored_table(table_id).load())
+            return TableLine(name=name, found=self._stores.stored_table(table_id).load().version)
         except NeveError as error:
             return TableLine(name=name, found=error)
 

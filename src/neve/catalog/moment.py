@@ -14,7 +14,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from neve.errors import InvalidArgument
+from neve.errors import InvalidArgument, Phrase, Wording
 from neve.model.display import shown, shown_moment
 from neve.storage.clock import Clock
 

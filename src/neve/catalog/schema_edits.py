@@ -30,7 +30,8 @@ from neve.model.arrow_types import (
 )
 from neve.model.display import shown
 from neve.model.field_ids import walk_fields, with_fresh_ids
-from neve.model.schema import Column, TableSchema, known_names_hint, similar_name_hint
+from neve.model.schema import Column, TableSchema
+from neve.model.suggestions import known_names_hint, similar_name_hint
 from neve.model.type_parser import parse_type
 
 _KEEPS_KEY = "A table keeps its key: make a new table and copy the rows"

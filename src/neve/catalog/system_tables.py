@@ -36,7 +36,6 @@ import pyarrow as pa
 
 from neve.catalog.stored_table import StoredTable, TableState
 from neve.catalog.table_meta import TableMeta
-from neve.catalog.table_name import similar_name_hint
 from neve.catalog.version_view import PartitionWords, optional, required, summed_commits
 from neve.errors import NotFound
 from neve.iceberg.publisher import published_lists

@@ -31,13 +31,13 @@ from neve.engine.table_engine import TableEngine
 from neve.engine.upkeep import ExpireReport, GarbageReport
 from neve.engine.verification import VerifyReport
 from neve.iceberg.published_check import PublishedCheck
-from neve.jobs.maintenance import Maintenance
+from neve.jobs.maintenance import LiveMaintenance
 from neve.manifest.documents import Lease
 from neve.manifest.table_head import Retention
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
 from neve.read.filters import Filter
-from neve.read.scan import Scan
+from neve.read.scan import Scan, ScanRequest
 from neve.storage.own_process import KeptInProcess
 from neve.table.table_view import Row
 from neve.wal.replay import ReplayReport
@@ -206,7 +206,8 @@ class Table(KeptInProcess):
         is missing, unknown, or of another type; nothing is written then.
         """
         table = self._open
-        return (table.opened or table.engine).writer.put(row)
+        writer = (table.opened or table.engine).writer
+        return writer.write(writer.path.put(row))
 
     def upsert(self, rows: Rows, columns: Sequence[str] | None = None) -> int:
         """Write many rows, all or none, each replacing the row of its key.
@@ -295,15 +296,10 @@ class Table(KeptInProcess):
         expression of PyIceberg or Arrow. `key_range` is (first, end) without the end, None for no
         bound; with it, or with `reverse`, rows come in the order of their keys.
         """
-        return self._open.engine.scan(
-            filter=filter,
-            columns=columns,
-            limit=limit,
-            key_range=key_range,
-            reverse=reverse,
-            check=self._open.check_open,
+        request = ScanRequest(
+            filter=filter, columns=columns, limit=limit, key_range=key_range, reverse=reverse
         )
-        return self.engine.scan(request, self._check_open)
+        return self._open.engine.scan(request, self._open.check_open)
 
     def snapshot(self) -> Snapshot:
         """Freeze the table as it is now, unflushed rows included; close it when done."""
@@ -507,8 +503,8 @@ class Table(KeptInProcess):
         return SnapshotOrigin(check_open=self._open.check_open, table_name=self.name, tag=tag)
 
     @property
-    def _maintenance(self) -> Maintenance:
-        return Maintenance(self._open.engine)
+    def _maintenance(self) -> LiveMaintenance:
+        return LiveMaintenance(self._open.engine)
 
 
 def open_table_of(table: Table) -> OpenTable:

@@ -16,7 +16,7 @@ import click
 import pyarrow as pa
 from rich.text import Text
 
-from neve.catalog.table import Table
+from neve.catalog.table import Table, open_table_of
 from neve.cli.commands import DocumentedCommand
 from neve.cli.exit_codes import Interrupted
 from neve.cli.imported_rows import (
@@ -199,7 +199,7 @@ def _check(table: Table, wish: ImportWish) -> None:
 
     def prepare(batch: pa.RecordBatch) -> None:
         if names is not None:
-            ConditionalWrites(table.engine).check_upsert(batch, names)
+            ConditionalWrites(engine).check_upsert(batch, names)
             return
         for _ in path.upsert(batch):
             pass

@@ -21,16 +21,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from neve.engine.verification import Findings, VerifiedTable
-from neve.errors import Corruption, NeveError, NotFound
+from neve.errors import Corruption, NeveError, NotFound, Phrase, Wording
 from neve.iceberg.metadata_folder import MetadataFolder, is_intact
 from neve.iceberg.plain_reader import PlainFile, PlainReader, PlainSnapshot, Record, field_id
 from neve.iceberg.table_metadata import version_of
 from neve.model.arrow_types import ArrowField, child_fields, field_id_of, with_child_fields
 from neve.model.version import Version
-from neve.read.scan import Scan
+from neve.read.scan import Scan, ScanRequest
 from neve.storage.object_store import plain_location
 from neve.storage.table_paths import split_path
-from neve.table.table_context import TableContext
 
 # pyarrow's classes take type arguments in the stubs only, hence the quotes.
 ArrowColumn: TypeAlias = "pa.ChunkedArray[Any]"
@@ -231,9 +230,8 @@ class _Published:
             words = f"the published version {walked.snapshot_id} has expired since"
             self._unseen.append(f"rows, independently: {words}")
             return {}
-        definitions = self._table.definitions
-        schema = definitions.schema(document["current-schema-id"])
-        context = TableContext(schema, schema_of=definitions.schema, spec_of=definitions.spec)
+        schema_id = document["current-schema-id"]
+        schema = self._table.files.definitions.schema(schema_id)
         key_ids = [column.field_id for column in schema.key_columns]
         defaults = _with_defaults(document)
         keys: list[pa.Table] = []

@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Final
 
-from neve.errors import Corruption, NeveError, NotFound, Unavailable
+from neve.errors import Corruption, NeveError, NotFound, Phrase, Unavailable, Wording
 from neve.iceberg.metadata_folder import MetadataFolder, MetadataGarbage, parse_name
 from neve.iceberg.snapshot_chain import KnownManifests, SnapshotChain, published_sequences
 from neve.iceberg.table_metadata import (
@@ -50,6 +50,7 @@ from neve.model.row_lineage import has_lineage
 from neve.model.schema_json import JsonObject
 from neve.storage.object_store import ObjectStore
 from neve.storage.table_paths import TablePaths
+from neve.table.definitions import Definitions
 
 logger = logging.getLogger(__name__)
 
@@ -87,6 +88,7 @@ class IcebergPublisher:
         paths: TablePaths,
         *,
         versions: TableVersions,
+        definitions: Definitions,
         work: WriterState,
         properties_of: Callable[[], Mapping[str, str]],
     ) -> None:

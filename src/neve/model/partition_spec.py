@@ -36,6 +36,7 @@ from neve.model.schema_json import (
     text_member,
 )
 from neve.model.schema_view import ArrowArray, ColumnView, SchemaView, read_column
+from neve.model.suggestions import similar_name
 from neve.model.transforms import (
     Bucket,
     Identity,

@@ -39,7 +39,8 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 
-from neve.errors import InvalidArgument, SchemaMismatch
+from neve.errors import InvalidArgument, Phrase, SchemaMismatch, Wording
+from neve.model.arrow_types import type_name
 from neve.model.display import shown, shown_type
 from neve.model.scalar_values import Unfit, int_of, since_epoch
 from neve.model.schema_view import ArrowArray, ArrowScalar

@@ -33,7 +33,8 @@ from neve.model.row_layout import (
 from neve.model.row_values import Domain, initial_value, value_reader, value_writer
 from neve.model.row_vectors import RowVectors
 from neve.model.scalar_values import FromRaw, Raw, ToRaw, Unfit, scalar_form
-from neve.model.schema import Column, TableSchema, known_names_hint, normalize_batch
+from neve.model.schema import Column, TableSchema, normalize_batch
+from neve.model.suggestions import known_names_hint
 
 ROW_BYTES_MAX: Final = (1 << 31) - 1
 

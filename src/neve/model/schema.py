@@ -75,6 +75,7 @@ from neve.model.schema_json import (
     type_to_json,
 )
 from neve.model.schema_view import ArrowArray
+from neve.model.suggestions import known_names_hint
 
 # Similar names are looked for among this many columns, so that an error stays cheap.
 

@@ -42,9 +42,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from neve.errors import InvalidArgument, SchemaMismatch
+from neve.errors import InvalidArgument, Phrase, SchemaMismatch, Wording
 from neve.model.arrow_buffers import decimal_halves, decimals_of_halves, integers, with_nulls_of
-from neve.model.arrow_types import TypeKind, kind_of
+from neve.model.arrow_types import TypeKind, kind_of, type_name
 from neve.model.bucket_hash import hash_column, hash_value
 from neve.model.display import shown, shown_type
 from neve.model.plain_values import PlainValue, decimal_of, is_float, to_plain, unscaled_of

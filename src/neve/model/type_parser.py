@@ -23,6 +23,7 @@ from neve.model.arrow_types import (
 )
 from neve.model.display import shown
 from neve.model.schema_json import type_from_json
+from neve.model.suggestions import similar_name
 
 REQUIRED: Final = "!"
 

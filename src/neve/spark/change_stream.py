@@ -70,7 +70,8 @@ def read_changes(pinned: PinnedTable, partition: InputPartition) -> Iterator[pa.
         lake.table(pinned.address.name, read_only=True) as table,
         table.changes(partition.since, partition.until) as changes,
     ):
-        source = table.stored.definitions.schema(schema_id_at(table.stored, partition.until))
+        stored = open_table_of(table).stored
+        source = stored.definitions.schema(schema_id_at(stored, partition.until))
         mapping = SchemaMapping(source, target)
         for batch in changes:
             rows = mapping.batch(batch.select(source.arrow_schema.names), chosen.names)

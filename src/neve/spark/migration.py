@@ -32,6 +32,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from neve.catalog.lake import open_lake
 from neve.errors import AlreadyExists, InvalidArgument, NotFound, Unavailable
 from neve.jobs.run import BulkOutcome
 from neve.model.row_lineage import LINEAGE_NAMES

@@ -27,6 +27,7 @@ from neve.catalog.lake import Lake, open_lake
 from neve.catalog.moment import Moment
 from neve.catalog.stored_table import StoredTable
 from neve.catalog.system_tables import readable_rows
+from neve.catalog.table import open_table_of
 from neve.engine.table_options import TableOptions
 from neve.errors import InvalidArgument, NeveError, NotFound, OutcomeUnknown, Unavailable
 from neve.manifest.leases import HeldLease, Leases
@@ -234,7 +235,7 @@ def plan_read(
             lake.table(address.name, read_only=True) as live,
             open_table_of(live).engine.pinned_view() as (view, sequence),
         ):
-            parts = live.engine.parts
+            parts = open_table_of(live).engine.parts
             lease = parts.leases.hold_if_possible(
                 view.version, parts.versions, seconds=LEASE_SECONDS
             )

@@ -17,7 +17,7 @@ from neve.sstable.data_file_footer import OpenFooter
 from neve.sstable.index_file import encode_index_file, open_index_file
 from neve.sstable.key_index import KeyIndex
 from neve.sstable.parquet_groups import ParquetGroups, one_batch
-from neve.storage.object_store import ObjectStore, map_object
+from neve.storage.object_store import ObjectStore, map_object, put_file
 from neve.storage.table_paths import TablePaths
 
 

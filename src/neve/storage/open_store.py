@@ -24,7 +24,7 @@ from contextlib import suppress
 from typing import Final, cast
 from urllib.parse import unquote
 
-from neve.errors import InvalidArgument, NeveError, OutcomeUnknown, Unavailable
+from neve.errors import InvalidArgument, NeveError, OutcomeUnknown, Phrase, Unavailable, Wording
 from neve.storage.clock import Clock, IdSource
 from neve.storage.local_store import LocalStore
 from neve.storage.memory_store import named_memory_store

@@ -30,7 +30,7 @@ from neve.engine.rewrite import LocalExecutor, Rewrite, TaskFiles
 from neve.engine.run_name import RunName
 from neve.engine.table_options import TableOptions
 from neve.errors import Closed, Corruption
-from neve.jobs.run import JobBase, RunName
+from neve.jobs.run import JobBase
 from neve.manifest.commit import TableCommitter
 from neve.model.data_file import DataFile
 from neve.model.version import Version

@@ -44,7 +44,7 @@ def seen(table: neve.Table, key: int) -> dict[str, object] | None:
 @pytest.mark.parametrize("place", ["memory", "file", "compacted file", "frozen memory"])
 def test_columns_that_are_not_given_stay(table: neve.Table, place: str) -> None:
     if place == "frozen memory":
-        table.engine.writer._buffer.roll()
+        table._open.engine.writer._buffer.roll()
     elif place != "memory":
         table.flush()
     if place == "compacted file":
@@ -369,7 +369,7 @@ def test_two_memtables_with_partial_writes_of_one_row_are_flushed_in_order(
 ) -> None:
     table.flush()
     table.upsert([{"id": 1, "v": 10}], columns=["v"])
-    table.engine.writer._buffer.roll()
+    table._open.engine.writer._buffer.roll()
     table.upsert([{"id": 1, "text": "uno"}], columns=["text"])
     OtherCommitter(table).upsert([{**ONE, "v": 5, "text": "eins"}])
 

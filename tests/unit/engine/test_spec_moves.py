@@ -81,7 +81,7 @@ def compact_here(table: neve.Table) -> None:
 
 
 def compact_beside(table: neve.Table) -> None:
-    CommittedMaintenance(table.engine.parts, OPTIONS).compact(full=True)
+    CommittedMaintenance(table._open.engine.parts, OPTIONS).compact(full=True)
 
 
 COMPACTIONS = {"by the writer": compact_here, "by a job": compact_beside}

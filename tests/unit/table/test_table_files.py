@@ -47,11 +47,11 @@ class CountedIds:
 def test_engine_and_jobs_read_under_the_very_same_schema(table: neve.Table) -> None:
     with table.evolve() as change:
         change.add_column("amount", "double")
-    parts = table.engine.parts
+    parts = table._open.engine.parts
     base = JobBase(parts, RunName.drawn(parts.ids), table.version)
     base.close()
 
-    assert base.schema is table.engine.current.view.context.schema
+    assert base.schema is table._open.engine.current.view.context.schema
     assert base.schema is parts.definitions.schema(base.version.facts.schema_id)
 
 
@@ -66,10 +66,10 @@ def test_an_old_version_is_read_under_its_own_schema_or_the_one_asked_for(
 ) -> None:
     table.put({"id": 1, "name": "a"})
     table.flush()
-    files, before = table.engine.files, table.engine.current.view.files.version
+    files, before = table._open.engine.files, table._open.engine.current.view.files.version
     with table.evolve() as change:
         change.rename_column("name", "title")
-    key = table.engine.current.view.context.encode_key(1)
+    key = table._open.engine.current.view.context.encode_key(1)
 
     assert files.view(before).get(key) == {"id": 1, "name": "a"}
     assert files.view(before, table.schema.schema_id).get(key) == {"id": 1, "title": "a"}
@@ -81,7 +81,7 @@ def test_a_schema_under_another_id_is_damage() -> None:
 
 
 def test_a_schema_or_spec_that_never_was_is_damage(table: neve.Table) -> None:
-    definitions = table.engine.files.definitions
+    definitions = table._open.engine.files.definitions
 
     with pytest.raises(Corruption, match="never had schema 99"):
         definitions.schema(99)
@@ -101,7 +101,7 @@ def test_a_file_is_opened_once_until_it_is_forgotten() -> None:
 
 
 def test_new_files_are_named_by_the_ids_passed(table: neve.Table) -> None:
-    files = TableFiles(table.engine.parts, table.schema.schema_id, ids=CountedIds())
+    files = TableFiles(table._open.engine.parts, table.schema.schema_id, ids=CountedIds())
     writer = files.writers.data_files(
         table.schema,
         spec_id=0,

@@ -402,7 +402,7 @@ def upkeep(stage: Stage) -> tuple[Found, ...]:
 def damage(stage: Stage) -> tuple[Found, ...]:
     """Flip one bit of a data file: it is reported, never returned as data."""
     narrator, orders = stage.narrator, stage.orders
-    paths = [_root(stage) / path for path in orders.files()["file_path"].to_pylist()]
+    paths = [_root(stage) / path for path in map(str, orders.files()["file_path"].to_pylist())]
     path = max(paths, key=lambda each: each.stat().st_size)
     content = path.read_bytes()
     flipped_at = len(content) // 2

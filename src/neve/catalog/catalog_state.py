@@ -20,15 +20,14 @@ from typing import Final, NoReturn
 from uuid import UUID
 
 from neve.catalog.table_name import (
-from neve.model.suggestions import similar_name_hint
     TableName,
     check_name_text,
     check_namespace,
-    similar_name_hint,
     with_ancestors,
 )
 from neve.errors import AlreadyExists, Corruption, InvalidArgument, NotFound, Phrase, Wording
 from neve.manifest.json_document import Document, Json, write_document
+from neve.model.suggestions import similar_name_hint
 from neve.storage.table_paths import check_name
 
 

@@ -34,8 +34,8 @@ from neve.model.arrow_types import child_fields, type_name
 from neve.model.display import shown
 from neve.model.like_pattern import like_regex
 from neve.model.plain_values import PlainValue, is_float, stored_array, stored_type
-from neve.model.suggestions import known_names_hint
 from neve.model.schema_view import ArrowArray, ColumnView, SchemaView, read_column
+from neve.model.suggestions import known_names_hint
 
 # Arrow walks a chain recursively, however it was joined, and some 20,000 links end the process.
 EXPRESSION_CONDITIONS_MAX: Final = 1_000

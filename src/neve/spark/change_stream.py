@@ -27,6 +27,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from neve.catalog.stored_table import StoredTable
+from neve.catalog.table import open_table_of
 from neve.errors import InvalidArgument, NeveError, NotFound, SchemaMismatch
 from neve.manifest.leases import HeldLease, Leases
 from neve.observability.events import unheard

@@ -45,7 +45,6 @@ WITH_BLOCKS = [
 EXAMPLE_LINES = 60
 README_EXAMPLE_LINES = 12
 DECISION_LINES = 60
-ARCHITECTURE_LINES = 300
 
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ +(.+)$", re.MULTILINE)
@@ -361,10 +360,6 @@ def test_decisions_are_numbered_without_gaps() -> None:
     assert [path.name[:4] for path in DECISIONS] == [
         f"{number:04}" for number in range(1, len(DECISIONS) + 1)
     ]
-
-
-def test_the_architecture_stays_short() -> None:
-    assert len((DOCS / "architecture.md").read_text().splitlines()) < ARCHITECTURE_LINES
 
 
 def test_a_noun_is_in_the_glossary_once_and_in_order() -> None:

@@ -24,6 +24,7 @@ DOCUMENTS: Final = sorted(
     for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))
     if path.name not in HISTORY and path.parent.name != "adr"
 )
+DRAWINGS: Final = sorted((ROOT / "docs" / "images").glob("*.svg"))
 
 WORST: Final = {
     r"whoever": "name who: the reader, the next writer, a process",
@@ -52,7 +53,7 @@ ALLOWED: Final = re.compile(
     r"\b(?:falls?|fallen|fell|falling)\s+behind\b"
     r"|\b(?:left|leaves?|leaving)\b[^.;:]{0,40}?\bbehind\b"
     r"|\b(?:is|are|was|were) no (?:longer|more|one|less|fewer|larger|older|newer)\b"
-    r"|\bone of which\b",
+    r"|\bone of which\b|\bone behind\b",
     re.IGNORECASE,
 )
 CEILINGS: Final = {
@@ -150,6 +151,15 @@ def test_a_document_reads_as_if_it_was_written_in_english(path: Path) -> None:
     found = [*found_in(prose_of(path.read_text()), path)]
 
     assert len(found) <= LATER.get(str(path.relative_to(ROOT)), 0), "\n".join(map(str, found))
+
+
+@pytest.mark.parametrize("path", DRAWINGS, ids=lambda path: path.name)
+def test_a_drawing_is_labelled_in_english(path: Path) -> None:
+    labels = re.sub(r"<style>.*?</style>|<[^>]+>", " ", path.read_text(), flags=re.DOTALL)
+
+    found = [*found_in(labels, path)]
+
+    assert not found, "\n".join(map(str, found))
 
 
 def test_the_source_has_fewer_translated_words_each_time() -> None:

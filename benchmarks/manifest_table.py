@@ -15,6 +15,9 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from neve.keys.encoding import KeyEncoder
+from neve.manifest.commit import TableCommitter
+from neve.manifest.writer_state import WriterState
 from pyroaring import BitMap64
 
 from benchmarks.peers.one_row import (
@@ -27,13 +30,10 @@ from benchmarks.peers.one_row import (
 )
 from neve.manifest.manifest_store import ManifestStore
 from neve.manifest.rebase import Keys, Proposal
-from neve.manifest.table_commit import TableCommitter
 from neve.manifest.table_head import HeadChange, TableHead
 from neve.manifest.table_versions import TableVersions
-from neve.manifest.table_work import TableWork
 from neve.manifest.version_fold import fold_versions
 from neve.model.data_file import ColumnStatistics, DataFile, VectorRef, WalSegmentRef
-from neve.model.key_encoding import KeyEncoder
 from neve.model.version import Operation, Version, VersionEdit, VersionFacts
 from neve.storage.clock import SystemClock, SystemIds
 from neve.storage.object_store import ObjectInfo, ObjectStore, StoredObject
@@ -201,7 +201,7 @@ class BenchTable:
         )
         self.versions = TableVersions(self.store, clock=clock)
         self._committer = TableCommitter(
-            self.versions, TableWork(self.versions, clock=clock), clock=clock, ids=ids
+            self.versions, WriterState(self.versions, clock=clock), clock=clock, ids=ids
         )
 
     def create(self, files: Sequence[DataFile] = ()) -> int:

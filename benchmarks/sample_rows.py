@@ -15,9 +15,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from neve.keys.encoding import KeyEncoder
 
 from benchmarks.harness import SEED
-from neve.model.key_encoding import KeyEncoder
 
 KEY_BYTES: Final = 8
 VALUE_BYTES: Final = 92

@@ -17,7 +17,7 @@ import click
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-from neve.cli.documented_command import DocumentedCommand, leaf_commands
+from neve.cli.commands import DocumentedCommand, leaf_commands
 from neve.cli.exit_codes import EXIT_CODE_WORDS
 from neve.cli.main import cli
 

@@ -13,9 +13,9 @@ It prints:
 import tempfile
 
 import pyarrow as pa
+from neve.keys.encoding import KeyEncoder
 
 from neve.errors import Corruption
-from neve.model.key_encoding import KeyEncoder
 from neve.model.row_codec import RowCodec
 from neve.model.schema import TableSchema, normalize_batch
 from neve.model.write_batch import PutRow, UpsertRows, WriteBatch

@@ -11,9 +11,9 @@ It prints:
 """
 
 import pyarrow as pa
+from neve.keys.encoding import KeyEncoder
 
 from neve.errors import SchemaMismatch
-from neve.model.key_encoding import KeyEncoder
 
 keys = KeyEncoder([pa.string(), pa.int64()], ["city", "day"])
 rows: list[tuple[str, int]] = [("Bern", -40), ("Aachen", 12), ("Aachen", -3)]

@@ -17,11 +17,11 @@ from types import ModuleType
 import click
 import pytest
 from google.protobuf.descriptor import Descriptor
+from neve.cli.commands import leaf_commands
 
 import neve
 from neve.catalog.known_properties import RETENTION_MILLISECONDS, RETENTION_VERSIONS
 from neve.catalog.system_tables import SYSTEM_TABLES
-from neve.cli.documented_command import leaf_commands
 from neve.cli.exit_codes import EXIT_CODE_WORDS
 from neve.cli.main import cli
 from neve.manifest import mrub_pb2

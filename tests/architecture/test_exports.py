@@ -13,9 +13,9 @@ import pytest
 
 import neve
 from neve import errors, spark
-from neve.engine.publish_mode import PublishMode
+from neve.engine.table_options import PublishMode
 from neve.wal.log_options import SyncPolicy
-from neve.wal.recovery_mode import RecoveryMode
+from neve.wal.replay import RecoveryMode
 
 ROOT = Path(__file__).parents[2]
 

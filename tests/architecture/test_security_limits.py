@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from neve.inspect import decoder_process
 
 from neve.catalog import known_properties, table_name
-from neve.cli import decoder_process
 from neve.manifest import frame, json_document, leases, mrub, state
 from neve.model import arrow_types, schema_json
 from neve.storage import cloud_store, local_store, table_paths

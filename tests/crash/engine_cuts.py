@@ -12,7 +12,7 @@ from hashlib import blake2b
 from random import Random
 from typing import Final
 
-from neve.engine.publish_mode import PublishMode
+from neve.engine.table_options import PublishMode
 from neve.errors import Corruption
 from neve.storage.disk import Disk
 from neve.storage.local_store import LocalStore

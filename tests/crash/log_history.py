@@ -10,6 +10,7 @@ from random import Random
 from uuid import UUID
 
 import pyarrow as pa
+from neve.wal.durability import LogMark, LogOwner, MarkedLog
 
 from neve.errors import Corruption, NeveError, NotFound
 from neve.model.write_batch import (
@@ -25,7 +26,6 @@ from neve.storage.local_store import LocalStore
 from neve.testing.disk_calls import DiskCall, HookedDisk
 from neve.testing.simulated_clock import SeededIds, SimulatedClock
 from neve.wal.batch_codec import encode_changes
-from neve.wal.log_mark import LogMark, LogOwner, MarkedLog
 from neve.wal.log_options import LogOptions, SyncPolicy
 from neve.wal.replay import LogFile, Replay
 from neve.wal.write_ahead_log import WriteAheadLog

@@ -4,16 +4,16 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Final
 
+from neve.manifest.commit import TableCommitter
+from neve.manifest.writer_state import WriterState
 from pyroaring import BitMap64
 
 from neve.manifest import table_garbage
 from neve.manifest.leases import Leases
 from neve.manifest.manifest_store import ManifestStore, StoreOptions
 from neve.manifest.rebase import Proposal
-from neve.manifest.table_commit import TableCommitter
 from neve.manifest.table_head import HeadChange
 from neve.manifest.table_versions import TableVersions
-from neve.manifest.table_work import TableWork
 from neve.manifest.version_fold import fold_versions
 from neve.model.data_file import VectorRef
 from neve.model.version import Operation, VersionEdit, VersionFacts
@@ -63,7 +63,7 @@ class Desk:
             fold_entries=fold_versions,
         )
         self.versions = TableVersions(self.store, clock=clock)
-        self.work = TableWork(self.versions, clock=clock)
+        self.work = WriterState(self.versions, clock=clock)
         self.leases = Leases(objects, PREFIX, clock=clock, ids=ids)
         # Found in its module, so that a mutant can stand in for it.
         self.garbage = table_garbage.TableGarbage(

@@ -22,6 +22,7 @@ from functools import partial
 from random import Random
 from typing import Final, TypeVar
 
+from neve.manifest.writer_state import Intent
 from pyroaring import BitMap64
 
 from neve.errors import (
@@ -38,7 +39,6 @@ from neve.manifest.leases import HeldLease
 from neve.manifest.rebase import Proposal
 from neve.manifest.table_garbage import paths_of
 from neve.manifest.table_head import HeadChange
-from neve.manifest.table_work import Intent
 from neve.model.data_file import DataFile, VectorRef
 from neve.model.version import Operation, Version, VersionEdit
 from neve.testing.interleaving import Interleaving

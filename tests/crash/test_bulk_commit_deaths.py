@@ -14,16 +14,15 @@ from typing import cast
 
 import pyarrow as pa
 import pytest
+from neve.jobs.run import BulkOutcome, JobBase, JobIdentity
+from neve.manifest.commit import TableCommitter
+from neve.table.table_parts import TableParts
 
 import neve
 from neve.catalog.kv_catalog import KVCatalog
 from neve.compaction.policy import full_plan
-from neve.engine.bulk_work import BulkOutcome, JobIdentity
-from neve.engine.job_base import JobBase
 from neve.engine.rewrite import Execution, Rewrite
-from neve.engine.table_parts import TableParts
 from neve.errors import Conflict
-from neve.manifest.table_commit import TableCommitter
 from neve.manifest.table_garbage import paths_of
 from neve.manifest.table_head import HeadChange
 from neve.observability.events import unheard

@@ -42,7 +42,7 @@ def create_items(lake: KVCatalog) -> None:
 def write_files_of_items(lake: KVCatalog) -> None:
     paths = lake.load_table("shop.items").stored.paths
     for name in ("a", "b"):
-        lake._warehouse.objects.put(paths.data_file(name), b"rows")
+        lake._stores.objects.put(paths.data_file(name), b"rows")
 
 
 def rename_a_column(lake: KVCatalog) -> None:
@@ -127,7 +127,7 @@ def observed(lake: KVCatalog) -> Observed:
 
 
 def files_left(lake: KVCatalog, table: str) -> list[str]:
-    return [info.path for info in lake._warehouse.objects.list(f"tables/{table}-")]
+    return [info.path for info in lake._stores.objects.list(f"tables/{table}-")]
 
 
 @dataclass(frozen=True)

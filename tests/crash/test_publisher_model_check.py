@@ -5,9 +5,13 @@ from unittest.mock import patch
 
 import pytest
 
-from neve.iceberg.metadata_folder import MetadataFolder
-from neve.iceberg.metadata_garbage import MetadataGarbage
-from neve.iceberg.metadata_names import HINT_NAME, document_name, parse_name
+from neve.iceberg.metadata_folder import (
+    HINT_NAME,
+    MetadataFolder,
+    MetadataGarbage,
+    document_name,
+    parse_name,
+)
 from neve.iceberg.publisher import IcebergPublisher
 from neve.iceberg.table_metadata import PublishedHistory
 from neve.model.schema_json import JsonObject

@@ -11,9 +11,10 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from random import Random
 
+from neve.manifest.writer_state import Intent
+
 from neve.errors import Conflict, NeveError, NotFound
 from neve.manifest.table_head import HeadChange
-from neve.manifest.table_work import Intent
 from neve.model.version import Operation, Version, VersionEdit
 from neve.storage.disk import Disk
 from neve.storage.local_store import LocalStore

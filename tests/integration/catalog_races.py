@@ -68,7 +68,7 @@ def check(lake: KVCatalog, ledgers: list[Ledger]) -> str:
         table = lake.load_table(name)
         assert (table.table_id, table.version) == (table_id, 1)
     for table_id in set(created) - set(alive.values()):
-        assert lake._warehouse.stored_table(table_id).versions.head().dropped
+        assert lake._stores.stored_table(table_id).versions.head().dropped
     assert not lake._entries.announcements()
     return f"{len(created)} created, {len(renamed)} renamed, {len(dropped)} dropped"
 

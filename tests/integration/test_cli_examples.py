@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner, Result
+from neve.cli.commands import DocumentedCommand, leaf_commands
 
-from neve.cli.documented_command import DocumentedCommand, leaf_commands
 from neve.cli.main import cli
 
 Leaf = tuple[str, click.Command, click.Context]

@@ -17,8 +17,8 @@ from typing import Any, Final
 
 import psutil
 import pytest
+from examples.demo.acts import ACTS
 
-from neve.cli.demo_acts import ACTS
 from tests.unit.wal.inspected_logs import neve_log, put
 
 NEVE: Final = (sys.executable, "-c", "from neve.cli.entry import main; main()")

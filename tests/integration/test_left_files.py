@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pyarrow as pa
+from neve.jobs.commit import BulkCommitter
+from neve.jobs.rows import BulkRows, sorted_by_key
+from neve.jobs.run import JobBase
+from neve.table.table_parts import TableParts
 
 import neve
-from neve.engine.bulk_commit import BulkCommitter
-from neve.engine.bulk_rows import BulkRows, sorted_by_key
-from neve.engine.job_base import JobBase
-from neve.engine.table_parts import TableParts
 from neve.model.schema import normalize_batch
 
 _COLUMNS: dict[str, pa.DataType] = {"id": pa.int64(), "name": pa.string()}

@@ -14,7 +14,7 @@ import pytest
 import neve
 from neve.catalog.table import Table
 from neve.errors import Corruption
-from neve.wal.recovery_mode import RecoveryMode
+from neve.wal.replay import RecoveryMode
 from tests.conftest import Record
 from tests.gates import Gate
 

@@ -11,17 +11,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from neve.keys.arrays import key_at
+from neve.table.partitions import KeyPartitions
+from neve.table.table_context import TableContext
+from neve.table.table_files import TableFiles
 
 import neve
 from neve.catalog.kv_catalog import KVCatalog
-from neve.engine.open_files import OpenFiles
 from neve.model.data_file import DataFile
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
-from neve.read.key_partitions import KeyPartitions
-from neve.read.read_context import ReadContext
 from neve.sstable.data_file_reader import DataFileReader
-from neve.sstable.key_arrays import key_at
 
 OPTIONS: Final = neve.TableOptions(background=False)
 START: Final = datetime(1969, 12, 30, tzinfo=UTC)
@@ -168,13 +168,13 @@ class TouchedFiles:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.paths: set[str] = set()
-        reader = OpenFiles.reader
+        reader = TableFiles.reader
 
-        def noting(files: OpenFiles, file: DataFile) -> DataFileReader:
+        def noting(files: TableFiles, file: DataFile) -> DataFileReader:
             self.paths.add(file.path)
             return reader(files, file)
 
-        patch.setattr(OpenFiles, "reader", noting)
+        patch.setattr(TableFiles, "reader", noting)
 
 
 def bucketed(lake: KVCatalog, buckets: int) -> neve.Table:
@@ -316,7 +316,7 @@ def test_the_partition_told_by_a_key_is_that_of_its_row(field: str) -> None:
     rows = key_rows(200)
     schema = TableSchema.from_arrow(rows.schema, primary_key=list(KEYS))
     spec = PartitionSpec.parse([field], schema)
-    context = ReadContext(schema, schema_of=lambda _id: schema, spec_of=lambda _id: spec)
+    context = TableContext(schema, schema_of=lambda _id: schema, spec_of=lambda _id: spec)
     keys = context.encoder.encode_arrays([rows.column(name) for name in KEYS])
     partitioning = KeyPartitions(schema, context.encoder, lambda _id: spec).of_spec(0)
     assert partitioning is not None

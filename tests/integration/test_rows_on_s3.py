@@ -2,9 +2,9 @@
 
 import pyarrow as pa
 import pytest
+from neve.jobs.maintenance import CommittedMaintenance
 
 import neve
-from neve.engine.committed_table import CommittedTable
 from neve.testing.s3_servers import MotoServer
 from tests.unit.engine.bulk_jobs import Jobs
 
@@ -29,7 +29,7 @@ def test_rows_that_jobs_commit_to_a_bucket_are_read_compacted_and_verified(
             assert table.get(3) is None
             assert table.at(version=second.version).get(3) == {"id": 3, "v": 0}
             assert table.changes(since=second.version).read_all().num_rows == 1
-            CommittedTable(parts, options=neve.TableOptions()).compact(full=True)
+            CommittedMaintenance(parts, options=neve.TableOptions()).compact(full=True)
             table.refresh()
             assert table.files()["deleted_count"].to_pylist() == [0]
             assert table.scan("v = 1").count() == 10

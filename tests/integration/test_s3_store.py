@@ -22,9 +22,8 @@ from neve.errors import (
 )
 from neve.storage.clock import SystemIds
 from neve.storage.cloud_store import CloudStore
-from neve.storage.conditional_probe import probe_conditional_writes, probe_listing
 from neve.storage.object_store import ObjectStore
-from neve.storage.open_store import open_store
+from neve.storage.open_store import open_store, probe_conditional_writes, probe_listing
 from neve.testing.faulty_store import Fault, Operation, PlannedFault
 from neve.testing.s3_servers import REGION, MotoServer, S3Endpoint, S3Request, locked_moto
 from neve.testing.simulated_clock import SeededIds, SimulatedClock

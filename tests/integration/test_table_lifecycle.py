@@ -13,10 +13,10 @@ from pathlib import Path
 import psutil
 import pyarrow as pa
 import pytest
+from neve.table.table_parts import TableParts
 
 import neve
 from neve.engine.table_engine import TableEngine
-from neve.engine.table_parts import TableParts
 from neve.errors import Closed, Fenced, InvalidArgument, NotFound
 from tests.conftest import Record
 from tests.gates import Gate
@@ -167,11 +167,11 @@ def test_a_table_that_is_forgotten_while_another_one_opens_is_closed(lake: Path)
 
         def make_parts() -> TableParts:
             gc.collect()
-            warehouse = catalog._warehouse
+            warehouse = catalog._stores
             return other.stored.parts({}, recorder=warehouse.recorder, listener=warehouse.listener)
 
         def open_other() -> None:
-            live = catalog._warehouse.live_tables
+            live = catalog._stores.live_tables
             acquired.append(
                 live.acquire("other", read_only=False, options=None, make_parts=make_parts)
             )

@@ -309,7 +309,7 @@ def test_keys_with_two_live_rows_are_found_however_few_are_compared_at_once(
 ) -> None:
     monkeypatch.setattr("neve.engine.verification._KEYS_AT_ONCE", at_once)
     assert table.verify().is_sound
-    monkeypatch.setattr("neve.engine.open_files.OpenFiles.keep_mask", lambda *_given: None)
+    monkeypatch.setattr("neve.table.table_files.TableFiles.keep_mask", lambda *_given: None)
     with pytest.raises(Corruption) as caught:
         table.verify()
     found = [int(n) for n in re.findall(r"V10: (\d+) keys", "".join(caught.value.__notes__))]

@@ -31,8 +31,7 @@ from neve.wal.batch_codec import encode_changes
 from neve.wal.foreign_replay import ForeignReplay
 from neve.wal.log_options import LogOptions, SyncPolicy
 from neve.wal.record_format import BLOCK_BYTES, Dialect
-from neve.wal.recovery_mode import RecoveryMode
-from neve.wal.replay import LogFile
+from neve.wal.replay import LogFile, RecoveryMode
 from neve.wal.segment_reader import Record, SegmentEnd, SegmentReader
 from neve.wal.write_ahead_log import WriteAheadLog
 

@@ -19,7 +19,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark import SparkConf
 from pyspark.java_gateway import launch_gateway
 
-from neve.spark.java_runtime import find_java
+from neve.spark.spark_session import find_java
 from tests.interop.iceberg_readers import Rows, in_order
 
 PACKAGE: Final = "snowpark-connect-deps-iceberg"

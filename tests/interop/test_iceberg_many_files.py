@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from neve.keys.encoding import KeyEncoder
 from pyiceberg.table import StaticTable
 from pyroaring import BitMap64
 
@@ -18,10 +19,9 @@ import neve
 from neve.catalog.table import Table
 from neve.model.arrow_types import field_metadata
 from neve.model.data_file import ColumnStatistics, DataFile, VectorRef
-from neve.model.key_encoding import KeyEncoder
 from neve.model.version import Operation, Version, VersionEdit
 from neve.sstable.puffin import write_puffin
-from neve.storage.plain_location import plain_location
+from neve.storage.object_store import plain_location
 from tests.interop.iceberg_readers import open_duckdb
 from tests.interop.iceberg_walk import read_metadata, walk
 from tests.unit.iceberg.published_lake import BY_HAND

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from neve.wal.recovery_mode import RecoveryMode
+from neve.wal.replay import RecoveryMode
 from tests.conftest import Record as Scoreboard
 from tests.gates import Gate
 from tests.interop.foreign_logs import (

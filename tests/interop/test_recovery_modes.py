@@ -21,7 +21,7 @@ from neve.errors import Corruption
 from neve.model.write_batch import DeleteRow, PutRow
 from neve.storage.memory_store import MemoryStore
 from neve.wal.record_format import Dialect
-from neve.wal.recovery_mode import RecoveryMode
+from neve.wal.replay import RecoveryMode
 from neve.wal.segment_writer import SegmentWriter
 from tests.conftest import Record as Scoreboard
 from tests.gates import Gate

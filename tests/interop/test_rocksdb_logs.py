@@ -9,7 +9,7 @@ import pytest
 
 from neve.storage.memory_store import MemoryStore
 from neve.wal.record_format import Dialect
-from neve.wal.recovery_mode import RecoveryMode
+from neve.wal.replay import RecoveryMode
 from neve.wal.segment_writer import SegmentWriter
 from tests.conftest import Record as Scoreboard
 from tests.gates import Gate

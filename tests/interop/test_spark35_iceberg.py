@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from neve.spark.java_runtime import find_java
+from neve.spark.spark_session import find_java
 from tests.interop.iceberg_history import History
 from tests.interop.iceberg_readers import Rows
 from tests.interop.iceberg_walk import read_metadata

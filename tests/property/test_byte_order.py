@@ -7,9 +7,8 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
-
-from neve.model.key_column import KeyArray
-from neve.read.byte_order import byte_order
+from neve.keys.columns import KeyArray
+from neve.keys.order import byte_order
 
 # Few bytes, so that keys share long beginnings; longer ones than a word, and than all turns take.
 _ENDINGS = st.lists(st.sampled_from([b"\0", b"a", b"\xff", b"abcdefgh", b"\0" * 9]), max_size=4)

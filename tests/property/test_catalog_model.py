@@ -6,10 +6,10 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from neve.catalog.table_request import TableDefinition
 
 from neve.catalog.catalog_table import CatalogTable
 from neve.catalog.kv_catalog import KVCatalog
-from neve.catalog.table_definition import TableDefinition
 from neve.catalog.table_name import TableName, with_ancestors
 from neve.errors import AlreadyExists, InvalidArgument, NotFound
 from neve.storage.memory_store import MemoryStore
@@ -86,7 +86,7 @@ class CatalogAgreesWithModel(RuleBasedStateMachine):
     def create_and_crash_between_the_stores(self, name: str) -> None:
         if name not in self.tables:
             definition = TableDefinition.of(name, ORDERS, ["id"])
-            self.lake._entries.add_table(definition, self.lake._warehouse.ids.uuid())
+            self.lake._entries.add_table(definition, self.lake._stores.ids.uuid())
             self.reopen()
             self._made(name, self.lake.load_table(name))
 

@@ -7,11 +7,11 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
+from neve.keys.columns import KeyArray
+from neve.keys.encoding import KeyEncoder
+from neve.keys.key_hashes import KeyHashes
 
-from neve.model.key_column import KeyArray
-from neve.model.key_encoding import KeyEncoder
 from neve.sstable.key_index import KeyIndex
-from neve.sstable.search_words import SearchWords
 
 COLUMNS: dict[pa.DataType, st.SearchStrategy[object]] = {
     pa.bool_(): st.booleans(),
@@ -28,27 +28,27 @@ COLUMNS: dict[pa.DataType, st.SearchStrategy[object]] = {
 
 
 @st.composite
-def key_sets(draw: st.DrawFn, *, exact: bool = False) -> tuple[SearchWords, list[bytes]]:
+def key_sets(draw: st.DrawFn, *, exact: bool = False) -> tuple[KeyHashes, list[bytes]]:
     """Draw a kind of key, and keys of it in order."""
     columns = st.lists(st.sampled_from([*COLUMNS]), min_size=1, max_size=2)
-    types = draw(columns.filter(lambda each: not exact or SearchWords(encoder_of(each)).is_exact))
+    types = draw(columns.filter(lambda each: not exact or KeyHashes(encoder_of(each)).is_exact))
     encoder = encoder_of(types)
     rows = draw(st.lists(st.tuples(*[COLUMNS[each] for each in types]), min_size=1, max_size=60))
-    return SearchWords(encoder), sorted({encoder.encode(row) for row in rows})
+    return KeyHashes(encoder), sorted({encoder.encode(row) for row in rows})
 
 
 def encoder_of(types: list[pa.DataType]) -> KeyEncoder:
     return KeyEncoder(types, [f"k{at}" for at in range(len(types))])
 
 
-def array_of(words: SearchWords, keys: list[bytes]) -> KeyArray:
+def array_of(words: KeyHashes, keys: list[bytes]) -> KeyArray:
     array_type = pa.binary(words.key_width) if words.is_exact else pa.binary()
     return cast("KeyArray", pa.array(keys, array_type))
 
 
 @given(key_sets(), st.data())
 def test_present_keys_are_found_and_absent_ones_are_not(
-    drawn: tuple[SearchWords, list[bytes]], data: st.DataObject
+    drawn: tuple[KeyHashes, list[bytes]], data: st.DataObject
 ) -> None:
     words, everything = drawn
     is_present = data.draw(st.lists(st.booleans(), min_size=60, max_size=60))
@@ -70,7 +70,7 @@ def test_present_keys_are_found_and_absent_ones_are_not(
 
 @given(key_sets(exact=True), st.binary(max_size=10))
 def test_the_bounds_of_a_range_are_those_of_the_sorted_keys(
-    drawn: tuple[SearchWords, list[bytes]], other: bytes
+    drawn: tuple[KeyHashes, list[bytes]], other: bytes
 ) -> None:
     words, keys = drawn
     index = KeyIndex.build(array_of(words, keys), words)

@@ -13,15 +13,15 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-
-from neve.errors import Corruption, SchemaMismatch
-from neve.model.key_column import ArrowArray
-from neve.model.key_encoding import (
+from neve.keys.columns import ArrowArray
+from neve.keys.encoding import (
     KeyEncoder,
     KeyOp,
     internal_key,
     split_internal_key,
 )
+
+from neve.errors import Corruption, SchemaMismatch
 from neve.model.write_batch import SEQUENCE_MAX
 from tests.conftest import Record
 from tests.gates import Gate

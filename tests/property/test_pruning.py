@@ -8,14 +8,13 @@ from decimal import Decimal
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
+from neve.model.pruning import ColumnFacts, Match, match, project
 
 from neve.errors import SchemaMismatch
 from neve.model.bound_predicate import BoundPredicate, Operator
 from neve.model.partition_spec import PartitionField, PartitionSpec
 from neve.model.plain_values import PlainValue, is_float, less, plain_of
 from neve.model.predicate import And, Condition, Constant, Not, Or, Predicate
-from neve.model.projection import project
-from neve.model.pruning_facts import ColumnFacts, Match, match
 from neve.model.schema import TableSchema
 from neve.model.transforms import Bucket, Identity, TimePart, TimeUnit, Transform, Truncate
 from tests.property.column_values import KINDS

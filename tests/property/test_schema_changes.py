@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
-
-from neve.catalog.schema_changes import (
+from neve.catalog.compatibility import check_evolution
+from neve.catalog.schema_edits import (
     Position,
     add_field,
     default_field,
@@ -24,13 +24,13 @@ from neve.catalog.schema_changes import (
     rename_field,
     widen_field,
 )
-from neve.catalog.schema_evolution import check_evolution
+from neve.table.schema_mapping import SchemaMapping
+
 from neve.errors import NeveError
 from neve.model.arrow_types import TypeKind, child_fields, field_id_of, kind_of
 from neve.model.field_ids import walk_fields
 from neve.model.row_codec import RowCodec
 from neve.model.schema import TableSchema
-from neve.read.schema_mapping import SchemaMapping
 from tests.property.typed_values import Table, Typed, list_of, map_of, same, struct_of, tables
 
 WIDER: dict[pa.DataType, pa.DataType] = {

@@ -14,10 +14,10 @@ from typing import Final
 
 import pyarrow as pa
 import pytest
+from neve.jobs.maintenance import rollback_edit
 
 from neve.catalog.kv_catalog import KVCatalog
 from neve.catalog.table import Table
-from neve.engine.rollback import rollback_edit
 from neve.engine.snapshot import Snapshot
 from neve.errors import NeveError, NotFound
 from neve.manifest.leases import Leases
@@ -417,7 +417,7 @@ def sweeps_what_versions_reach(patch: pytest.MonkeyPatch) -> None:
 
 def forgets_the_vectors_of_a_rollback(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
-        "neve.engine.maintenance.rollback_edit",
+        "neve.jobs.maintenance.rollback_edit",
         lambda current, wanted: replace(
             rollback_edit(current, wanted),
             added=tuple(
@@ -429,13 +429,13 @@ def forgets_the_vectors_of_a_rollback(patch: pytest.MonkeyPatch) -> None:
 
 def leaves_new_columns_empty(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
-        "neve.read.schema_mapping.constant_array",
+        "neve.table.schema_mapping.constant_array",
         lambda column, _value, *, length: pa.nulls(length, column.type),
     )
 
 
 def believes_what_is_expected(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("neve.engine.decided_writes._is_same", lambda *_args: True)
+    patch.setattr("neve.engine.conditional_writes._is_same", lambda *_args: True)
 
 
 def tells_of_compactions(patch: pytest.MonkeyPatch) -> None:

@@ -8,11 +8,11 @@ import os
 import sys
 from pathlib import Path
 
+from neve.jobs.commit import BulkCommitter, BulkRun
+from neve.jobs.run import BulkOutcome, BulkWork
 from pyspark.sql import SparkSession
 
 from neve import spark as ns
-from neve.engine.bulk_commit import BulkCommitter, BulkRun
-from neve.engine.bulk_work import BulkOutcome, BulkWork
 from neve.model.data_file import PartitionValue
 from tests.spark.bulk_tables import DDL, NAME
 from tests.spark.conftest import SETTINGS

@@ -13,14 +13,14 @@ from typing import cast
 
 import pyarrow as pa
 import pytest
+from neve.jobs.run import BulkOutcome, BulkWork, JobIdentity
+from neve.spark.task_answers import Message, work_of
 from pyspark.sql import DataFrame, SparkSession
 
 import neve
 from neve import spark as ns
-from neve.engine.bulk_work import BulkOutcome, BulkWork, JobIdentity
 from neve.spark import job_runner
 from neve.spark.job_runner import TableJobs
-from neve.spark.task_messages import Message, work_of
 from neve.spark.write_plan import write_plan
 from tests.spark.bulk_tables import (
     DDL,

@@ -10,18 +10,18 @@ from subprocess import run as run_process
 
 import pyarrow as pa
 import pytest
+from neve.jobs.maintenance import CommittedMaintenance
+from neve.jobs.run import JobBase
 from pyspark.sql import SparkSession
 
 import neve
 from neve import spark as ns
 from neve.compaction.rewrite_job import PlanExecutor, RewriteJob
-from neve.engine.committed_table import CommittedTable
-from neve.engine.job_base import JobBase
 from neve.errors import InvalidArgument, NotFound, Unavailable
 from neve.model.data_file import DataFile
 from neve.observability.events import unheard
 from neve.observability.metrics import NoRecorder
-from neve.spark.plan_executor import SparkExecutor
+from neve.spark.maintenance import SparkExecutor
 from neve.spark.worker_table import site_of
 from neve.testing.clean_reader import CleanReader
 from neve.testing.executor_contract import PlanExecutorContract
@@ -123,7 +123,7 @@ def compact_beside(lake: Path, executor: PlanExecutor) -> int:
     with neve.open(lake) as other:
         table = other.load_table(NAME)
         parts = table.stored.parts(table.properties, recorder=NoRecorder(), listener=unheard)
-        return CommittedTable(parts, OPTIONS).compact(full=True, executor=executor)
+        return CommittedMaintenance(parts, OPTIONS).compact(full=True, executor=executor)
 
 
 @pytest.mark.parametrize("partition_by", [(), ("bucket(3, id)",)], ids=["whole", "partitioned"])
@@ -282,7 +282,7 @@ def test_a_worker_that_does_not_see_the_warehouse_is_told_of_and_nothing_changes
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "neve.spark.plan_executor.site_of",
+        "neve.spark.maintenance.site_of",
         lambda table, options: replace(site_of(table, options), location="file:///not/there"),
     )
     with neve.open(tmp_path / "lake") as lake:
@@ -305,7 +305,8 @@ import psutil
 
 import neve
 from neve import spark as ns
-from neve.spark import plan_executor, write_plan
+from neve.spark import write_plan
+from neve.spark import maintenance as plan_executor
 from neve.spark.job_site import JobSite
 from tests.spark.test_compaction import NAME, OPTIONS, UPSERTED
 

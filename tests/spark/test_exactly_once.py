@@ -114,7 +114,7 @@ def test_a_batch_that_is_left_out_because_it_is_there_is_logged(
 ) -> None:
     make_table(tmp_path)
     upsert = ns.upsert_batch(tmp_path, NAME, app_id="one")
-    with caplog.at_level("INFO", "neve.spark.streaming_sink"):
+    with caplog.at_level("INFO", "neve.spark.writing"):
         upsert(spark.createDataFrame([(1, 1, "a")], DDL), 4)
         assert caplog.messages == []
         upsert(spark.createDataFrame([(1, 2, "b")], DDL), 4)

@@ -6,13 +6,13 @@ from random import Random
 from typing import cast
 
 import pytest
+from neve.jobs.commit import BulkCommitter, BulkRun
+from neve.jobs.run import BulkOutcome, BulkWork
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 import neve
 from neve import spark as ns
-from neve.engine.bulk_commit import BulkCommitter, BulkRun
-from neve.engine.bulk_work import BulkOutcome, BulkWork
 from neve.model.data_file import PartitionValue
 from tests.spark.bulk_tables import DDL, NAME, Row, clean_rows, current_version, make_table
 

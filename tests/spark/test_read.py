@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 import neve
 from neve import spark as ns
 from neve.errors import Unavailable
-from neve.spark.held_reads import HELD_READS
+from neve.spark.reading import HELD_READS
 from neve.storage.open_store import open_store
 from neve.testing.s3_servers import locked_moto
 from tests.spark.spark_rows import rows_of

@@ -12,9 +12,8 @@ from pyspark.sql import SparkSession
 
 from neve import spark as ns
 from neve.errors import InvalidArgument, Unavailable
-from neve.spark.java_runtime import find_java
 from neve.spark.lazy_names import HOMES
-from neve.spark.spark_session import NEEDED, _planned_start
+from neve.spark.spark_session import NEEDED, _planned_start, find_java
 
 
 def fake_java(folder: Path, *, version: str, has_module: bool = True) -> Path:
@@ -80,7 +79,7 @@ def test_no_java_at_all_says_what_was_found_and_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = fake_java(tmp_path, version="11.0.2")
-    monkeypatch.setattr("neve.spark.java_runtime.find_spec", lambda _: None)
+    monkeypatch.setattr("neve.spark.spark_session.find_spec", lambda _: None)
 
     with pytest.raises(Unavailable, match=r"JAVA_HOME .* is Java 11.*neve\[spark\]"):
         find_java({"JAVA_HOME": str(old)})

@@ -10,12 +10,12 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from neve.spark.filters import pushed_predicate
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import datasource as spark_filters
 
 import neve
-from neve.spark.pushed_filters import pushed_predicate
 from neve.spark.source import NeveSource
 from neve.spark.source_reader import SourceReader
 from tests.spark.spark_rows import rows_of

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
+from neve.jobs.run import BulkWork
+from neve.spark.task_answers import Message, error_in, reported, work_of
 
-from neve.engine.bulk_work import BulkWork
 from neve.errors import (
     Conflict,
     Corruption,
@@ -16,7 +17,6 @@ from neve.errors import (
     SchemaMismatch,
     Unavailable,
 )
-from neve.spark.task_messages import Message, error_in, reported, work_of
 
 
 def messages(batches: Iterator[pa.RecordBatch]) -> list[Message]:

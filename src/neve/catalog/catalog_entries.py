@@ -16,12 +16,11 @@ from enum import StrEnum
 from typing import Final, TypeVar
 from uuid import UUID
 
-from neve.catalog.catalog_document import read_catalog_document
-from neve.catalog.catalog_state import ROOT_KEY, CatalogState, is_table_id
+from neve.catalog.catalog_state import ROOT_KEY, CatalogState, is_table_id, read_catalog_document
 from neve.catalog.stored_table import tidy_store
-from neve.catalog.table_definition import TableDefinition
 from neve.catalog.table_meta import TableMeta, meta_key
 from neve.catalog.table_name import TableName
+from neve.catalog.table_request import TableDefinition
 from neve.errors import CatalogConflict, Corruption, NotFound
 from neve.manifest.json_document import write_document
 from neve.manifest.manifest_store import ManifestStore

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 from uuid import UUID
 
-from neve.catalog.catalog_document import read_catalog_document
+from neve.catalog.catalog_state import read_catalog_document
 from neve.catalog.table_name import (
     TableName,
     check_name_text,

@@ -16,22 +16,24 @@ from typing import Final
 
 import pyarrow as pa
 
-from neve.catalog.definition_change import DefinitionChange, PlannedChange, plan_change
 from neve.catalog.evolution import Evolution
-from neve.catalog.history_listing import list_history, summed_commits
 from neve.catalog.known_properties import changed_properties, check_removed, retention_of
+from neve.catalog.lake_stores import LakeStores
 from neve.catalog.moment import Moment, moment_ms
-from neve.catalog.notebook import ShownTable, table_page
-from neve.catalog.partition_words import PartitionWords
+from neve.catalog.plan_change import DefinitionChange, PlannedChange, plan_change
 from neve.catalog.settlement import Settlement, up_to_date
 from neve.catalog.sort_order import SortOrder
 from neve.catalog.stored_table import StoredTable, TableState
 from neve.catalog.table_meta import TableMeta
 from neve.catalog.table_name import similar_name_hint
-from neve.catalog.version_view import VersionStats, VersionView
-from neve.catalog.warehouse import Warehouse
+from neve.catalog.version_view import (
+    PartitionWords,
+    VersionStats,
+    VersionView,
+    list_history,
+    summed_commits,
+)
 from neve.engine.publishing import CommitPublishing
-from neve.engine.table_parts import PublishedLineage
 from neve.errors import (
     CatalogConflict,
     Conflict,
@@ -45,12 +47,13 @@ from neve.manifest.documents import Lease
 from neve.manifest.retry import Patience
 from neve.manifest.table_head import HeadChange, Requirements, Retention, TableHead
 from neve.manifest.table_versions import Committed
+from neve.model.display import counted, shown_moment
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
-from neve.model.shown_html import shown_page
-from neve.model.shown_value import counted, shown_moment
 from neve.model.version import Version, VersionEdit, VersionFacts
+from neve.notebook import ShownTable, shown_page, table_page
 from neve.storage.own_process import KeptInProcess
+from neve.table.table_parts import PublishedLineage
 
 _COMMIT_SECONDS: Final = 60.0
 
@@ -67,11 +70,11 @@ class CatalogTable(KeptInProcess):
     """A table of a catalog; safe for many threads."""
 
     def __init__(
-        self, warehouse: Warehouse, settlement: Settlement, meta: TableMeta, state: TableState
+        self, warehouse: LakeStores, settlement: Settlement, meta: TableMeta, state: TableState
     ) -> None:
         # Fixed at construction.
         self.table_id = meta.table_id
-        self._warehouse = warehouse
+        self._stores = warehouse
         self._settlement = settlement
         # Safe on its own: replaced whole.
         self._seen = _Seen(up_to_date(meta, state), state)
@@ -159,8 +162,8 @@ class CatalogTable(KeptInProcess):
     @property
     def stored(self) -> StoredTable:
         """Its version store and its paths, for whoever commits."""
-        self._warehouse.check_open()
-        return self._warehouse.stored_table(self.table_id)
+        self._stores.check_open()
+        return self._stores.stored_table(self.table_id)
 
     # What it holds
 
@@ -211,7 +214,7 @@ class CatalogTable(KeptInProcess):
                 )
             version = self._tagged(tag)
         elif timestamp is not None:
-            version = self._current_at(moment_ms(timestamp, self._warehouse.clock))
+            version = self._current_at(moment_ms(timestamp, self._stores.clock))
         elif isinstance(version, bool) or not isinstance(version, int):
             raise InvalidArgument(
                 f"a version is a number, not {type(version).__name__}",
@@ -222,7 +225,7 @@ class CatalogTable(KeptInProcess):
     def refresh(self) -> "CatalogTable":
         """Show the newest state; raises NotFound when the table was dropped. Gives itself."""
         state = self.stored.load()
-        meta = self._warehouse.entries.find_meta(self.table_id)
+        meta = self._stores.entries.find_meta(self.table_id)
         if meta is None:
             raise NotFound(f"the table {self.name!a} was dropped")
         self._seen = _Seen(up_to_date(meta, state), state)
@@ -240,8 +243,8 @@ class CatalogTable(KeptInProcess):
         publish = self._publisher.publish_once
         parts = self.stored.parts(
             self.properties,
-            recorder=self._warehouse.recorder,
-            listener=self._warehouse.listener,
+            recorder=self._stores.recorder,
+            listener=self._stores.listener,
             publish=publish,
         )
         CommitPublishing(parts, publish).publish_committed(self.version)
@@ -256,13 +259,13 @@ class CatalogTable(KeptInProcess):
         Retention is a part of the table's definition: it is changed first, by a commit of its own
         that makes a Version.
         """
-        entries = self._warehouse.entries
+        entries = self._stores.entries
         given, gone = properties or {}, check_removed(remove)
         self.refresh()
         after = changed_properties(self.meta.properties, given=given, removed=gone)
         if retention_of(after) != self.retention:
             self.update_definition(DefinitionChange(retention=retention_of(after)))
-        now_ms = self._warehouse.clock.now_ms()
+        now_ms = self._stores.clock.now_ms()
         entries.change_meta(
             self.table_id,
             lambda meta: replace(
@@ -330,7 +333,7 @@ class CatalogTable(KeptInProcess):
         # What cannot be is found out before anything is announced.
         if self._plan(self._seen.state, asked, requirements) is None:
             return self.version
-        announcement = self._warehouse.entries.announce_change(self.table_id)
+        announcement = self._stores.entries.announce_change(self.table_id)
         with self._settlement.after_commit(announcement):
             number = self._commit_definition(stored, asked, requirements)
         stored.tidy()
@@ -423,7 +426,7 @@ class CatalogTable(KeptInProcess):
 
     @property
     def _publisher(self) -> IcebergPublisher:
-        entries, table_id = self._warehouse.entries, self.table_id
+        entries, table_id = self._stores.entries, self.table_id
 
         def properties() -> Mapping[str, str]:
             meta = entries.find_meta(table_id)
@@ -460,7 +463,7 @@ class CatalogTable(KeptInProcess):
         yield from ()
 
     def _patience(self) -> Patience:
-        return Patience(self._warehouse.clock, self._warehouse.ids, _COMMIT_SECONDS)
+        return Patience(self._stores.clock, self._stores.ids, _COMMIT_SECONDS)
 
     def _view(self, version: Version) -> VersionView:
         state = self._seen.state

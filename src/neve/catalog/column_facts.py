@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from neve.model.schema import Column, TableSchema
 from neve.model.schema_json import default_to_json
-from neve.model.type_words import type_text
+from neve.model.type_parser import type_text
 
 
 class ColumnFacts(NamedTuple):

@@ -12,7 +12,7 @@ D5  What changes nothing is no commit.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from neve.catalog.schema_evolution import check_evolution, check_format
+from neve.catalog.compatibility import check_evolution, check_format
 from neve.catalog.sort_order import SortOrder
 from neve.catalog.stored_table import TableState
 from neve.errors import CatalogConflict, InvalidArgument

@@ -24,8 +24,8 @@ from typing import Self
 
 import pyarrow as pa
 
-from neve.catalog.definition_change import DefinitionChange
-from neve.catalog.schema_changes import (
+from neve.catalog.plan_change import DefinitionChange
+from neve.catalog.schema_edits import (
     Position,
     add_field,
     default_field,
@@ -38,9 +38,9 @@ from neve.catalog.schema_changes import (
 from neve.catalog.sort_order import SortOrder
 from neve.errors import Closed, InvalidArgument
 from neve.manifest.table_head import Requirements
+from neve.model.display import counted
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
-from neve.model.shown_value import counted
 
 Commit = Callable[[DefinitionChange, Requirements], int]
 """Commits a change of the definition; gives the Version."""

@@ -6,7 +6,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from neve.catalog.listing_column import optional, required
+from neve.catalog.version_view import optional, required
 from neve.manifest.table_versions import TableVersions
 from neve.manifest.version_reader import Commit, Session
 from neve.model.version_summary import SummedFiles, Totals, shown_counters

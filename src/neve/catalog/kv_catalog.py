@@ -20,16 +20,15 @@ import pyarrow as pa
 from neve.catalog.catalog_state import is_table_id
 from neve.catalog.catalog_table import CatalogTable
 from neve.catalog.known_properties import check_texts
-from neve.catalog.notebook import TABLES_SHOWN, TableLine, lake_page
+from neve.catalog.lake_stores import LakeStores
 from neve.catalog.schema_input import SchemaInput
 from neve.catalog.settlement import RecoveryReport, Settled, Settlement, refuse_stranger, up_to_date
 from neve.catalog.stored_table import TableState
 from neve.catalog.system_tables import SYSTEM_TABLES, ListedTable, system_listing
 from neve.catalog.table import Table
-from neve.catalog.table_definition import TableDefinition
 from neve.catalog.table_meta import TableMeta
 from neve.catalog.table_name import TableName, check_namespace
-from neve.catalog.warehouse import Warehouse
+from neve.catalog.table_request import TableDefinition
 from neve.engine.table_options import TableOptions
 from neve.errors import (
     AlreadyExists,
@@ -41,13 +40,12 @@ from neve.errors import (
     OutcomeUnknown,
     Unavailable,
 )
-from neve.model.shown_html import shown_page
+from neve.notebook import TABLES_SHOWN, TableLine, lake_page, shown_page
 from neve.observability.events import Listener
 from neve.observability.metrics import Recorder
 from neve.storage.clock import Clock, IdSource, SystemClock, SystemIds
-from neve.storage.conditional_probe import probe_conditional_writes, probe_listing
 from neve.storage.object_store import ObjectStore
-from neve.storage.open_store import open_store
+from neve.storage.open_store import open_store, probe_conditional_writes, probe_listing
 from neve.storage.own_process import KeptInProcess
 
 logger = logging.getLogger(__name__)
@@ -80,21 +78,21 @@ class KVCatalog(KeptInProcess):
         Before the first catalog of an object store is made, the store has to show that it keeps
         conditions and lists in order; otherwise this raises Unavailable.
         """
-        self._warehouse = Warehouse(
+        self._stores = LakeStores(
             objects,
             clock=clock or SystemClock(),
             ids=ids or SystemIds(),
             recorder=recorder,
             listener=listener,
         )
-        self._entries = self._warehouse.entries
-        self._settlement = Settlement(self._warehouse)
+        self._entries = self._stores.entries
+        self._settlement = Settlement(self._stores)
         if not self._entries.is_begun():
             self._begin(create=create)
         self._settlement.settle_announced()
 
     def __repr__(self) -> str:
-        return f"KVCatalog({self.location!r}{', closed' * self._warehouse.is_closed})"
+        return f"KVCatalog({self.location!r}{', closed' * self._stores.is_closed})"
 
     def _repr_html_(self) -> str:
         return shown_page(f"Lake {self.location}", self._page)
@@ -113,17 +111,17 @@ class KVCatalog(KeptInProcess):
     @property
     def location(self) -> str:
         """Root of the warehouse, as a URI."""
-        return self._warehouse.objects.location
+        return self._stores.objects.location
 
     def close(self) -> None:
         """Take no more calls, and end the tables opened from here; twice is no error."""
-        self._warehouse.close()
+        self._stores.close()
 
     # Namespaces
 
     def list_namespaces(self, parent: str | None = None) -> list[str]:
         """Return the names of all namespaces, or of those inside of one, ascending."""
-        self._warehouse.check_open()
+        self._stores.check_open()
         state = self._entries.state()
         if parent is None:
             return sorted(state.namespaces)
@@ -131,25 +129,25 @@ class KVCatalog(KeptInProcess):
 
     def namespace_properties(self, name: str) -> dict[str, str]:
         """Return the properties of a namespace; raises NotFound."""
-        self._warehouse.check_open()
+        self._stores.check_open()
         return self._entries.state().namespace_properties(name)
 
     def create_namespace(self, name: str, properties: Mapping[str, str] | None = None) -> None:
         """Make a namespace, and those it lies in; raises AlreadyExists."""
-        self._warehouse.check_open()
+        self._stores.check_open()
         check_namespace(name)
         self._entries.create_namespace(name, check_texts(properties or {}))
 
     def drop_namespace(self, name: str) -> None:
         """Remove a namespace; raises NotFound, and InvalidArgument when it is not empty."""
-        self._warehouse.check_open()
+        self._stores.check_open()
         self._entries.drop_namespace(name)
 
     # Tables
 
     def list_tables(self, namespace: str | None = None) -> list[str]:
         """Return the dotted names of the tables in a namespace, or of all, ascending."""
-        self._warehouse.check_open()
+        self._stores.check_open()
         state = self._entries.state()
         if namespace is None:
             return sorted(state.tables)
@@ -178,7 +176,7 @@ class KVCatalog(KeptInProcess):
     def load_table(self, name: str) -> CatalogTable:
         """Return a table's definition, history and files, without opening its rows."""
         meta, state = self._find(name)
-        return CatalogTable(self._warehouse, self._settlement, meta, state)
+        return CatalogTable(self._stores, self._settlement, meta, state)
 
     def table_meta(self, name: str) -> TableMeta:
         """Return the definition of a table; raises NotFound."""
@@ -209,7 +207,7 @@ class KVCatalog(KeptInProcess):
         partitions and this sort order; its properties stay as they are. Otherwise AlreadyExists
         says what differs.
         """
-        self._warehouse.check_open()
+        self._stores.check_open()
         definition = TableDefinition.of(
             name,
             schema,
@@ -237,7 +235,7 @@ class KVCatalog(KeptInProcess):
         Raises CatalogConflict, with what differs in `keys`, when the table is defined in another
         way. Properties are no part of a definition, but for retention.
         """
-        self._warehouse.check_open()
+        self._stores.check_open()
         definition = TableDefinition.of(
             name,
             schema,
@@ -266,7 +264,7 @@ class KVCatalog(KeptInProcess):
 
         The new namespace is made when missing. Whoever has the table open keeps it.
         """
-        self._warehouse.check_open()
+        self._stores.check_open()
         self._entries.rename_table(TableName.parse(old), TableName.parse(new))
 
     def drop_table(self, name: str, purge: bool = False) -> bool:
@@ -275,14 +273,14 @@ class KVCatalog(KeptInProcess):
         Its files stay, unless `purge` has them deleted, or `purge_table` does later. False says
         that readers' leases hold them for now: `recover` deletes them once those have ended.
         """
-        self._warehouse.check_open()
+        self._stores.check_open()
         announcement = self._entries.announce_drop(str(TableName.parse(name)))
         with self._settlement.withdrawn_on_failure(announcement):
             # The mark needs a store that was begun: whoever made the table may have been cut off.
             self._settlement.settle(announcement.table_id, purge=False)
-            stored = self._warehouse.stored_table(announcement.table_id)
+            stored = self._stores.stored_table(announcement.table_id)
             is_mine = stored.work.drop(purge=purge)
-        self._warehouse.live_tables.close_dropped(announcement.table_id)
+        self._stores.live_tables.close_dropped(announcement.table_id)
         try:
             outcome = self._settlement.settle_own(announcement)
         except (Unavailable, Conflict, OutcomeUnknown) as error:
@@ -301,8 +299,8 @@ class KVCatalog(KeptInProcess):
         False says that readers' leases hold them for now: `recover` deletes them once those have
         ended. Raises NotFound, and InvalidArgument for a table that is not dropped.
         """
-        self._warehouse.check_open()
-        stored = self._warehouse.stored_table(table_id) if is_table_id(table_id) else None
+        self._stores.check_open()
+        stored = self._stores.stored_table(table_id) if is_table_id(table_id) else None
         if stored is None or stored.find_head() is None:
             raise NotFound(
                 f"there was never a table with the id {table_id!a}",
@@ -318,7 +316,7 @@ class KVCatalog(KeptInProcess):
 
     def system_table(self, name: str) -> pa.Table:
         """Return `__tables`, `__snapshots` or `__files` as they are now."""
-        self._warehouse.check_open()
+        self._stores.check_open()
         if not isinstance(name, str):
             raise InvalidArgument(
                 f"a system table's name is text, not {type(name).__name__}",
@@ -332,12 +330,12 @@ class KVCatalog(KeptInProcess):
         Opening does this for tables that somebody was just changing; this looks at every table, for
         after a restore from copies. Tables that are damaged are in the report.
         """
-        self._warehouse.check_open()
+        self._stores.check_open()
         self._entries.is_begun()
         return self._settlement.recover()
 
     def _page(self) -> str:
-        self._warehouse.check_open()
+        self._stores.check_open()
         state = self._entries.state()
         names = sorted(state.tables)[:TABLES_SHOWN]
         lines = (self._line(name, state.tables[name]) for name in names)
@@ -346,12 +344,12 @@ class KVCatalog(KeptInProcess):
     def _line(self, name: str, table_id: str) -> TableLine:
         try:
             # Without settling what is unsettled: to show something writes nothing.
-            return TableLine(name=name, found=self._warehouse.stored_table(table_id).load())
+            return TableLine(name=name, found=self._stores.stored_table(table_id).load())
         except NeveError as error:
             return TableLine(name=name, found=error)
 
     def _begin(self, *, create: bool) -> None:
-        objects, ids = self._warehouse.objects, self._warehouse.ids
+        objects, ids = self._stores.objects, self._stores.ids
         if not create:
             raise NotFound(
                 "there is no catalog here", path=objects.location, hint="Check the location"
@@ -366,7 +364,7 @@ class KVCatalog(KeptInProcess):
         self, meta: TableMeta, state: TableState, *, read_only: bool, options: TableOptions | None
     ) -> Table:
         return Table(
-            self._warehouse,
+            self._stores,
             self._settlement,
             meta,
             state,
@@ -375,8 +373,8 @@ class KVCatalog(KeptInProcess):
         )
 
     def _create(self, definition: TableDefinition) -> tuple[TableMeta, TableState]:
-        meta, announcement = self._entries.add_table(definition, self._warehouse.ids.uuid())
-        stored = self._warehouse.stored_table(meta.table_id)
+        meta, announcement = self._entries.add_table(definition, self._stores.ids.uuid())
+        stored = self._stores.stored_table(meta.table_id)
         try:
             state = stored.begin(meta)
         except (Unavailable, Conflict, OutcomeUnknown) as error:
@@ -420,11 +418,11 @@ class KVCatalog(KeptInProcess):
 
     def _find(self, name: str) -> tuple[TableMeta, TableState]:
         """Read a table in both stores, and settle it when they differ; raises NotFound."""
-        self._warehouse.check_open()
+        self._stores.check_open()
         return self._read(self._entries.meta(str(TableName.parse(name))))
 
     def _read(self, meta: TableMeta) -> tuple[TableMeta, TableState]:
-        stored = self._warehouse.stored_table(meta.table_id)
+        stored = self._stores.stored_table(meta.table_id)
         try:
             state = stored.load()
         except NotFound:
@@ -449,7 +447,7 @@ class KVCatalog(KeptInProcess):
                 current, state = self._read(meta)
             except NotFound:
                 continue  # dropped since the names were read
-            stored = self._warehouse.stored_table(meta.table_id)
+            stored = self._stores.stored_table(meta.table_id)
             yield ListedTable(meta=current, stored=stored, state=state)
 
 

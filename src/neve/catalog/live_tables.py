@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import NamedTuple
 
-from neve.engine.forgotten import end_forgotten
+from neve.engine.background import end_forgotten
 from neve.engine.table_engine import TableEngine
 from neve.engine.table_options import TableOptions
-from neve.engine.table_parts import TableParts
 from neve.errors import InvalidArgument
+from neve.table.table_parts import TableParts
 
 
 class _Id(NamedTuple):

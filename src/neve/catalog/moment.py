@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from neve.errors import InvalidArgument
-from neve.model.shown_value import shown, shown_moment
+from neve.model.display import shown, shown_moment
 from neve.storage.clock import Clock
 
 Moment = int | datetime | str

@@ -10,19 +10,23 @@ from dataclasses import dataclass
 from typing import Final
 
 from neve.catalog.catalog_state import CatalogState
-from neve.catalog.column_facts import column_facts
 from neve.catalog.stored_table import TableState
 from neve.catalog.table_meta import TableMeta
 from neve.errors import NeveError
-from neve.model.shown_html import Cell, facts, listing, page, warning
-from neve.model.shown_value import counted, shown_bytes
-from neve.model.version_page import (
+from neve.model.display import counted, shown_bytes
+from neve.notebook import (
+    Cell,
     byte_count,
+    column_facts,
     commit_words,
+    facts,
     first_words,
     levels_part,
+    listing,
+    page,
     pair_words,
     size_words,
+    warning,
 )
 
 TABLES_SHOWN: Final = 20

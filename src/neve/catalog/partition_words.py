@@ -1,7 +1,7 @@
 """Partition values of data files as texts, out of the bytes in which the manifest has them.
 
 Bytes are in Iceberg's single-value form, see `neve.model.single_value`; texts are spelled as in
-`neve.model.partition_text`. Bytes of another length than the type has are Corruption, but for
+`neve.model.transforms`. Bytes of another length than the type has are Corruption, but for
 numbers that were widened since.
 """
 
@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from neve.errors import Corruption
 from neve.model.data_file import DataFile, PartitionValue
 from neve.model.partition_spec import PartitionField, PartitionSpec
-from neve.model.partition_text import partition_text
 from neve.model.schema import TableSchema
 from neve.model.single_value import decode_single_value
+from neve.model.transforms import partition_text
 
 
 class PartitionWords:

@@ -3,7 +3,7 @@
 Fields are named as Iceberg names them: `amount`, `address.street`, `tags.element`, `prices.value`.
 A field that is added below a list or a map goes into the struct that is its element or its value.
 
-What rows that exist could not follow is refused at once. `neve.catalog.schema_evolution` numbers
+What rows that exist could not follow is refused at once. `neve.catalog.compatibility` numbers
 the rules, and checks every schema again when it is committed, whoever made it.
 """
 
@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from neve.catalog.schema_evolution import WIDENINGS, default_of_key
+from neve.catalog.compatibility import WIDENINGS, default_of_key
 from neve.errors import AlreadyExists, InvalidArgument, NotFound, SchemaMismatch
 from neve.model.arrow_types import (
     NESTED_KINDS,
@@ -28,10 +28,10 @@ from neve.model.arrow_types import (
     widens_to,
     with_child_fields,
 )
+from neve.model.display import shown
 from neve.model.field_ids import walk_fields, with_fresh_ids
 from neve.model.schema import Column, TableSchema, known_names_hint, similar_name_hint
-from neve.model.shown_value import shown
-from neve.model.type_words import parse_type
+from neve.model.type_parser import parse_type
 
 _KEEPS_KEY = "A table keeps its key: make a new table and copy the rows"
 

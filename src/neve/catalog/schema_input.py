@@ -7,7 +7,7 @@
     a dataclass or TypedDict         a field may be NULL where it says `| None` or NotRequired
 
 Columns of the primary key are never NULL, whatever they are given as. A type in a dict is Arrow's,
-text as `evolve` takes it (see `neve.model.type_words`), or one of Python's:
+text as `evolve` takes it (see `neve.model.type_parser`), or one of Python's:
 
     bool  int  float  str  bytes     boolean, long, double, string, binary
     date  time  datetime  UUID       date, time, timestamptz, uuid
@@ -31,9 +31,9 @@ import pyarrow as pa
 from neve.engine.row_input import ArrowStream
 from neve.errors import InvalidArgument, LimitExceeded
 from neve.model.arrow_types import NESTING_MAX, PLAIN_TYPES, ArrowField, TypeKind
+from neve.model.display import shown
 from neve.model.schema import TableSchema
-from neve.model.shown_value import shown
-from neve.model.type_words import REQUIRED, parse_type
+from neve.model.type_parser import REQUIRED, parse_type
 
 SchemaInput: TypeAlias = (
     pa.Schema | TableSchema | pa.Table | pa.RecordBatch | ArrowStream | Mapping[str, object] | type

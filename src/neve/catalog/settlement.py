@@ -34,9 +34,9 @@ from typing import Final
 
 from neve.catalog.catalog_entries import Announcement
 from neve.catalog.known_properties import retention_of, with_retention
+from neve.catalog.lake_stores import LakeStores
 from neve.catalog.stored_table import StoredTable, TableState
 from neve.catalog.table_meta import TableMeta
-from neve.catalog.warehouse import Warehouse
 from neve.errors import Corruption, NeveError, NotFound, OutcomeUnknown
 from neve.manifest.table_head import TableHead
 
@@ -74,8 +74,8 @@ class RecoveryReport:
 class Settlement:
     """Brings the two stores of a warehouse's tables together."""
 
-    def __init__(self, warehouse: Warehouse) -> None:
-        self._warehouse = warehouse
+    def __init__(self, warehouse: LakeStores) -> None:
+        self._stores = warehouse
         self._entries = warehouse.entries
 
     def settle(self, table_id: str, *, purge: bool) -> Settled:
@@ -83,7 +83,7 @@ class Settlement:
 
         With `purge`, files that are to be deleted are.
         """
-        stored = self._warehouse.stored_table(table_id)
+        stored = self._stores.stored_table(table_id)
         # The head first: a name that is gone by then was dropped, not forgotten.
         head = stored.find_head()
         meta = self._entries.find_meta(table_id)
@@ -166,7 +166,7 @@ class Settlement:
         return RecoveryReport(outcomes=outcomes, failures=failures)
 
     def _withdraw_old(self, outcomes: Mapping[str, Settled]) -> None:
-        now_ms = self._warehouse.clock.now_ms()
+        now_ms = self._stores.clock.now_ms()
         for announcement in self._entries.announcements():
             is_settled = outcomes.get(announcement.table_id) in _SETTLED_FOR_GOOD
             if is_settled and not announcement.may_be_under_way(now_ms):

@@ -12,7 +12,6 @@ from threading import Lock
 
 from neve.catalog.sort_order import SortOrder
 from neve.catalog.table_meta import TableMeta
-from neve.engine.table_parts import Definitions, PublishedLineage, TableParts
 from neve.errors import Corruption, InvalidArgument, NeveError, NotFound
 from neve.iceberg.publisher import IcebergPublisher
 from neve.manifest.documents import Lease
@@ -21,8 +20,8 @@ from neve.manifest.manifest_store import ManifestStore
 from neve.manifest.sessions import ReadSession
 from neve.manifest.table_head import HEAD_KEY, TableHead
 from neve.manifest.table_versions import TableVersions
-from neve.manifest.table_work import TableWork
 from neve.manifest.version_fold import fold_versions
+from neve.manifest.writer_state import WriterState
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
 from neve.model.version import Operation, Version, VersionEdit, VersionFacts, apply_edit
@@ -31,6 +30,7 @@ from neve.observability.metrics import Recorder
 from neve.storage.clock import Clock, IdSource
 from neve.storage.object_store import ObjectStore
 from neve.storage.table_paths import TablePaths
+from neve.table.table_parts import Definitions, PublishedLineage, TableParts
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ class StoredTable:
             objects, self.paths.manifest, clock=clock, ids=ids, fold_entries=fold_versions
         )
         self.versions = TableVersions(self.store, clock=clock)
-        self.work = TableWork(self.versions, clock=clock)
+        self.work = WriterState(self.versions, clock=clock)
         self._leases = Leases(objects, self.paths.manifest, clock=clock, ids=ids)
         # Safe on its own.
         self._definitions = Definitions(self.versions, path=self.paths.manifest)

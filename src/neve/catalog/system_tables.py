@@ -34,12 +34,10 @@ from typing import Final
 
 import pyarrow as pa
 
-from neve.catalog.history_listing import summed_commits
-from neve.catalog.listing_column import optional, required
-from neve.catalog.partition_words import PartitionWords
 from neve.catalog.stored_table import StoredTable, TableState
 from neve.catalog.table_meta import TableMeta
 from neve.catalog.table_name import similar_name_hint
+from neve.catalog.version_view import PartitionWords, optional, required, summed_commits
 from neve.errors import NotFound
 from neve.iceberg.publisher import published_lists
 from neve.manifest.json_document import Json
@@ -49,7 +47,7 @@ from neve.model.schema_json import type_to_json
 from neve.model.transforms import Bucket, Truncate
 from neve.model.version import Operation
 from neve.read.chosen_columns import chosen_columns
-from neve.read.filter_input import row_filter
+from neve.read.filters import row_filter
 
 TABLES_SCHEMA: Final = pa.schema(
     [

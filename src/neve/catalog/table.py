@@ -19,33 +19,31 @@ from typing import Self
 import pyarrow as pa
 
 from neve.catalog.catalog_table import CatalogTable
-from neve.catalog.definition_change import DefinitionChange
 from neve.catalog.evolution import Evolution
-from neve.catalog.live_tables import LiveTables
+from neve.catalog.lake_stores import LakeStores, LiveTables
 from neve.catalog.moment import Moment, past_moment_ms
+from neve.catalog.plan_change import DefinitionChange
 from neve.catalog.settlement import Settlement
 from neve.catalog.stored_table import TableState
+from neve.catalog.table import TableStats, table_stats
 from neve.catalog.table_meta import TableMeta
-from neve.catalog.table_stats import TableStats, table_stats
-from neve.catalog.warehouse import Warehouse
 from neve.compaction.rewrite_job import PlanExecutor
 from neve.engine.change_feed import ChangeFeed
-from neve.engine.decided_writes import DecidedWrites
-from neve.engine.maintenance import Maintenance
-from neve.engine.publish_mode import PublishMode
+from neve.engine.conditional_writes import ConditionalWrites
 from neve.engine.row_input import Rows
 from neve.engine.snapshot import Snapshot, SnapshotOrigin, rows_in_order
 from neve.engine.table_engine import TableEngine
-from neve.engine.table_options import TableOptions
-from neve.engine.table_parts import append_files_of
+from neve.engine.table_options import PublishMode, TableOptions
 from neve.engine.upkeep import ExpireReport, GarbageReport
 from neve.engine.verification import VerifyReport
 from neve.errors import Closed, InvalidArgument, NotFound
 from neve.iceberg.published_check import PublishedCheck
+from neve.jobs.maintenance import Maintenance
 from neve.manifest.table_head import Requirements
-from neve.read.filter_input import Filter
+from neve.read.filters import Filter
 from neve.read.scan import Scan
-from neve.read.table_view import Row
+from neve.table.table_parts import append_files_of
+from neve.table.table_view import Row
 
 
 class Table(CatalogTable):
@@ -53,7 +51,7 @@ class Table(CatalogTable):
 
     def __init__(
         self,
-        warehouse: Warehouse,
+        warehouse: LakeStores,
         settlement: Settlement,
         meta: TableMeta,
         state: TableState,
@@ -74,7 +72,7 @@ class Table(CatalogTable):
 
     def __repr__(self) -> str:
         engine = self._engine
-        is_closed = self._is_closed or self._warehouse.is_closed
+        is_closed = self._is_closed or self._stores.is_closed
         is_closed = is_closed or (engine is not None and engine.is_closed)
         notes = ", read_only" * self._read_only + ", closed" * is_closed
         return f"Table({self.name!r}, key={list(self.primary_key)}, version={self.version}{notes})"
@@ -115,7 +113,7 @@ class Table(CatalogTable):
         batch with SchemaMismatch.
         """
         if columns is not None:
-            return DecidedWrites(self.engine).upsert(rows, columns)
+            return ConditionalWrites(self.engine).upsert(rows, columns)
         writer = self.engine.writer
         sequence = self.engine.current.sequence
         for prepared in writer.path.upsert(rows):
@@ -128,7 +126,7 @@ class Table(CatalogTable):
         No other write of this table comes between looking and writing. Other committers, such as
         Spark jobs, are seen as far as this handle shows their Versions.
         """
-        return DecidedWrites(self.engine).put_if_absent(row)
+        return ConditionalWrites(self.engine).put_if_absent(row)
 
     def compare_and_put(
         self, row: Mapping[str, object], expected: Mapping[str, object] | None
@@ -139,7 +137,7 @@ class Table(CatalogTable):
         None expects no row. Values are compared, not how they were written. Atomic as
         `put_if_absent` is.
         """
-        return DecidedWrites(self.engine).compare_and_put(row, expected)
+        return ConditionalWrites(self.engine).compare_and_put(row, expected)
 
     def delete(self, key: object) -> int:
         """Delete the row of a key, whether there is one or not; gives the sequence number."""
@@ -381,7 +379,7 @@ class Table(CatalogTable):
         to publish what is left, the report says so. Raises InvalidArgument for a time that is
         still to come.
         """
-        clock = self._warehouse.clock
+        clock = self._stores.clock
         older_than_ms = None if older_than is None else past_moment_ms(older_than, clock)
         maintenance = self._maintenance
         report = maintenance.expire(keep_last=keep_last, older_than_ms=older_than_ms)
@@ -427,7 +425,7 @@ class Table(CatalogTable):
     @property
     def engine(self) -> TableEngine:
         """What reads and writes the rows; opened when first needed."""
-        self._warehouse.check_open()
+        self._stores.check_open()
         with self._opening:
             self._check_not_closed()
             if self._engine is None:
@@ -437,8 +435,8 @@ class Table(CatalogTable):
                     options=self._options,
                     make_parts=lambda: self.stored.parts(
                         self.properties,
-                        recorder=self._warehouse.recorder,
-                        listener=self._warehouse.listener,
+                        recorder=self._stores.recorder,
+                        listener=self._stores.listener,
                         publish=self._publisher.publish_once,
                         lineage=self.published_lineage,
                     ),

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID
 
+from neve.catalog.compatibility import check_format
 from neve.catalog.known_properties import check_properties, format_version_of, retention_of
-from neve.catalog.schema_evolution import check_format
 from neve.catalog.schema_input import SchemaInput, arrow_schema_of
 from neve.catalog.sort_order import SortOrder
 from neve.catalog.table_meta import TableMeta
@@ -14,9 +14,9 @@ from neve.catalog.table_name import TableName
 from neve.errors import InvalidArgument
 from neve.manifest.table_head import Retention
 from neve.model.arrow_types import type_name
+from neve.model.display import listed
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
-from neve.model.shown_value import listed
 
 _SCHEMA_VERSION_MAX: Final = (1 << 31) - 1
 

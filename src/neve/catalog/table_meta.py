@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
-from neve.catalog.catalog_document import read_catalog_document
+from neve.catalog.catalog_state import read_catalog_document
 from neve.catalog.known_properties import check_texts, format_version_of, retention_of
 from neve.errors import Corruption, NeveError
 from neve.manifest.json_document import Json, write_document

@@ -7,14 +7,12 @@ from typing import Final
 
 import pyarrow as pa
 
-from neve.catalog.listing_column import optional, required
-from neve.catalog.partition_words import PartitionWords
+from neve.catalog.version_view import PartitionWords, optional, required
+from neve.model.display import shown_bytes
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
-from neve.model.shown_html import Cell, facts, page, shown_page
-from neve.model.shown_value import shown_bytes
 from neve.model.version import Operation, Version
-from neve.model.version_page import size_words, version_page
+from neve.notebook import Cell, facts, page, shown_page, size_words, version_page
 
 FILES_SCHEMA: Final = pa.schema(
     [

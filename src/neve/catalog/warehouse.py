@@ -1,11 +1,11 @@
-"""Warehouse: the stores of one warehouse, shared by its catalog and the tables opened from it."""
+"""LakeStores: the stores of one warehouse, shared by its catalog and the tables opened from it."""
 
 from collections import OrderedDict
 from threading import Lock
 from typing import Final
 
 from neve.catalog.catalog_entries import CatalogEntries
-from neve.catalog.live_tables import LiveTables
+from neve.catalog.lake_stores import LiveTables
 from neve.catalog.stored_table import StoredTable
 from neve.errors import Closed
 from neve.observability.events import Listener, unheard
@@ -18,7 +18,7 @@ from neve.storage.own_process import check_forked_idle, forked, keep_to_process
 _TABLES_KEPT: Final = 64
 
 
-class Warehouse:
+class LakeStores:
     """Where tables and their catalog are; safe for many threads."""
 
     def __init__(

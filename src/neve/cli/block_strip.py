@@ -5,7 +5,7 @@ from typing import Final, assert_never
 
 from rich.text import Text
 
-from neve.wal.log_parts import (
+from neve.wal.inspection import (
     Block,
     DamagedPart,
     PaddingPart,

@@ -6,13 +6,17 @@ from rich.text import Text
 from neve.catalog.catalog_state import is_table_id
 from neve.catalog.kv_catalog import KVCatalog
 from neve.catalog.table_name import similar_name_hint
-from neve.cli.completed_words import complete_namespace, complete_property, complete_table
-from neve.cli.documented_command import DocumentedCommand
-from neve.cli.drop_checks import ask_before_dropping, without_writer
-from neve.cli.lake_options import on_a_lake, open_lake, pairs_of
-from neve.cli.output import JsonDocument, Page, write_json
-from neve.cli.shown_text import Json, shown_text
-from neve.cli.table_arguments import table_argument
+from neve.cli.catalog_commands import ask_before_dropping, without_writer
+from neve.cli.commands import DocumentedCommand
+from neve.cli.options import (
+    complete_namespace,
+    complete_property,
+    complete_table,
+    on_a_lake,
+    open_lake,
+    pairs_of,
+    table_argument,
+)
 from neve.cli.table_words import (
     history_lines,
     history_rows,
@@ -21,7 +25,9 @@ from neve.cli.table_words import (
     unflushed_words,
 )
 from neve.errors import InvalidArgument, NeveError, NotFound
-from neve.model.shown_value import counted
+from neve.inspect.page import JsonDocument, Page, write_json
+from neve.inspect.shown_text import Json, shown_text
+from neve.model.display import counted
 
 
 @click.command(

@@ -8,16 +8,14 @@ import pyarrow as pa
 from rich.text import Text
 
 from neve.catalog.table import Table
-from neve.cli.documented_command import DocumentedCommand
-from neve.cli.lake_options import on_a_lake, open_lake
+from neve.cli.commands import DocumentedCommand
 from neve.cli.number_type import WholeNumber
-from neve.cli.output import Page
-from neve.cli.row_output import STANDARD_OUTPUT, RowForm, asked_form, write_rows
-from neve.cli.row_table import RowTable
-from neve.cli.shown_text import Json, shown_text
-from neve.cli.table_arguments import table_argument, to_file_argument, wide_option
+from neve.cli.options import on_a_lake, open_lake, table_argument, to_file_argument, wide_option
+from neve.cli.row_output import STANDARD_OUTPUT, RowForm, RowTable, asked_form, write_rows
 from neve.errors import InvalidArgument
-from neve.model.shown_value import counted
+from neve.inspect.page import Page
+from neve.inspect.shown_text import Json, shown_text
+from neve.model.display import counted
 from neve.read.changes import CHANGE_TYPE, COMMIT_TIMESTAMP
 
 

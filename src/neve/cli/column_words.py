@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from neve.errors import InvalidArgument
 from neve.model.schema import TableSchema
-from neve.model.type_words import REQUIRED, parse_type
+from neve.model.type_parser import REQUIRED, parse_type
 
 _MANY: Final = ","
 

@@ -14,7 +14,7 @@ from click.shell_completion import CompletionItem
 
 from neve.catalog.known_properties import KNOWN_PROPERTIES
 from neve.catalog.kv_catalog import KVCatalog
-from neve.cli.lake_options import LAKE_VARIABLE, open_lake
+from neve.cli.options import LAKE_VARIABLE, open_lake
 from neve.errors import NeveError
 
 

@@ -14,20 +14,25 @@ import pyarrow as pa
 
 from neve.catalog.kv_catalog import KVCatalog
 from neve.catalog.table_name import similar_name_hint
-from neve.cli.column_words import column_of
-from neve.cli.completed_words import complete_file, complete_new_column
-from neve.cli.documented_command import DocumentedCommand
+from neve.cli.commands import DocumentedCommand
+from neve.cli.create_command import infer_schema
 from neve.cli.import_command import ImportWish, import_into, tell_import
 from neve.cli.imported_rows import STANDARD_INPUT, ImportForm, delimiter_of, form_of
-from neve.cli.inferred_schema import infer_schema
-from neve.cli.lake_options import on_a_lake, open_lake, pairs_of
 from neve.cli.number_type import memory_option
-from neve.cli.output import Page, write_json
-from neve.cli.shown_text import shown_text
+from neve.cli.options import (
+    column_of,
+    complete_file,
+    complete_new_column,
+    on_a_lake,
+    open_lake,
+    pairs_of,
+)
 from neve.cli.table_words import table_json
 from neve.errors import AlreadyExists, InvalidArgument
+from neve.inspect.page import Page, write_json
+from neve.inspect.shown_text import shown_text
 from neve.model.arrow_types import ArrowField
-from neve.model.shown_value import counted, shown
+from neve.model.display import counted, shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

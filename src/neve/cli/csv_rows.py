@@ -31,10 +31,10 @@ from neve.cli.refused_rows import RefusedRows, nth_left
 from neve.cli.value_forms import text_reader
 from neve.errors import InvalidArgument, LimitExceeded, SchemaMismatch
 from neve.model.arrow_types import NESTED_KINDS, TypeKind, kind_of
+from neve.model.display import shown
 from neve.model.scalar_values import Unfit
 from neve.model.schema import TableSchema, similar_name_hint
 from neve.model.schema_view import ArrowArray
-from neve.model.shown_value import shown
 
 _HINT: Final = "Check the delimiter, and that the file is UTF-8 and has a head"
 _BLOCK_BYTES: Final = 16 << 20

@@ -14,14 +14,19 @@ import google_crc32c
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from neve.cli.log_file import LogFileOnDisk
-from neve.cli.parquet_batches import LIMIT_HINT, STREAM_BYTES, ParquetBudget, parquet_batches
-from neve.cli.parquet_pages import check_not_encrypted
-from neve.cli.shown_text import Json, value_to_json, value_to_text
 from neve.errors import Corruption, InvalidArgument, LimitExceeded
+from neve.inspect.opened_file import OpenedFile
+from neve.inspect.parquet_batches import (
+    LIMIT_HINT,
+    STREAM_BYTES,
+    ParquetBudget,
+    check_not_encrypted,
+    parquet_batches,
+)
+from neve.inspect.shown_text import Json, value_to_json, value_to_text
 from neve.model.arrow_types import ArrowField, child_fields, field_id_of
 from neve.model.data_file import DataFile
-from neve.model.shown_value import counted, shown
+from neve.model.display import counted, shown
 from neve.sstable.data_file_footer import MAGIC, TRAILER_BYTES, OpenFooter
 
 _STAMP: Final = "neve."
@@ -174,7 +179,7 @@ class DataFileFacts:
 class PagesToCheck:
     """The pages of a file whose footer was read."""
 
-    def __init__(self, opened: LogFileOnDisk, footer: OpenFooter) -> None:
+    def __init__(self, opened: OpenedFile, footer: OpenFooter) -> None:
         self._opened = opened
         self._footer = footer
 
@@ -255,7 +260,7 @@ class PagesToCheck:
 
 
 def read_facts(
-    opened: LogFileOnDisk, *, path: str, tell: Callable[[], None]
+    opened: OpenedFile, *, path: str, tell: Callable[[], None]
 ) -> tuple[DataFileFacts, PagesToCheck]:
     """Read what a file says of itself; raises InvalidArgument for another kind of file, Corruption.
 
@@ -315,7 +320,7 @@ def finding_from_json(content: Any) -> PageFinding:  # noqa: ANN401 - JSON of an
     return PageFinding(**{**content, "damage": tuple(content["damage"])})
 
 
-def _footer_of(opened: LogFileOnDisk, path: str) -> tuple[OpenFooter, bytes]:
+def _footer_of(opened: OpenedFile, path: str) -> tuple[OpenFooter, bytes]:
     size = opened.byte_count
     tail = opened.read_at(max(0, size - TRAILER_BYTES), TRAILER_BYTES)
     begins = opened.read_at(0, len(MAGIC)) == MAGIC
@@ -415,7 +420,7 @@ def _leaves(fields: Iterable[tuple[str, ArrowField]]) -> Iterator[tuple[str, Arr
 class _Window(io.RawIOBase):
     """An open file as one that Arrow reads from."""
 
-    def __init__(self, opened: LogFileOnDisk) -> None:
+    def __init__(self, opened: OpenedFile) -> None:
         super().__init__()
         self._opened = opened
         self._at = 0

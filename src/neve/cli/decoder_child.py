@@ -1,6 +1,6 @@
 """The child process that decodes foreign files, and what it says to its parent.
 
-    python -m neve.cli.decoder_child '{"task": "batches", …}' < FILE > frames
+    python -m neve.inspect.decoder_child '{"task": "batches", …}' < FILE > frames
 
 Decoders are libraries in C++: a hostile file can make them abort, or take any amount of memory. So
 they work in a process of their own, which has a limit of memory and nothing to lose. It reads the
@@ -37,14 +37,18 @@ from typing import BinaryIO, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from neve.cli.data_file_facts import read_facts
 from neve.cli.entry import keep_pandas_out
-from neve.cli.log_file import look_at
-from neve.cli.parquet_batches import STREAM_BYTES, ParquetBudget, parquet_batches
-from neve.cli.parquet_pages import check_not_encrypted
-from neve.cli.plain_batches import PlainBatches
-from neve.cli.shown_text import Json
 from neve.errors import NeveError
+from neve.inspect.data_file_facts import read_facts
+from neve.inspect.decoder_child import PlainBatches
+from neve.inspect.opened_file import look_at
+from neve.inspect.parquet_batches import (
+    STREAM_BYTES,
+    ParquetBudget,
+    check_not_encrypted,
+    parquet_batches,
+)
+from neve.inspect.shown_text import Json
 from neve.model.row_lineage import LINEAGE_NAMES
 from neve.storage.posix_disk import PosixDisk
 

@@ -1,6 +1,6 @@
 """DecoderProcess: decodes a foreign file in a child process, and returns what it found.
 
-1. Start `neve.cli.decoder_child` with the open file as its standard input.
+1. Start `neve.inspect.decoder_child` with the open file as its standard input.
 2. Take frames as they come. A child that works on one for too long ends itself.
 3. An error of the child is raised here, typed. One that died is DecoderFailed, with the last words
    of the library that aborted.
@@ -25,9 +25,9 @@ from typing import IO, Final, Self, cast
 import pyarrow as pa
 
 from neve import errors
-from neve.cli.decoder_child import ALIVE, DONE, ERROR, FRAME_HEAD, PIECE_SECONDS, DecoderTask
-from neve.cli.parquet_batches import LIMIT_HINT
 from neve.errors import Corruption, InvalidArgument, LimitExceeded, NeveError, Unavailable
+from neve.inspect.decoder_child import ALIVE, DONE, ERROR, FRAME_HEAD, PIECE_SECONDS, DecoderTask
+from neve.inspect.parquet_batches import LIMIT_HINT
 
 MEMORY_BYTES: Final = 256 << 20
 """What a decoder may take, and as much again as its file has bytes."""
@@ -74,7 +74,7 @@ class DecoderFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What the child says, see `neve.cli.decoder_child`."""
+    """What the child says, see `neve.inspect.decoder_child`."""
 
     kind: bytes
     position: int
@@ -114,7 +114,7 @@ class DecoderProcess:
                     sys.executable,
                     "-P",
                     "-m",
-                    "neve.cli.decoder_child",
+                    "neve.inspect.decoder_child",
                     json.dumps(asdict(self._task)),
                 ],
                 stdin=self._file,

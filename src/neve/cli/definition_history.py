@@ -18,7 +18,7 @@ from typing import Final
 from rich.text import Text
 
 from neve.catalog.catalog_table import CatalogTable
-from neve.cli.shown_text import Json, shown_text
+from neve.inspect.shown_text import Json, shown_text
 from neve.model.arrow_types import (
     NESTED_KINDS,
     ArrowField,
@@ -26,13 +26,13 @@ from neve.model.arrow_types import (
     field_id_of,
     kind_of,
 )
+from neve.model.display import counted
 from neve.model.field_ids import walk_fields
-from neve.model.partition_identity import PartitionId, PartitionIdentity
 from neve.model.partition_spec import PartitionSpec
+from neve.model.partitions import PartitionId, PartitionIdentity
 from neve.model.schema import Column, TableSchema
 from neve.model.schema_json import default_to_json, type_to_json
-from neve.model.shown_value import counted
-from neve.model.type_words import type_text
+from neve.model.type_parser import type_text
 
 # A table may have thousands of partitions; for people the largest ones are shown.
 _PARTITIONS_SHOWN: Final = 20

@@ -9,17 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from neve.cli.demo_crash import crash
-from neve.cli.demo_findings import Found
-from neve.cli.demo_levels import levels
-from neve.cli.demo_query import query
-from neve.cli.demo_readers import readers
-from neve.cli.demo_rocksdb import rocksdb
-from neve.cli.demo_rows import write
-from neve.cli.demo_spark import spark
-from neve.cli.demo_stage import Stage
-from neve.cli.demo_upkeep import damage, upkeep
-from neve.cli.demo_versions import change, travel
+from examples.demo.crash import crash
+from examples.demo.other_systems import readers, rocksdb
+from examples.demo.spark_act import spark
+from examples.demo.stage import Found, Stage
+from examples.demo.table_acts import change, damage, levels, query, travel, upkeep, write
 
 
 @dataclass(frozen=True, slots=True)

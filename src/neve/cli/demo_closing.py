@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from examples.demo.acts import Act
+from examples.demo.stage import Finding, Found, LevelsFound, Timing, shown_seconds
 from rich.text import Text
 
-from neve.cli.demo_acts import Act
-from neve.cli.demo_findings import Finding, Found, LevelsFound, Timing, shown_seconds
-from neve.cli.fitted_text import clipped, wrapped
-from neve.cli.output import JsonDocument, Page
-from neve.cli.shown_text import Json
-from neve.model.levels_picture import LEGEND, MARKED, levels_svg, picture_lines
+from neve.inspect.page import JsonDocument, Page, clipped, wrapped
+from neve.inspect.shown_text import Json
+from neve.notebook import LEGEND, MARKED, levels_svg, picture_lines
 
 _NUMBER_COLUMNS: Final = 12
 _TIME_COLUMNS: Final = 9

@@ -7,18 +7,17 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import click
+from examples.demo.acts import ACTS, Act
+from examples.demo.narrator import Narrator
+from examples.demo.order_rows import ARROW_SCHEMA, KEY, PARTITIONS, DemoTable
+from examples.demo.stage import Stage, namespace_of
 from rich.text import Text
 
 import neve
 from neve.catalog.kv_catalog import KVCatalog
-from neve.cli.demo_acts import ACTS, Act
-from neve.cli.demo_closing import Played, sum_up, write_json, write_svg
-from neve.cli.demo_narrator import Narrator
-from neve.cli.demo_stage import Stage, namespace_of
-from neve.cli.demo_table import ARROW_SCHEMA, KEY, PARTITIONS, DemoTable
-from neve.cli.fitted_text import wrapped
-from neve.cli.output import Page
+from neve.cli.demo_command import Played, sum_up, write_json, write_svg
 from neve.errors import InvalidArgument, NotFound
+from neve.inspect.page import Page, wrapped
 from neve.observability.metrics import Counters
 from neve.storage.clock import SystemClock, SystemIds
 

@@ -11,11 +11,10 @@ import os
 import select
 from typing import Final
 
-from neve.cli.demo_child import child_process
-from neve.cli.demo_findings import Finding, Found, shown_seconds
-from neve.cli.demo_stage import Stage, check
-from neve.cli.demo_table import ARROW_SCHEMA, KEY, PARTITIONS
-from neve.cli.demo_writer import THREADS
+from examples.demo.killed_writer import THREADS
+from examples.demo.order_rows import ARROW_SCHEMA, KEY, PARTITIONS
+from examples.demo.stage import Finding, Found, Stage, check, child_process, shown_seconds
+
 from neve.errors import Fenced, Unavailable
 
 _ROWS_BEFORE_KILL: Final = 4_000
@@ -67,7 +66,7 @@ def crash(stage: Stage) -> tuple[Found, ...]:
 
 def _killed_writer(stage: Stage, name: str) -> set[int]:
     """Run a writer, kill it, and give the numbers of the rows it had acknowledged."""
-    with child_process("neve.cli.demo_writer", str(stage.root), name) as writer:
+    with child_process("examples.demo.killed_writer", str(stage.root), name) as writer:
         assert writer.stdout is not None
         handle = writer.stdout.fileno()
         printed = _read(stage, handle, rows_due=1, seconds=_SECONDS_TO_START)

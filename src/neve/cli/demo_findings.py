@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import quantiles
 from typing import TypeAlias
 
-from neve.model.levels_picture import LevelBar
+from neve.notebook import LevelBar
 
 _MICROSECONDS = 1e6
 _SHOWN_IN_MICROSECONDS_BELOW = 1e-3

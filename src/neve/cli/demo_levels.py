@@ -8,12 +8,20 @@
 
 from typing import Final
 
-from neve.cli.demo_findings import Finding, Found, LevelsFound, shown_seconds
-from neve.cli.demo_stage import Stage, check, check_equal
-from neve.cli.demo_table import DELETED_FROM
+from examples.demo.order_rows import DELETED_FROM
+from examples.demo.stage import (
+    Finding,
+    Found,
+    LevelsFound,
+    Stage,
+    check,
+    check_equal,
+    shown_seconds,
+)
+
 from neve.engine.table_options import TableOptions
-from neve.model.levels_picture import levels_of_listing
-from neve.model.shown_value import counted
+from neve.model.display import counted
+from neve.notebook import levels_of_listing
 
 _OPTIONS: Final = TableOptions(
     level0_files=2,

@@ -8,8 +8,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.syntax import Syntax
 from rich.text import Text
 
-from neve.cli.fitted_text import clipped, wrapped
-from neve.cli.output import PLAIN_COLUMNS, Page
+from neve.inspect.page import PLAIN_COLUMNS, Page, clipped, wrapped
 
 # A number that stands alone, with its unit: what the eye looks for in a line.
 _NUMBERS: Final = r"(?<![\w.'-])\d[\d,.]*\d?(?: (?:µs|ms|s|kB|MB|rows/s|keys/s)\b)?(?![\w'])"

@@ -7,12 +7,20 @@ from decimal import Decimal
 from typing import Final
 
 import pyarrow.compute as pc
+from examples.demo.order_rows import FIRST_LOAD, LAST_DAY, ROWS
+from examples.demo.stage import (
+    Finding,
+    Found,
+    Latency,
+    Stage,
+    Timing,
+    check,
+    check_equal,
+    shown_seconds,
+)
+from examples.demo.table_acts import get_latency, spread
 
-from neve.cli.demo_findings import Finding, Found, Latency, Timing, shown_seconds
-from neve.cli.demo_rows import get_latency, spread
-from neve.cli.demo_stage import Stage, check, check_equal
-from neve.cli.demo_table import FIRST_LOAD, LAST_DAY, ROWS
-from neve.model.shown_value import counted, shown_bytes
+from neve.model.display import counted, shown_bytes
 
 _KEYS_AT_ONCE: Final = 1_000
 _GET_MANY_CALLS: Final = 5

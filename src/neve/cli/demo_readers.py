@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
+from examples.demo.stage import Finding, Found, Stage, check_equal
 from pyiceberg.table import StaticTable
-
-from neve.cli.demo_findings import Finding, Found
-from neve.cli.demo_stage import Stage, check_equal
 
 _EXTENSIONS: Final = ("avro", "httpfs", "iceberg")  # each needs the one before it
 

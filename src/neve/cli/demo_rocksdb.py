@@ -10,8 +10,8 @@ import importlib.util
 from pathlib import Path
 from typing import Final
 
-from neve.cli.demo_findings import Finding, Found
-from neve.cli.demo_stage import Stage
+from examples.demo.stage import Finding, Found, Stage
+
 from neve.errors import Corruption
 from neve.storage.local_store import LocalStore
 from neve.wal.log_options import LogOptions, SyncPolicy

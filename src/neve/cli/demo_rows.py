@@ -8,9 +8,9 @@
 from threading import Thread
 from typing import Final
 
-from neve.cli.demo_findings import Finding, Found, Latency, Timing
-from neve.cli.demo_stage import Stage, check
-from neve.cli.demo_table import ROWS
+from examples.demo.order_rows import ROWS
+from examples.demo.stage import Finding, Found, Latency, Stage, Timing, check
+
 from neve.observability.metrics import WAL_BATCHES, WAL_SYNCS
 
 _THREADS: Final = 16

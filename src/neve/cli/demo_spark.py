@@ -17,10 +17,8 @@ from threading import Event, Thread
 from typing import Final
 
 import pyarrow.compute as pc
-
-from neve.catalog.table import Table
-from neve.cli.demo_child import child_process
-from neve.cli.demo_events import (
+from examples.demo.other_systems import Missing, read_by_duckdb
+from examples.demo.spark_act import (
     BROKEN,
     LIVE_FROM,
     ORDERS,
@@ -30,10 +28,10 @@ from neve.cli.demo_events import (
     EventFiles,
     Order,
 )
-from neve.cli.demo_events import order as order_of
-from neve.cli.demo_findings import Finding, Found, shown_seconds
-from neve.cli.demo_readers import Missing, read_by_duckdb
-from neve.cli.demo_stage import Stage, check
+from examples.demo.spark_act import order as order_of
+from examples.demo.stage import Finding, Found, Stage, check, child_process, shown_seconds
+
+from neve.catalog.table import Table
 from neve.errors import NeveError, Unavailable
 
 # What Spark does next, after each step that it tells of.
@@ -85,7 +83,7 @@ def _pipeline(stage: Stage, name: str, files: EventFiles) -> Iterator[subprocess
     args = (str(stage.root), name, str(files.root))
     with (
         log.open("wb") as errors,
-        child_process("neve.spark.demo_pipeline", *args, errors=errors) as process,
+        child_process("examples.demo.spark_pipeline", *args, errors=errors) as process,
     ):
         yield process
         ended = process.wait()

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
+from examples.demo.narrator import Narrator
+from examples.demo.order_rows import DemoTable, by_key
 
 from neve.catalog.kv_catalog import KVCatalog
 from neve.catalog.table import Table
-from neve.cli.demo_narrator import Narrator
-from neve.cli.demo_table import DemoTable, by_key
 from neve.errors import Corruption
 from neve.observability.metrics import Counters
 from neve.storage.clock import Clock

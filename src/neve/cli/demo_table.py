@@ -13,7 +13,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from neve.model.key_encoding import KeyEncoder
+from neve.keys.encoding import KeyEncoder
 from neve.model.row_codec import RowCodec
 from neve.model.schema import TableSchema, normalize_batch
 from neve.wal.batch_codec import EncodedChanges, encode_put

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from neve.cli.demo_findings import Finding, Found, shown_seconds
-from neve.cli.demo_stage import Stage, check, check_equal
-from neve.cli.demo_versions import TAG
+from examples.demo.stage import Finding, Found, Stage, check, check_equal, shown_seconds
+from examples.demo.table_acts import TAG
+
 from neve.errors import Corruption
-from neve.model.shown_value import counted, shown_bytes
+from neve.model.display import counted, shown_bytes
 
 
 def upkeep(stage: Stage) -> tuple[Found, ...]:

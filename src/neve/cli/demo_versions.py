@@ -8,11 +8,10 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from examples.demo.order_rows import CHANGED, DELETED, DELETED_FROM, FIRST_LOAD, ROWS, by_key
+from examples.demo.stage import Finding, Found, Stage, check, check_equal, shown_seconds
 
-from neve.cli.demo_findings import Finding, Found, shown_seconds
-from neve.cli.demo_stage import Stage, check, check_equal
-from neve.cli.demo_table import CHANGED, DELETED, DELETED_FROM, FIRST_LOAD, ROWS, by_key
-from neve.model.shown_value import counted
+from neve.model.display import counted
 
 TAG: Final = "first-load"
 

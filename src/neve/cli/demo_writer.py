@@ -10,8 +10,9 @@ from itertools import count
 from threading import Lock, Thread
 from typing import Final
 
+from examples.demo.order_rows import DemoTable
+
 import neve
-from neve.cli.demo_table import DemoTable
 
 THREADS: Final = 4
 _ROWS_MAX: Final = 1_000_000

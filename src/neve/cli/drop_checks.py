@@ -10,11 +10,11 @@ from typing import Final
 
 from neve.catalog.kv_catalog import KVCatalog
 from neve.cli.exit_codes import Declined
-from neve.cli.shown_text import shown_text
-from neve.engine.table_parts import append_files_of
 from neve.errors import Fenced, NeveError, NotFound
-from neve.model.shown_value import counted
+from neve.inspect.shown_text import shown_text
+from neve.model.display import counted
 from neve.storage.append_file import LockHandle
+from neve.table.table_parts import append_files_of
 
 _YES: Final = frozenset({"y", "yes"})
 

@@ -16,18 +16,15 @@ import click
 import pyarrow as pa
 
 from neve.catalog.evolution import Evolution
-from neve.cli.column_words import column_of
-from neve.cli.completed_words import complete_column
-from neve.cli.documented_command import DocumentedGroup
-from neve.cli.lake_options import on_a_lake, open_lake
-from neve.cli.output import Page, write_json
-from neve.cli.shown_text import shown_text
-from neve.cli.table_arguments import table_argument
+from neve.cli.commands import DocumentedGroup
+from neve.cli.options import column_of, complete_column, on_a_lake, open_lake, table_argument
 from neve.cli.value_forms import text_reader
 from neve.errors import InvalidArgument
+from neve.inspect.page import Page, write_json
+from neve.inspect.shown_text import shown_text
 from neve.model.arrow_types import normalize_type, type_name
+from neve.model.display import counted, shown
 from neve.model.scalar_values import Unfit
-from neve.model.shown_value import counted, shown
 
 Change = Callable[[Evolution], None]
 

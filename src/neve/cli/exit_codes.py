@@ -20,11 +20,11 @@ from typing import Final
 
 import click
 
-from neve.cli.failure_words import failure_hint, failure_message
+from neve.cli.command_wording import failure_hint, failure_message
 from neve.cli.interrupts import INTERRUPTED, was_interrupted
-from neve.cli.shown_text import Json, drawn_in_ascii, is_drawable, shown_text
 from neve.cli.standard_output import OutputClosed, OutputFailed
 from neve.errors import EXIT_CODES, NeveError, NextMove
+from neve.inspect.shown_text import Json, drawn_in_ascii, is_drawable, shown_text
 
 BUG: Final = 1
 OUTPUT_FAILED: Final = EXIT_CODES[NextMove.TRY_AGAIN]

@@ -2,16 +2,14 @@
 
 import click
 
-from neve.cli.completed_words import complete_tag
-from neve.cli.documented_command import DocumentedCommand
-from neve.cli.lake_options import on_a_lake, open_lake
+from neve.cli.commands import DocumentedCommand
 from neve.cli.number_type import WholeNumber
-from neve.cli.output import Page, write_json
-from neve.cli.shown_text import shown_text
-from neve.cli.table_arguments import table_argument
+from neve.cli.options import complete_tag, on_a_lake, open_lake, table_argument
 from neve.engine.table_options import TableOptions
 from neve.errors import InvalidArgument
-from neve.model.shown_value import counted
+from neve.inspect.page import Page, write_json
+from neve.inspect.shown_text import shown_text
+from neve.model.display import counted
 
 
 @click.command(

@@ -5,11 +5,10 @@ from typing import Final
 import click
 
 from neve.catalog.table_name import TableName
-from neve.cli.documented_command import DocumentedCommand
-from neve.cli.lake_options import on_a_lake, open_lake
-from neve.cli.output import Page, write_json
-from neve.cli.shown_text import shown_text
-from neve.cli.table_arguments import table_argument
+from neve.cli.commands import DocumentedCommand
+from neve.cli.options import on_a_lake, open_lake, table_argument
+from neve.inspect.page import Page, write_json
+from neve.inspect.shown_text import shown_text
 
 _EXTENSION: Final = "LOAD iceberg;"
 # DuckDB 1.5 may take the bytes of one deletion vector from its cache for another one's.

@@ -17,9 +17,7 @@ import pyarrow as pa
 from rich.text import Text
 
 from neve.catalog.table import Table
-from neve.cli.column_words import names_of
-from neve.cli.completed_words import complete_file
-from neve.cli.documented_command import DocumentedCommand
+from neve.cli.commands import DocumentedCommand
 from neve.cli.exit_codes import Interrupted
 from neve.cli.imported_rows import (
     STANDARD_INPUT,
@@ -29,16 +27,22 @@ from neve.cli.imported_rows import (
     form_of,
     open_rows,
 )
-from neve.cli.lake_options import on_a_lake, open_lake
 from neve.cli.number_type import memory_option
-from neve.cli.output import Page, write_json
+from neve.cli.options import (
+    complete_file,
+    names_of,
+    on_a_lake,
+    open_lake,
+    table_argument,
+    written_columns,
+)
 from neve.cli.progress_bar import TellProgress, progress_bar
 from neve.cli.refused_rows import RefusedRows, TooManyRefused, nth_left, telling_the_row
-from neve.cli.shown_text import Json, shown_text
-from neve.cli.table_arguments import table_argument, written_columns
-from neve.engine.decided_writes import DecidedWrites
+from neve.engine.conditional_writes import ConditionalWrites
 from neve.errors import InvalidArgument, SchemaMismatch
-from neve.model.shown_value import counted
+from neve.inspect.page import Page, write_json
+from neve.inspect.shown_text import Json, shown_text
+from neve.model.display import counted
 
 _BATCH_ROWS: Final = 50_000
 
@@ -184,7 +188,7 @@ def _check(table: Table, wish: ImportWish) -> None:
 
     def prepare(batch: pa.RecordBatch) -> None:
         if names is not None:
-            DecidedWrites(table.engine).check_upsert(batch, names)
+            ConditionalWrites(table.engine).check_upsert(batch, names)
             return
         for _ in path.upsert(batch):
             pass

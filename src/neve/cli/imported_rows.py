@@ -8,7 +8,7 @@
 
 CSV and JSON lines may be compressed: .gz, .bz2, .zst, .lz4. No more than a few batches are in
 memory, however long the file is. Parquet and Arrow are decoded in a child process, see
-`neve.cli.decoder_process`.
+`neve.inspect.decoder_process`.
 """
 
 import io
@@ -25,11 +25,11 @@ from typing import BinaryIO, Final, Literal, cast
 import pyarrow as pa
 
 from neve.cli.csv_rows import CsvRows
-from neve.cli.decoder_child import SCHEMA, DecoderTask
-from neve.cli.decoder_process import DecoderFailed, DecoderProcess, memory_for
-from neve.cli.json_file_rows import JsonFileRows
+from neve.cli.json_rows import JsonFileRows
 from neve.cli.refused_rows import PlaceOf, PlacesOf, RefusedRows
 from neve.errors import InvalidArgument, NeveError, NotFound, Unavailable
+from neve.inspect.decoder_child import SCHEMA, DecoderTask
+from neve.inspect.decoder_process import DecoderFailed, DecoderProcess, memory_for
 from neve.model.schema import TableSchema
 
 STANDARD_INPUT: Final = "-"

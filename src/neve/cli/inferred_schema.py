@@ -21,12 +21,12 @@ from typing import BinaryIO, Final, cast
 import pyarrow as pa
 
 from neve.cli.imported_rows import DecodedFile, ImportForm, opened_text, source_of
-from neve.cli.json_file_rows import JsonFileRows
+from neve.cli.json_rows import JsonFileRows
 from neve.cli.value_forms import parse_json
 from neve.errors import InvalidArgument, LimitExceeded, SchemaMismatch
 from neve.model.arrow_types import ArrowField
+from neve.model.display import shown
 from neve.model.schema import TableSchema
-from neve.model.shown_value import shown
 
 _SAMPLE_BYTES: Final = 1 << 20
 _SAMPLE_ROWS: Final = 1_000

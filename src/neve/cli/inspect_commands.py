@@ -5,14 +5,14 @@ from typing import Final
 
 import click
 
-from neve.cli.documented_command import DocumentedCommand
+from neve.cli.commands import DocumentedCommand
 from neve.cli.exit_codes import report_failure
-from neve.cli.log_drawing import LogDrawing
-from neve.cli.log_file import LogFileOnDisk, open_log_file
-from neve.cli.log_json import LogJson
 from neve.cli.number_type import WholeNumber
-from neve.cli.output import Page
 from neve.errors import Corruption, InvalidArgument, NeveError
+from neve.inspect.log_drawing import LogDrawing
+from neve.inspect.log_json import LogJson
+from neve.inspect.opened_file import OpenedFile, open_inspected
+from neve.inspect.page import Page
 from neve.wal.inspection import LogInspection, PayloadKind, payload_kind_of
 from neve.wal.log_ending import Ending
 
@@ -118,7 +118,7 @@ def wal(
 
 def _show(file: str, wish: _Wish, *, name: str | None = None) -> None:
     """Show one log, under another name than its own where that would not tell it from others."""
-    with open_log_file(file) as opened:
+    with open_inspected(file) as opened:
         if wish.start_offset >= opened.byte_count:
             raise InvalidArgument(
                 f"--from {wish.start_offset:,} is behind the end of {file}",
@@ -143,7 +143,7 @@ def _show(file: str, wish: _Wish, *, name: str | None = None) -> None:
         raise Corruption("the log is damaged", path=file, offset=ending.offset)
 
 
-def _draw(inspection: LogInspection, opened: LogFileOnDisk, wish: _Wish) -> Ending:
+def _draw(inspection: LogInspection, opened: OpenedFile, wish: _Wish) -> Ending:
     page = Page()
     if wish.follows:
         page.line()
@@ -159,7 +159,7 @@ def _draw(inspection: LogInspection, opened: LogFileOnDisk, wish: _Wish) -> Endi
     return drawing.ending
 
 
-def _refuse_what_is_no_log(inspection: LogInspection, opened: LogFileOnDisk, path: str) -> None:
+def _refuse_what_is_no_log(inspection: LogInspection, opened: OpenedFile, path: str) -> None:
     if inspection.identity.dialect is not None:
         return
     likeness = opened.likeness()

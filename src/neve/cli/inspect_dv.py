@@ -18,14 +18,13 @@ import click
 from pyroaring import BitMap64
 from rich.text import Text
 
-from neve.cli.documented_command import DocumentedCommand
-from neve.cli.fitted_text import wrapped
-from neve.cli.log_file import LogFileOnDisk, open_log_file
+from neve.cli.commands import DocumentedCommand
 from neve.cli.number_type import WholeNumber
-from neve.cli.output import JsonDocument, Page
-from neve.cli.shown_text import Json, shown_text
 from neve.errors import Corruption, InvalidArgument, LimitExceeded
-from neve.model.shown_value import counted
+from neve.inspect.opened_file import OpenedFile, open_inspected
+from neve.inspect.page import JsonDocument, Page, wrapped
+from neve.inspect.shown_text import Json, shown_text
+from neve.model.display import counted
 from neve.sstable.puffin import (
     MAGIC,
     PuffinBlob,
@@ -67,7 +66,7 @@ def dv(*, path: str, as_json: bool, limit: int | None, strict: bool) -> None:
             f"{path} is a directory, not a Puffin file",
             hint="Name one file, such as one in the directory deletes of a table",
         )
-    with open_log_file(path) as opened:
+    with open_inspected(path) as opened:
         _refuse_foreign(opened, path)
         footer = read_puffin_footer(opened.read_at, opened.byte_count, path=path)
         blobs = (_read_blob(opened.read_at, blob, path) for blob in footer.blobs)
@@ -92,7 +91,7 @@ class _InspectedBlob:
     damage: str | None = None
 
 
-def _refuse_foreign(opened: LogFileOnDisk, path: str) -> None:
+def _refuse_foreign(opened: OpenedFile, path: str) -> None:
     if opened.read_at(0, len(MAGIC)) == MAGIC:
         return
     likeness = opened.likeness()
@@ -113,7 +112,7 @@ def _read_blob(read_at: ReadAt, blob: PuffinBlob, path: str) -> _InspectedBlob:
 
 
 def _write_json(
-    opened: LogFileOnDisk, footer: PuffinFooter, blobs: Iterator[_InspectedBlob], limit: int
+    opened: OpenedFile, footer: PuffinFooter, blobs: Iterator[_InspectedBlob], limit: int
 ) -> list[str]:
     problems: list[str] = []
 
@@ -165,7 +164,7 @@ def _blob_json(each: _InspectedBlob, limit: int) -> Json:
 
 
 def _draw(
-    opened: LogFileOnDisk, footer: PuffinFooter, blobs: Iterator[_InspectedBlob], limit: int
+    opened: OpenedFile, footer: PuffinFooter, blobs: Iterator[_InspectedBlob], limit: int
 ) -> list[str]:
     page = Page()
     facts = [f"{opened.byte_count:,} bytes", counted(len(footer.blobs), "blob")]

@@ -2,14 +2,16 @@
 
 from typing import Final
 
-from neve.cli.lazy_group import LazyCommand, LazyGroup
+from neve.cli.commands import LazyCommand, LazyGroup
 
 _COMMANDS: Final = {
-    "dv": LazyCommand("neve.cli.inspect_dv", "dv", "A Puffin file of deletion vectors"),
+    "dv": LazyCommand("neve.cli.inspect_commands", "dv", "A Puffin file of deletion vectors"),
     "manifest": LazyCommand(
-        "neve.cli.inspect_manifest", "manifest", "An object of a manifest store, or a whole store"
+        "neve.cli.inspect_commands", "manifest", "An object of a manifest store, or a whole store"
     ),
-    "sst": LazyCommand("neve.cli.inspect_sst", "sst", "A data file, or any other Parquet file"),
+    "sst": LazyCommand(
+        "neve.cli.inspect_commands", "sst", "A data file, or any other Parquet file"
+    ),
     "wal": LazyCommand(
         "neve.cli.inspect_commands", "wal", "A write-ahead log, or a RocksDB or LevelDB MANIFEST"
     ),

@@ -19,30 +19,31 @@ from typing import Final
 import click
 from rich.text import Text
 
-from neve.cli.documented_command import DocumentedCommand
-from neve.cli.fitted_text import clipped, wrapped
-from neve.cli.log_file import open_log_file
-from neve.cli.manifest_parts import (
+from neve.cli.commands import DocumentedCommand
+from neve.cli.number_type import WholeNumber
+from neve.errors import Corruption, InvalidArgument, LimitExceeded
+from neve.inspect.manifest import (
     ChainJudge,
     Content,
     InspectedStore,
     ManifestPart,
+    content_json,
     inspect_store,
     is_manifest_object,
+    lines_of,
     read_content,
     read_part,
     segment_parts,
+    title_of,
 )
-from neve.cli.manifest_words import content_json, lines_of, title_of
-from neve.cli.number_type import WholeNumber
-from neve.cli.output import JsonDocument, Page
-from neve.cli.shown_text import Json, shown_text
-from neve.errors import Corruption, InvalidArgument, LimitExceeded
+from neve.inspect.opened_file import open_inspected
+from neve.inspect.page import JsonDocument, Page, clipped, wrapped
+from neve.inspect.shown_text import Json, shown_text
 from neve.manifest import mrub_pb2
 from neve.manifest.documents import Head, Segment, StorePaths
 from neve.manifest.frame import FRAME_BYTES_MAX
 from neve.manifest.state import State
-from neve.model.shown_value import counted
+from neve.model.display import counted
 from neve.storage.local_store import LocalStore
 from neve.storage.object_store import ObjectStore
 
@@ -87,7 +88,7 @@ def manifest(*, path: str, as_json: bool, limit: int | None, strict: bool) -> No
 
 
 def _show_object(path: str, *, as_json: bool, limit: int | None) -> None:
-    with open_log_file(path) as opened:
+    with open_inspected(path) as opened:
         if opened.byte_count > FRAME_BYTES_MAX:
             raise LimitExceeded(
                 "the file is larger than any object of a manifest",

@@ -25,7 +25,10 @@ from typing import Final
 import click
 from rich.text import Text
 
-from neve.cli.data_file_facts import (
+from neve.cli.commands import DocumentedCommand
+from neve.cli.number_type import WholeNumber, memory_option
+from neve.errors import Corruption, LimitExceeded
+from neve.inspect.data_file_facts import (
     ColumnFacts,
     DataFileFacts,
     GroupPlace,
@@ -33,16 +36,12 @@ from neve.cli.data_file_facts import (
     facts_from_json,
     finding_from_json,
 )
-from neve.cli.decoder_child import FACTS, DecoderTask
-from neve.cli.decoder_process import DecoderFailed, DecoderProcess, memory_for
-from neve.cli.documented_command import DocumentedCommand
-from neve.cli.fitted_text import wrapped
-from neve.cli.log_file import LogFileOnDisk, open_log_file
-from neve.cli.number_type import WholeNumber, memory_option
-from neve.cli.output import JsonDocument, Page
-from neve.cli.shown_text import Json, shown_text
-from neve.errors import Corruption, LimitExceeded
-from neve.model.shown_value import counted
+from neve.inspect.decoder_child import FACTS, DecoderTask
+from neve.inspect.decoder_process import DecoderFailed, DecoderProcess, memory_for
+from neve.inspect.opened_file import OpenedFile, open_inspected
+from neve.inspect.page import JsonDocument, Page, wrapped
+from neve.inspect.shown_text import Json, shown_text
+from neve.model.display import counted
 
 _GROUPS_DRAWN: Final = 20
 
@@ -75,7 +74,7 @@ def sst(
     Reads any Parquet file, your own or not. A damaged file is shown as far as it can be read.
     Pages that take more memory than the limit are reported and not decoded.
     """
-    with open_log_file(path) as opened:
+    with open_inspected(path) as opened:
         facts = _decoded(opened, path, memory_for(opened.byte_count, memory_limit))
         if as_json:
             _write_json(facts, limit)
@@ -94,7 +93,7 @@ def sst(
         )
 
 
-def _decoded(opened: LogFileOnDisk, path: str, memory_bytes: int) -> DataFileFacts:
+def _decoded(opened: OpenedFile, path: str, memory_bytes: int) -> DataFileFacts:
     """Let a child process read the file, and return what it found until its end or death."""
     task = DecoderTask(
         task="facts", form="parquet", path=path, memory_bytes=memory_bytes, batch_rows=0

@@ -18,10 +18,10 @@ from neve.cli.refused_rows import RefusedRows
 from neve.cli.value_forms import json_reader, parse_json
 from neve.engine.partial_rows import given_columns, narrowed_codec
 from neve.errors import InvalidArgument, LimitExceeded, SchemaMismatch
+from neve.model.display import shown
 from neve.model.row_codec import RowCodec
 from neve.model.scalar_values import Unfit
 from neve.model.schema import TableSchema
-from neve.model.shown_value import shown
 
 LINE_BYTES_MAX: Final = 64 << 20
 BATCH_BYTES: Final = 32 << 20

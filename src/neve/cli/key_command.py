@@ -5,7 +5,7 @@ from typing import Final
 
 import click
 
-from neve.cli.documented_command import DocumentedCommand
+from neve.cli.commands import DocumentedCommand
 
 _NEGATIVE: Final = re.compile(r"-\.?[0-9]")
 _END_OF_OPTIONS: Final = "--"

@@ -21,9 +21,9 @@ from collections.abc import Sequence
 from neve.cli.value_forms import json_reader, parse_json, text_reader
 from neve.errors import InvalidArgument
 from neve.model.arrow_types import type_name
+from neve.model.display import counted, shown
 from neve.model.scalar_values import Unfit
 from neve.model.schema import Column, TableSchema
-from neve.model.shown_value import counted, shown
 
 
 def key_of(texts: Sequence[str], schema: TableSchema) -> object:

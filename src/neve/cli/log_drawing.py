@@ -20,24 +20,26 @@ from typing import Final, NamedTuple, assert_never
 
 from rich.text import Text
 
-from neve.cli.block_strip import STRIP_COLUMNS_MAX, STRIP_MEANINGS, strip_of
-from neve.cli.fitted_text import clipped, wrapped
-from neve.cli.log_file import LogFileOnDisk
-from neve.cli.log_json import completes_a_record, fragment_name, header_kind
-from neve.cli.record_words import RecordWords
-from neve.model.shown_value import counted
-from neve.wal.inspection import InspectedDamage, LogicalRecord, LogInspection, PayloadKind
-from neve.wal.log_ending import Ending, EndReason
-from neve.wal.log_parts import (
+from neve.inspect.log_drawing import STRIP_COLUMNS_MAX, STRIP_MEANINGS, RecordWords, strip_of
+from neve.inspect.log_json import completes_a_record, fragment_name, header_kind
+from neve.inspect.opened_file import OpenedFile
+from neve.inspect.page import clipped, wrapped
+from neve.model.display import counted
+from neve.wal.inspection import (
     Block,
     DamagedPart,
     EmptyBlocks,
+    InspectedDamage,
+    LogicalRecord,
+    LogInspection,
     PaddingPart,
     Part,
+    PayloadKind,
     RecordPart,
     StalePart,
     ZerosPart,
 )
+from neve.wal.log_ending import Ending, EndReason
 from neve.wal.record_format import Dialect
 from neve.wal.segment_reader import DamageKind
 
@@ -89,7 +91,7 @@ class LogDrawing:
 
     def __init__(
         self,
-        file: LogFileOnDisk,
+        file: OpenedFile,
         inspection: LogInspection,
         *,
         columns: int,

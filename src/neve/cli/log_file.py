@@ -39,7 +39,7 @@ _MAGICS: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogFileOnDisk:
+class OpenedFile:
     """An open file and what its name says."""
 
     name: str
@@ -59,7 +59,7 @@ class LogFileOnDisk:
 
 
 @contextmanager
-def open_log_file(path: str) -> Iterator[LogFileOnDisk]:
+def open_inspected(path: str) -> Iterator[OpenedFile]:
     """Open a file that is there and not empty; raises typed errors that say what to do."""
     disk = PosixDisk()
     if not path:
@@ -97,7 +97,7 @@ def _kept_input() -> Iterator[int]:
         yield kept.fileno()
 
 
-def look_at(disk: Disk, handle: int, path: str) -> LogFileOnDisk:
+def look_at(disk: Disk, handle: int, path: str) -> OpenedFile:
     """Describe a file that is open already; raises typed errors."""
     try:
         byte_count = disk.size(handle)
@@ -118,7 +118,7 @@ def look_at(disk: Disk, handle: int, path: str) -> LogFileOnDisk:
 
     name = Path(path).name
     numbered = _NUMBERED.fullmatch(name)
-    return LogFileOnDisk(
+    return OpenedFile(
         name=name,
         byte_count=byte_count,
         log_number=None if numbered is None else int(numbered[1]),

@@ -29,20 +29,20 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Final, assert_never
 
-from neve.cli.arrow_words import column_words, first_rows
-from neve.cli.log_file import LogFileOnDisk
-from neve.cli.output import JsonDocument
-from neve.cli.shown_text import Json, show_bytes, value_to_json
 from neve.errors import NeveError
+from neve.inspect.log_json import column_words, first_rows
+from neve.inspect.opened_file import OpenedFile
+from neve.inspect.page import JsonDocument
+from neve.inspect.shown_text import Json, show_bytes, value_to_json
 from neve.model.row_codec import describe_row
-from neve.wal.foreign_batches import Entry
-from neve.wal.inspected_batch import InspectedBatch, RowsEntry
-from neve.wal.inspection import InspectedDamage, LogicalRecord, LogInspection
-from neve.wal.log_ending import Ending
-from neve.wal.log_parts import (
+from neve.wal.inspected_batch import Entry, InspectedBatch, RowsEntry
+from neve.wal.inspection import (
     Block,
     DamagedPart,
     EmptyBlocks,
+    InspectedDamage,
+    LogicalRecord,
+    LogInspection,
     PaddingPart,
     Part,
     RecordHeader,
@@ -50,6 +50,7 @@ from neve.wal.log_parts import (
     StalePart,
     ZerosPart,
 )
+from neve.wal.log_ending import Ending
 from neve.wal.segment_reader import DamageKind
 from neve.wal.version_edits import Fact, InternalKey, VersionEdit
 
@@ -68,7 +69,7 @@ class LogJson:
         self._omitted = 0
         self._ending: Ending | None = None
 
-    def write(self, file: LogFileOnDisk) -> Ending:
+    def write(self, file: OpenedFile) -> Ending:
         """Write everything; gives how the log ends."""
         identity = self._inspection.identity
         document = JsonDocument()

@@ -17,12 +17,12 @@ from typing import Any, Final, NoReturn
 
 import click
 
+from neve.cli.commands import LazyCommand, LazyGroup
 from neve.cli.completion import install_completion_option
 from neve.cli.exit_codes import EXIT_CODE_WORDS, report_failure
 from neve.cli.interrupts import end_at_once_when_interrupted
-from neve.cli.lazy_group import LazyCommand, LazyGroup
+from neve.cli.main import keep_log_lines_quiet, verbose_option
 from neve.cli.standard_output import OutputFailed, finish_standard_output, watch_standard_output
-from neve.cli.verbose import keep_log_lines_quiet, verbose_option
 
 _COMMANDS: Final = {
     "demo": LazyCommand(
@@ -38,16 +38,16 @@ _COMMANDS: Final = {
     "set": LazyCommand(
         "neve.cli.catalog_commands", "set_properties", "Change the properties of a table"
     ),
-    "put": LazyCommand("neve.cli.put_command", "put", "Write a row, or many"),
+    "put": LazyCommand("neve.cli.row_commands", "put", "Write a row, or many"),
     "get": LazyCommand("neve.cli.row_commands", "get", "Show the rows of keys"),
     "delete": LazyCommand("neve.cli.row_commands", "delete", "Delete rows"),
-    "scan": LazyCommand("neve.cli.scan_command", "scan", "Show many rows, or write them to a file"),
+    "scan": LazyCommand("neve.cli.row_commands", "scan", "Show many rows, or write them to a file"),
     "import": LazyCommand(
         "neve.cli.import_command", "import_rows", "Write the rows of a file: CSV, JSON, Parquet"
     ),
     "history": LazyCommand("neve.cli.catalog_commands", "history", "Show the versions of a table"),
     "changes": LazyCommand(
-        "neve.cli.changes_command", "changes", "Show what happened to rows, version by version"
+        "neve.cli.history_commands", "changes", "Show what happened to rows, version by version"
     ),
     "evolve": LazyCommand(
         "neve.cli.evolve_command", "evolve", "Change columns, partitions or sort order of a table"
@@ -57,7 +57,7 @@ _COMMANDS: Final = {
         "neve.cli.history_commands", "rollback", "Make an old version the current one again"
     ),
     "iceberg": LazyCommand(
-        "neve.cli.iceberg_command", "iceberg", "Show how other engines read a table"
+        "neve.cli.catalog_commands", "iceberg", "Show how other engines read a table"
     ),
     "flush": LazyCommand("neve.cli.upkeep_commands", "flush", "Commit what is only in the log"),
     "compact": LazyCommand("neve.cli.upkeep_commands", "compact", "Rewrite files to read faster"),
@@ -68,7 +68,7 @@ _COMMANDS: Final = {
         "neve.cli.upkeep_commands", "recover", "Bring catalog and tables together"
     ),
     "inspect": LazyCommand(
-        "neve.cli.inspect_group", "inspect", "Take a file of a table apart, down to the bytes"
+        "neve.cli.main", "inspect", "Take a file of a table apart, down to the bytes"
     ),
 }
 

@@ -14,14 +14,14 @@ from typing import Final, assert_never
 
 from rich.text import Text
 
-from neve.cli.manifest_parts import Content, is_version_manifest
-from neve.cli.shown_text import Json, show_bytes, shown_text
 from neve.errors import NeveError
+from neve.inspect.manifest import Content, is_version_manifest
+from neve.inspect.shown_text import Json, show_bytes, shown_text
 from neve.manifest import mrub_pb2
 from neve.manifest.documents import Head, Lease, Segment
 from neve.manifest.mrub import decode_mrub
 from neve.manifest.state import State
-from neve.model.shown_value import counted, shown_moment
+from neve.model.display import counted, shown_moment
 
 _TRANSACTION_DIGITS: Final = 8
 _STATUS: Final = {0: "~", 1: "+", 2: "-"}

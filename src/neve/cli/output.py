@@ -15,7 +15,7 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
-from neve.cli.shown_text import Json, drawn_in_ascii, is_drawable
+from neve.inspect.shown_text import Json, drawn_in_ascii, is_drawable
 
 PLAIN_COLUMNS: Final = 100
 _COLUMNS_MIN: Final = 40

@@ -16,9 +16,9 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from neve.cli.parquet_pages import PageSize, ReadAt, page_sizes
 from neve.errors import Corruption, LimitExceeded
-from neve.model.shown_value import shown
+from neve.inspect.parquet_batches import PageSize, ReadAt, page_sizes
+from neve.model.display import shown
 from neve.sstable.data_file_footer import ChunkPlaces, chunk_places
 
 # Rows of a batch become fewer by this factor while they do not fit into memory.

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from neve.errors import Corruption, InvalidArgument
-from neve.model.shown_value import shown
+from neve.model.display import shown
 
 ReadAt: TypeAlias = Callable[[int, int], bytes]
 Thrift: TypeAlias = "bool | int | bytes | float | list[Thrift] | dict[int, Thrift] | None"

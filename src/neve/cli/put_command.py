@@ -16,17 +16,14 @@ from typing import Final
 import click
 
 from neve.catalog.table import Table
-from neve.cli.column_words import names_of
-from neve.cli.documented_command import DocumentedCommand
-from neve.cli.json_file_rows import JsonFileRows
-from neve.cli.json_rows import JsonRows
-from neve.cli.lake_options import on_a_lake, open_lake
-from neve.cli.output import Page, write_json
+from neve.cli.commands import DocumentedCommand
+from neve.cli.json_rows import JsonFileRows, JsonRows
+from neve.cli.options import names_of, on_a_lake, open_lake, table_argument, written_columns
 from neve.cli.refused_rows import telling_the_row
-from neve.cli.shown_text import Json
-from neve.cli.table_arguments import table_argument, written_columns
 from neve.errors import Conflict, InvalidArgument
-from neve.model.shown_value import counted
+from neve.inspect.page import Page, write_json
+from neve.inspect.shown_text import Json
+from neve.model.display import counted
 
 _STANDARD_INPUT: Final = "-"
 _BATCH_ROWS: Final = 10_000

@@ -6,14 +6,13 @@ from typing import Final
 
 from rich.text import Text
 
-from neve.cli.arrow_words import column_words, first_rows
-from neve.cli.fitted_text import clipped
-from neve.cli.shown_text import show_bytes, shown_text, value_to_text
 from neve.errors import NeveError
+from neve.inspect.log_json import column_words, first_rows
+from neve.inspect.page import clipped
+from neve.inspect.shown_text import show_bytes, shown_text, value_to_text
+from neve.model.display import counted
 from neve.model.row_codec import describe_row
-from neve.model.shown_value import counted
-from neve.wal.foreign_batches import Entry
-from neve.wal.inspected_batch import InspectedBatch, RowsEntry
+from neve.wal.inspected_batch import Entry, InspectedBatch, RowsEntry
 from neve.wal.inspection import LogicalRecord
 from neve.wal.version_edits import EditField, Fact, InternalKey, VersionEdit
 

@@ -12,7 +12,7 @@ from typing import BinaryIO, Final, TypeAlias
 
 from neve.cli.row_output import new_file
 from neve.errors import InvalidArgument, NeveError, SchemaMismatch
-from neve.model.shown_value import counted
+from neve.model.display import counted
 
 PlaceOf: TypeAlias = Callable[[int], str]
 """Names the place of a row of the input, counted from 0, such as `orders.csv:7`."""

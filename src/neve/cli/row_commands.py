@@ -3,7 +3,7 @@
     neve get shop.orders 1 2 3
     neve delete shop.orders --filter "amount > 5"
 
-How keys are written is told in `neve.cli.key_words`.
+How keys are written is told in `neve.cli.row_commands`.
 """
 
 from collections.abc import Sequence
@@ -12,16 +12,21 @@ from typing import Final
 import click
 import pyarrow as pa
 
-from neve.cli.key_command import KeyCommand
-from neve.cli.key_words import key_of, keys_of
-from neve.cli.lake_options import on_a_lake, open_lake
-from neve.cli.output import JsonDocument, Page, write_json
-from neve.cli.row_table import RowTable, json_rows, row_lines
-from neve.cli.shown_text import shown_text
-from neve.cli.table_arguments import filter_option, table_argument, wide_option
-from neve.cli.version_options import at_a_version, rows_at
+from neve.cli.options import (
+    at_a_version,
+    filter_option,
+    on_a_lake,
+    open_lake,
+    rows_at,
+    table_argument,
+    wide_option,
+)
+from neve.cli.row_commands import KeyCommand, key_of, keys_of
+from neve.cli.row_output import RowTable, json_rows, row_lines
 from neve.errors import InvalidArgument, NotFound
-from neve.model.shown_value import counted
+from neve.inspect.page import JsonDocument, Page, write_json
+from neve.inspect.shown_text import shown_text
+from neve.model.display import counted
 
 _NAMED_MAX: Final = 20
 

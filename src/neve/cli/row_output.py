@@ -20,10 +20,10 @@ from typing import BinaryIO, Final, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from neve.cli.row_table import JsonRow, json_rows
-from neve.cli.shown_text import Json
+from neve.cli.row_output import JsonRow, json_rows
 from neve.cli.value_forms import text_of
 from neve.errors import InvalidArgument, Unavailable
+from neve.inspect.shown_text import Json
 
 STANDARD_OUTPUT: Final = "-"
 _QUOTED: Final = frozenset('",\r\n')

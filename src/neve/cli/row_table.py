@@ -18,9 +18,9 @@ import pyarrow as pa
 from rich.cells import cell_len
 from rich.text import Text
 
-from neve.cli.fitted_text import wrapped
-from neve.cli.shown_text import Json, shown_text
 from neve.cli.value_forms import json_values, text_of
+from neve.inspect.page import wrapped
+from neve.inspect.shown_text import Json, shown_text
 from neve.model.arrow_types import TypeKind, kind_of
 
 _NUMBERS: Final = frozenset(

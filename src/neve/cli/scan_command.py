@@ -9,23 +9,29 @@ from rich.text import Text
 
 from neve.catalog.system_tables import is_system_name, readable_rows, readable_schema
 from neve.catalog.table import Table
-from neve.cli.column_words import names_of
-from neve.cli.completed_words import complete_column
-from neve.cli.documented_command import DocumentedCommand
-from neve.cli.key_words import bound_of
-from neve.cli.lake_options import on_a_lake, open_lake
+from neve.cli.commands import DocumentedCommand
 from neve.cli.number_type import WholeNumber
-from neve.cli.output import Page, write_json
-from neve.cli.row_output import STANDARD_OUTPUT, RowForm, asked_form, write_rows
-from neve.cli.row_table import RowTable
-from neve.cli.shown_text import Json, shown_text
-from neve.cli.table_arguments import filter_option, table_argument, to_file_argument, wide_option
+from neve.cli.options import (
+    Rows,
+    at_a_version,
+    complete_column,
+    filter_option,
+    names_of,
+    on_a_lake,
+    open_lake,
+    rows_at,
+    table_argument,
+    to_file_argument,
+    wide_option,
+)
+from neve.cli.row_commands import bound_of
+from neve.cli.row_output import STANDARD_OUTPUT, RowForm, RowTable, asked_form, write_rows
 from neve.cli.table_words import unflushed_words
-from neve.cli.version_options import Rows, at_a_version, rows_at
 from neve.errors import InvalidArgument
-from neve.model.shown_value import counted
-from neve.read.scan import Scan
-from neve.read.scan_explanation import ScanExplanation
+from neve.inspect.page import Page, write_json
+from neve.inspect.shown_text import Json, shown_text
+from neve.model.display import counted
+from neve.read.scan import Scan, ScanExplanation
 
 
 @click.command(

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import click
 
-from neve.cli.completed_words import complete_column, complete_file, complete_table
+from neve.cli.options import complete_column, complete_file, complete_table
 
 Command = TypeVar("Command", bound=Callable[..., None])
 

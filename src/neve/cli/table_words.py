@@ -6,12 +6,12 @@ from typing import Final
 from rich.text import Text
 
 from neve.catalog.catalog_table import CatalogTable
-from neve.catalog.column_facts import column_facts
-from neve.cli.definition_history import column_json, definition_json, definition_lines
-from neve.cli.shown_text import Json, shown_text
+from neve.cli.table_words import column_json, definition_json, definition_lines
+from neve.inspect.shown_text import Json, shown_text
 from neve.manifest.documents import Lease
+from neve.model.display import counted, shown_moment
 from neve.model.schema import TableSchema
-from neve.model.shown_value import counted, shown_moment
+from neve.notebook import column_facts
 
 _LEASES_SHOWN: Final = 10
 

@@ -14,20 +14,19 @@ from rich.text import Text
 from neve.catalog.kv_catalog import KVCatalog
 from neve.catalog.settlement import RecoveryReport, Settled
 from neve.catalog.table import Table
-from neve.cli.documented_command import DocumentedCommand
-from neve.cli.failure_words import command_words
-from neve.cli.lake_options import on_a_lake, open_lake
+from neve.cli.command_wording import command_words
+from neve.cli.commands import DocumentedCommand
 from neve.cli.number_type import WholeNumber
-from neve.cli.output import JsonDocument, Page, write_json
+from neve.cli.options import on_a_lake, open_lake, table_argument
 from neve.cli.progress_bar import progress_bar
-from neve.cli.shown_text import Json, shown_text
-from neve.cli.table_arguments import table_argument
 from neve.cli.table_words import lease_json, lease_lines, unflushed_words
 from neve.engine.table_options import TableOptions
 from neve.engine.upkeep import GarbageReport
 from neve.engine.verification import VerifyReport
 from neve.errors import Corruption, NeveError
-from neve.model.shown_value import counted
+from neve.inspect.page import JsonDocument, Page, write_json
+from neve.inspect.shown_text import Json, shown_text
+from neve.model.display import counted
 
 _OUTCOMES: Final = {
     Settled.NOTHING: "in order",

@@ -34,16 +34,22 @@ from typing import Final, NoReturn, TypeAlias, cast
 
 import pyarrow as pa
 
-from neve.cli.shown_text import Json
 from neve.errors import SchemaMismatch
-from neve.model.arrow_types import NESTED_KINDS, ArrowField, TypeKind, child_fields, kind_of
+from neve.inspect.shown_text import Json
+from neve.model.arrow_types import (
+    NESTED_KINDS,
+    ArrowField,
+    TypeKind,
+    child_fields,
+    decimal_digits,
+    kind_of,
+)
+from neve.model.display import shown
 from neve.model.plain_values import stored_array, to_plain
 from neve.model.row_values import storage_type
 from neve.model.scalar_values import FromRaw, Raw, Unfit, scalar_form
 from neve.model.schema_json import default_to_json
 from neve.model.schema_view import ArrowArray
-from neve.model.shown_value import shown
-from neve.model.value_hints import decimal_digits
 
 ReadJson: TypeAlias = Callable[[object], object]
 ReadText: TypeAlias = Callable[[str], object]

@@ -8,8 +8,8 @@ import click
 
 from neve.catalog.kv_catalog import KVCatalog
 from neve.catalog.table import Table
-from neve.cli.completed_words import complete_tag
 from neve.cli.number_type import WholeNumber
+from neve.cli.options import complete_tag
 from neve.engine.snapshot import Snapshot
 from neve.errors import InvalidArgument
 

@@ -19,8 +19,8 @@ from typing import Final, TypeAlias
 
 from neve.compaction.plan import CompactionPlan
 from neve.compaction.rewrite_job import RewriteTask
+from neve.keys.ranges import KeyRange
 from neve.model.data_file import DataFile
-from neve.model.key_range import KeyRange
 
 TASK_ROWS: Final = 2_000_000
 """Rows of one task, unless it would not fill half a file."""

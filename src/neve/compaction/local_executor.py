@@ -22,13 +22,13 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
 
+from neve.compaction.local_executor import KeepMask, RowReading, RowSource, live_pieces
 from neve.compaction.plan import CompactionPlan
-from neve.compaction.row_stream import KeepMask, RowReading, RowSource, live_pieces
 from neve.compaction.sorted_rows import SortedRows, merged
 from neve.errors import Corruption
+from neve.keys.columns import KeyArray
+from neve.keys.ranges import KeyRange
 from neve.model.data_file import DataFile
-from neve.model.key_column import KeyArray
-from neve.model.key_range import KeyRange
 
 EVERY_KEY: Final = KeyRange()
 

@@ -17,7 +17,7 @@ from itertools import accumulate
 from typing import TypeAlias
 
 from neve.model.data_file import DataFile
-from neve.model.partition_identity import PartitionId, PartitionIdentity
+from neve.model.partitions import PartitionId, PartitionIdentity
 from neve.model.version import Version
 
 KeySpan: TypeAlias = tuple[bytes, bytes]

@@ -19,7 +19,7 @@ from neve.compaction.partition_levels import (
     spans_overlap,
 )
 from neve.model.data_file import DataFile
-from neve.model.partition_identity import PartitionId
+from neve.model.partitions import PartitionId
 
 
 class PlansAtWork:

@@ -31,9 +31,9 @@ from neve.compaction.partition_levels import (
     span_of,
 )
 from neve.compaction.plan import CompactionPlan, CompactionReason
-from neve.compaction.plans_at_work import PlansAtWork
+from neve.compaction.policy import PlansAtWork
 from neve.model.data_file import DataFile, FileFormat, disjoint_runs
-from neve.model.partition_identity import PartitionIdentity
+from neve.model.partitions import PartitionIdentity
 from neve.model.version import Version
 
 # Joined files stay below the size at which a writer begins the next file, whose own measure of a

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from neve.compaction.plan import CompactionPlan
+from neve.keys.ranges import KeyRange
 from neve.model.data_file import DataFile
-from neve.model.key_range import KeyRange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

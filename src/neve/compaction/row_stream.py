@@ -21,9 +21,9 @@ import pyarrow as pa
 
 from neve.compaction.sorted_rows import SortedRows
 from neve.errors import Corruption
+from neve.keys.columns import KeyArray
+from neve.keys.ranges import KeyRange
 from neve.model.data_file import DataFile
-from neve.model.key_column import KeyArray
-from neve.model.key_range import KeyRange
 from neve.model.row_lineage import lineage_of, with_lineage
 
 KeepMask: TypeAlias = npt.NDArray[np.bool_]

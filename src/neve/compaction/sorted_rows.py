@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from neve.errors import Corruption
-from neve.model.column_words import fixed_bytes
-from neve.model.key_column import KeyArray
+from neve.keys.columns import KeyArray
+from neve.model.arrow_buffers import fixed_bytes
 
 Words: TypeAlias = npt.NDArray[np.uint64]
 

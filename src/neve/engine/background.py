@@ -17,7 +17,7 @@ from threading import Event, Thread, current_thread
 from types import MethodType
 from typing import Final, cast
 
-from neve.engine.forgotten import end_forgotten
+from neve.engine.background import end_forgotten
 from neve.errors import Closed, Fenced, NeveError, NotFound, Unavailable
 
 logger = logging.getLogger(__name__)

@@ -10,8 +10,8 @@ from threading import Condition
 from typing import Final
 
 from neve.engine.background import BackgroundWork
+from neve.engine.backlog import CALM, Pressure, pressure_of
 from neve.engine.current_view import CurrentView
-from neve.engine.pressure import CALM, Pressure, pressure_of
 from neve.engine.table_options import TableOptions
 from neve.errors import NeveError, Unavailable
 from neve.observability.metrics import STALL_SECONDS, Recorder

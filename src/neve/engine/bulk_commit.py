@@ -30,24 +30,23 @@ from typing import Final, NamedTuple, overload
 from pyroaring import BitMap64
 
 from neve.compaction.levels import LevelOptions
-from neve.engine.bulk_work import BulkOutcome, BulkWork, JobIdentity
 from neve.engine.commit_facts import operation_of, summary_of
-from neve.engine.file_making import delete_data_file
-from neve.engine.job_base import JobBase, RunName
 from neve.engine.publishing import CommitPublishing
-from neve.engine.replaced_partitions import ReplacedPartitions
-from neve.engine.table_parts import TableParts
 from neve.errors import CatalogConflict, Conflict, NeveError, NotFound, OutcomeUnknown
+from neve.jobs.commit import ReplacedPartitions
+from neve.jobs.run import BulkOutcome, BulkWork, JobBase, JobIdentity, RunName
+from neve.keys.columns import KeyArray
+from neve.manifest.commit import LostRaces, TableCommitter, base_in
 from neve.manifest.rebase import Proposal, complete, rebase
 from neve.manifest.retry import Patience
-from neve.manifest.table_commit import LostRaces, TableCommitter, base_in
 from neve.manifest.table_head import HEAD_KEY, RESERVATION_KEY, HeadChange, Requirements
 from neve.manifest.table_versions import Committed
-from neve.manifest.table_work import Intent
+from neve.manifest.writer_state import Intent
 from neve.model.data_file import DataFile, PartitionValue
-from neve.model.key_column import KeyArray
-from neve.model.partition_identity import PartitionId, PartitionIdentity
+from neve.model.partitions import PartitionId, PartitionIdentity
 from neve.model.version import Operation, Version, VersionEdit, VersionFacts
+from neve.table.file_writers import delete_data_file
+from neve.table.table_parts import TableParts
 
 logger = logging.getLogger(__name__)
 

@@ -17,15 +17,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from neve.engine.bulk_rows import BulkRows
-from neve.engine.job_base import JobBase
 from neve.errors import SchemaMismatch
-from neve.model.key_column import KeyArray
+from neve.jobs.rows import BulkRows
+from neve.jobs.run import JobBase
+from neve.keys.arrays import key_at
+from neve.keys.columns import KeyArray
+from neve.model.display import shown
 from neve.model.schema import TableSchema
-from neve.model.shown_value import shown
-from neve.read.partial_merge import MERGED_ROWS_MAX, merged, required_columns, widened
-from neve.sstable.key_arrays import key_at
 from neve.sstable.parquet_groups import one_batch
+from neve.table.partial_merge import MERGED_ROWS_MAX, merged, required_columns, widened
 
 Choices = npt.NDArray[np.int64]
 Fit = Callable[[pa.RecordBatch, TableSchema], pa.RecordBatch]

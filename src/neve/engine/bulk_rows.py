@@ -18,16 +18,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from neve.engine.bulk_work import BulkWork
-from neve.engine.job_base import JobBase
-from neve.engine.partition_split import split_by_partition
 from neve.errors import InvalidArgument
+from neve.jobs.run import BulkWork, JobBase
+from neve.keys.arrays import concat_keys, same_keys
+from neve.keys.columns import KeyArray
+from neve.keys.encoding import KeyEncoder
 from neve.model.data_file import DataFile, PartitionValue
-from neve.model.key_column import KeyArray
-from neve.model.key_encoding import KeyEncoder
 from neve.sstable.data_file_writer import DataFileWriter
-from neve.sstable.key_arrays import concat_keys, same_keys
 from neve.sstable.parquet_groups import one_batch
+from neve.table.partitions import split_by_partition
 
 KeyedRows = tuple[pa.RecordBatch, KeyArray]
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 
 from pyroaring import BitMap64
 
+from neve.keys.columns import KeyArray
 from neve.manifest.table_head import HeadChange
 from neve.model.data_file import DataFile
-from neve.model.key_column import KeyArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,12 +20,12 @@ import pyarrow as pa
 from neve.engine.table_engine import TableEngine
 from neve.errors import Closed, InvalidArgument, NotFound
 from neve.manifest.sessions import ReadSession
-from neve.model.shown_value import shown
+from neve.model.display import shown
 from neve.model.version import Version, apply_edit
 from neve.read.change_plan import CommitChanges, grouped, plan_changes
 from neve.read.change_rows import ChangeRows
 from neve.read.changes import change_batches, feed_schema
-from neve.read.read_context import ReadContext
+from neve.table.table_context import TableContext
 
 # How long a follower waits before it looks whether it is to end.
 _LOOK_AGAIN_SECONDS: Final = 0.05
@@ -201,12 +201,12 @@ class _Stretch:
                 f"{oldest} and go on from there",
             )
 
-    def _context(self, schema_id: int) -> ReadContext:
+    def _context(self, schema_id: int) -> TableContext:
         known = self._engine.current.view.context
         if schema_id == known.schema.schema_id:
             return known
         definitions = self._engine.definitions
-        return ReadContext(
+        return TableContext(
             definitions.schema(schema_id), schema_of=definitions.schema, spec_of=definitions.spec
         )
 

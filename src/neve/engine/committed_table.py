@@ -1,4 +1,4 @@
-"""CommittedTable: maintenance of a table by somebody who is not its live writer.
+"""CommittedMaintenance: maintenance of a table by somebody who is not its live writer.
 
 A job has no log and no memtables: it works on what is committed, beside whoever writes the table,
 and commits through the manifest as everybody does. Each call reads the newest state first.
@@ -23,11 +23,9 @@ from neve.compaction.plan import CompactionPlan
 from neve.compaction.policy import full_plan, move_plan, pick_all
 from neve.compaction.rewrite_job import PlanExecutor
 from neve.engine.background import BackgroundWork
-from neve.engine.job_base import JobBase, RunName
 from neve.engine.lease_book import LeaseBook
 from neve.engine.rewrite import Execution, Rewrite, note_compacted
 from neve.engine.table_options import TableOptions
-from neve.engine.table_parts import TableParts, append_files_of
 from neve.engine.upkeep import DeletePaths, ExpireReport, GarbageReport, Upkeep, retained
 from neve.engine.verification import (
     FurtherCheck,
@@ -38,12 +36,14 @@ from neve.engine.verification import (
     verify_table,
 )
 from neve.errors import Fenced, NeveError, NotFound
+from neve.jobs.run import JobBase, RunName
+from neve.manifest.commit import TableCommitter
 from neve.manifest.retry import Patience
-from neve.manifest.table_commit import TableCommitter
 from neve.manifest.table_head import HeadChange
-from neve.manifest.table_work import Intent
+from neve.manifest.writer_state import Intent
 from neve.model.data_file import DataFile
 from neve.sstable.index_rebuild import IndexFiles
+from neve.table.table_parts import TableParts, append_files_of
 
 _ANNOUNCED_MS: Final = 24 * 60 * 60 * 1000
 _VOID_SECONDS_MAX: Final = 600.0
@@ -59,7 +59,7 @@ RunRebuilds: TypeAlias = Callable[
 """
 
 
-class CommittedTable:
+class CommittedMaintenance:
     """Maintenance of what is committed; for one thread."""
 
     def __init__(self, parts: TableParts, options: TableOptions | None = None) -> None:

@@ -10,9 +10,9 @@ from threading import Condition, Lock
 
 from neve.memtable.memtable import Memtable
 from neve.model.version import Version
-from neve.read.file_set import FileSet
-from neve.read.read_context import ReadContext
-from neve.read.table_view import TableView
+from neve.table.file_set import FileSet
+from neve.table.table_context import TableContext
+from neve.table.table_view import TableView
 
 
 class CurrentView:
@@ -47,7 +47,7 @@ class CurrentView:
         version: Version,
         *,
         flushed: Memtable | None = None,
-        context: ReadContext | None = None,
+        context: TableContext | None = None,
         is_own: bool = False,
     ) -> bool:
         """Show a Version, and without the memtable whose rows it has; False when it is older.

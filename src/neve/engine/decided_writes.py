@@ -28,21 +28,21 @@ from neve.engine.partial_rows import (
 from neve.engine.table_engine import TableEngine
 from neve.engine.write_path import ATOMIC_BYTES_MAX, PreparedWrite, WritePath
 from neve.errors import InvalidArgument, SchemaMismatch
-from neve.memtable.given_columns import GivenColumns
+from neve.keys.arrays import key_at
+from neve.keys.columns import KeyArray
+from neve.memtable.found_row import GivenColumns
 from neve.memtable.memtable import Memtable
-from neve.model.key_column import KeyArray
+from neve.model.display import shown
 from neve.model.schema import Column
-from neve.model.shown_value import shown
 from neve.model.write_batch import PartialRows, WriteBatch
-from neve.read.partial_merge import (
+from neve.table.partial_merge import (
     MERGED_ROWS_MAX,
     Places,
     merged,
     required_columns,
     widened,
 )
-from neve.read.table_view import Row
-from neve.sstable.key_arrays import key_at
+from neve.table.table_view import Row
 from neve.wal.batch_codec import encode_changes
 
 
@@ -56,7 +56,7 @@ class _MergedBatch:
     logged: PartialRows
 
 
-class DecidedWrites:
+class ConditionalWrites:
     """Conditional and partial writes of one table; safe for many threads."""
 
     def __init__(self, engine: TableEngine) -> None:

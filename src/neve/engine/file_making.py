@@ -1,4 +1,4 @@
-"""FileMaking: writes the files of one table: data files with their indexes, and vectors.
+"""FileWriters: writes the files of one table: data files with their indexes, and vectors.
 
 A file that was written belongs to nobody until the commit that names it. When the commit fails for
 certain its files are deleted at once; when the outcome is not known they stay, and the next writer
@@ -11,22 +11,22 @@ from typing import Final
 
 from pyroaring import BitMap64
 
-from neve.engine.partition_split import Partition
-from neve.engine.table_parts import TableParts
 from neve.errors import NeveError
+from neve.keys.encoding import KeyEncoder
 from neve.model.data_file import DataFile, FileFormat, VectorRef, WalSegmentRef
-from neve.model.key_encoding import KeyEncoder
 from neve.model.schema import TableSchema
 from neve.sstable.data_file_writer import DataFileWriter, WriteTarget, WrittenFile
 from neve.sstable.parquet_layout import ParquetLayout
 from neve.sstable.puffin import write_puffin
-from neve.storage.plain_location import plain_location
+from neve.storage.object_store import plain_location
 from neve.storage.table_paths import join_path
+from neve.table.partitions import Partition
+from neve.table.table_parts import TableParts
 
 WRITER_NAME: Final = "neve"
 
 
-class FileMaking:
+class FileWriters:
     """Makes files; safe for many threads."""
 
     def __init__(self, parts: TableParts, *, encoder: KeyEncoder, file_bytes: int) -> None:

@@ -25,30 +25,29 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from neve.engine.commit_facts import operation_of, summary_of
-from neve.engine.file_making import FileMaking
-from neve.engine.open_files import OpenFiles
-from neve.engine.partition_split import split_by_partition, split_by_spec
-from neve.engine.table_parts import Definitions, TableParts
 from neve.errors import CatalogConflict, Conflict, NeveError, OutcomeUnknown
+from neve.keys.columns import KeyArray
+from neve.manifest.commit import LostRaces, TableCommitter
 from neve.manifest.rebase import Proposal, complete
 from neve.manifest.retry import Patience
-from neve.manifest.table_commit import LostRaces, TableCommitter
 from neve.manifest.table_head import HEAD_KEY, RESERVATION_KEY, HeadChange, Requirements
 from neve.manifest.table_versions import Committed
 from neve.memtable.memtable import Memtable
 from neve.memtable.memtable_view import MemtableView
 from neve.model.data_file import FileFormat, VectorRef, WalSegmentRef
-from neve.model.key_column import KeyArray
 from neve.model.partition_spec import PartitionSpec
 from neve.model.version import Version, VersionFacts
-from neve.read.file_set import FileSet
-from neve.read.key_partitions import KeyPartitions, PartitionedKeys
-from neve.read.partial_merge import GivenRows, merged_on
-from neve.read.read_context import ReadContext
-from neve.read.schema_mapping import SchemaMapping
-from neve.read.table_view import TableView
 from neve.sstable.data_file_writer import WrittenFile
 from neve.sstable.superseded_rows import superseded_rows
+from neve.table.file_set import FileSet
+from neve.table.file_writers import FileWriters
+from neve.table.partial_merge import GivenRows, merged_on
+from neve.table.partitions import KeyPartitions, PartitionedKeys, split_by_partition, split_by_spec
+from neve.table.schema_mapping import SchemaMapping
+from neve.table.table_context import TableContext
+from neve.table.table_files import TableFiles
+from neve.table.table_parts import Definitions, TableParts
+from neve.table.table_view import TableView
 
 _COMMIT_SECONDS: Final = 60.0
 
@@ -73,12 +72,12 @@ class Flush:
     def __init__(
         self,
         parts: TableParts,
-        making: FileMaking,
-        files: OpenFiles,
+        making: FileWriters,
+        files: TableFiles,
         *,
         definitions: Definitions,
         committer: TableCommitter,
-        context: ReadContext,
+        context: TableContext,
     ) -> None:
         self._parts = parts
         self._making = making
@@ -166,7 +165,7 @@ class Flush:
 
     def _base_view(self, version: Version) -> TableView:
         schema = self._definitions.schema(version.facts.schema_id)
-        context = ReadContext(
+        context = TableContext(
             schema, schema_of=self._definitions.schema, spec_of=self._definitions.spec
         )
         files = FileSet(version, self._files, partitions=context.partitions)

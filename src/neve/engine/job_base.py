@@ -17,23 +17,22 @@ from uuid import UUID
 
 from pyroaring import BitMap64
 
-from neve.engine.file_making import FileMaking
-from neve.engine.open_files import OpenFiles
-from neve.engine.partition_split import Partition
-from neve.engine.table_parts import Definitions, TableParts
+from neve.keys.columns import KeyArray
 from neve.model.data_file import DataFile, FileFormat
-from neve.model.key_column import KeyArray
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
 from neve.model.version import Version
-from neve.read.file_set import FileSet
-from neve.read.key_partitions import KeyPartitions, PartitionedKeys
-from neve.read.read_context import ReadContext
-from neve.read.table_view import TableView
 from neve.sstable.data_file_writer import DataFileWriter
 from neve.sstable.superseded_rows import superseded_rows
 from neve.storage.clock import IdSource
 from neve.storage.table_paths import join_path
+from neve.table.file_set import FileSet
+from neve.table.file_writers import FileWriters
+from neve.table.partitions import KeyPartitions, Partition, PartitionedKeys
+from neve.table.table_context import TableContext
+from neve.table.table_files import TableFiles
+from neve.table.table_parts import Definitions, TableParts
+from neve.table.table_view import TableView
 
 FILE_BYTES: Final = 64 << 20
 _RUN_DIGITS: Final = 16
@@ -104,10 +103,10 @@ class JobBase:
         self.definitions = Definitions(parts.versions, path=parts.paths.manifest)
         self.schema: TableSchema = self.definitions.schema(self.version.facts.schema_id)
         self.spec: PartitionSpec = self.definitions.spec(self.version.facts.spec_id)
-        self.context = ReadContext(
+        self.context = TableContext(
             self.schema, schema_of=self.definitions.schema, spec_of=self.definitions.spec
         )
-        self.files = OpenFiles(
+        self.files = TableFiles(
             parts.objects,
             parts.paths,
             schema_of=self.definitions.schema,
@@ -115,7 +114,7 @@ class JobBase:
             cache_bytes=_CACHE_BYTES,
             recorder=parts.recorder,
         )
-        self.making = FileMaking(
+        self.making = FileWriters(
             replace(parts, ids=RunIds(run, parts.ids)),
             encoder=self.context.encoder,
             file_bytes=file_bytes,

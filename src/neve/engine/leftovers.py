@@ -14,9 +14,9 @@ from collections.abc import Collection
 from contextlib import suppress
 from typing import Final
 
-from neve.engine.table_parts import TableParts
 from neve.errors import NeveError
 from neve.storage.local_store import LocalStore
+from neve.table.table_parts import TableParts
 
 logger = logging.getLogger(__name__)
 

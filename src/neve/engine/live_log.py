@@ -1,4 +1,4 @@
-"""LiveLog: the log and the memtables of the one live writer, and the order between them.
+"""WriteBuffer: the log and the memtables of the one live writer, and the order between them.
 
     append ──► sync ──► apply to the active memtable ──► visible ──► acknowledged
 
@@ -19,7 +19,7 @@ from neve.engine.current_view import CurrentView
 from neve.engine.write_path import ApplyTo, PreparedWrite
 from neve.memtable.memtable import Memtable
 from neve.model.data_file import WalSegmentRef, joined_segments
-from neve.read.read_context import ReadContext
+from neve.table.table_context import TableContext
 from neve.wal.batch_codec import EncodedChanges
 from neve.wal.write_ahead_log import WriteAheadLog
 
@@ -28,7 +28,7 @@ _LOG_SHARE: Final = 4
 """Logs of one memtable are at most about this many times as long as it may be large."""
 
 
-class LiveLog:
+class WriteBuffer:
     """Makes writes durable, then visible; safe for many threads."""
 
     def __init__(self, log: WriteAheadLog, current: CurrentView, *, memtable_bytes: int) -> None:
@@ -106,7 +106,7 @@ class LiveLog:
         """Begin the next memtable; False when there is nothing in the active one."""
         return self._roll(only_if_full=False)
 
-    def begin_schema(self, context: ReadContext, install: Callable[[], None]) -> None:
+    def begin_schema(self, context: TableContext, install: Callable[[], None]) -> None:
         """Take what is written from now on under another schema."""
         with self._rolling:
 
@@ -137,7 +137,7 @@ class LiveLog:
         self.log.run_alone(reclaim)
         return freed >= self._memtable_bytes // 2
 
-    def _begin_memtable(self, context: ReadContext) -> None:
+    def _begin_memtable(self, context: TableContext) -> None:
         self._active.freeze()
         self._first_log = self.log.active_log_number
         self._active = Memtable(

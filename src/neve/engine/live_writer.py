@@ -4,7 +4,7 @@
     flush     memtable frozen ──► files written ──► committed ──► view replaced ──► log cut
 
 One thread flushes, another compacts; both run the `*_once` steps below, which a test can run by
-hand. Writers wait for neither, except as `neve.engine.pressure` says.
+hand. Writers wait for neither, except as `neve.engine.backlog` says.
 
 T1  One flush and one compaction at a time; a sweep of unknown files runs beside neither.
 T2  The writer's epoch is asserted by every commit. One that was taken over is Fenced, and takes no
@@ -23,23 +23,18 @@ from typing import Final
 from neve.compaction.plan import CompactionPlan, jobs_of
 from neve.compaction.policy import full_plan, move_plan, pick_all
 from neve.compaction.rewrite_job import PlanExecutor
-from neve.engine.background import BackgroundWork
-from neve.engine.backlog import Backlog
+from neve.engine.background import BackgroundWork, run_side_by_side
+from neve.engine.backlog import CALM, Backlog
 from neve.engine.current_view import CurrentView
-from neve.engine.file_making import FileMaking
 from neve.engine.flush import Flush, FlushTarget
 from neve.engine.lease_book import LeaseBook
-from neve.engine.live_log import LiveLog
-from neve.engine.open_files import OpenFiles
-from neve.engine.pressure import CALM
 from neve.engine.publishing import CommitPublishing
 from neve.engine.rewrite import Execution, Progress, Rewrite, note_compacted
-from neve.engine.side_by_side import run_side_by_side
 from neve.engine.table_options import TableOptions
-from neve.engine.table_parts import Definitions, TableParts
+from neve.engine.write_buffer import WriteBuffer
 from neve.engine.write_path import PreparedWrite, WritePath
 from neve.errors import Closed, Conflict, Fenced, NeveError, NotFound
-from neve.manifest.table_commit import TableCommitter
+from neve.manifest.commit import TableCommitter
 from neve.manifest.table_head import HeadChange
 from neve.manifest.table_versions import Committed
 from neve.manifest.version_reader import TableSnapshot
@@ -51,8 +46,11 @@ from neve.observability.metrics import (
     FLUSHED_ROWS,
     FLUSHES,
 )
-from neve.read.read_context import ReadContext
 from neve.storage.append_file import LockHandle
+from neve.table.file_writers import FileWriters
+from neve.table.table_context import TableContext
+from neve.table.table_files import TableFiles
+from neve.table.table_parts import Definitions, TableParts
 
 logger = logging.getLogger(__name__)
 
@@ -68,13 +66,13 @@ class LiveWriter:
         options: TableOptions,
         *,
         definitions: Definitions,
-        files: OpenFiles,
+        files: TableFiles,
         leases: LeaseBook,
         current: CurrentView,
-        log: LiveLog,
+        log: WriteBuffer,
         epoch: int,
         lock: LockHandle,
-        context: ReadContext,
+        context: TableContext,
         spec_id: int,
         publishing: CommitPublishing | None,
     ) -> None:
@@ -89,7 +87,7 @@ class LiveWriter:
         self._epoch = epoch
         self._lock = lock
         self.publishing = publishing
-        making = FileMaking(parts, encoder=context.encoder, file_bytes=options.file_bytes)
+        making = FileWriters(parts, encoder=context.encoder, file_bytes=options.file_bytes)
         committer = TableCommitter(parts.versions, parts.work, clock=parts.clock, ids=parts.ids)
         self._flush = Flush(
             parts, making, files, definitions=definitions, committer=committer, context=context
@@ -417,7 +415,7 @@ class LiveWriter:
                     self._path = WritePath(context, self._definitions.spec(head.spec_id))
             else:
                 schema = self._definitions.schema(head.schema_id)
-                context = ReadContext(
+                context = TableContext(
                     schema, schema_of=self._definitions.schema, spec_of=self._definitions.spec
                 )
                 # What was written under the old schema stays in a memtable of its own.
@@ -430,7 +428,7 @@ class LiveWriter:
             self.backlog.wake()
 
     def _show_schema(
-        self, snapshot: TableSnapshot, context: ReadContext, flushed: Memtable | None
+        self, snapshot: TableSnapshot, context: TableContext, flushed: Memtable | None
     ) -> None:
         self._current.install(snapshot.version, flushed=flushed, context=context)
         self._path = WritePath(context, self._definitions.spec(snapshot.head.spec_id))

@@ -8,8 +8,8 @@ was lost, which is Corruption.
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from neve.engine.table_parts import TableParts
 from neve.errors import Corruption, NotFound
+from neve.table.table_parts import TableParts
 
 
 class LostFiles:

@@ -12,10 +12,8 @@ from threading import Lock
 from typing import Final, TypeVar
 
 from neve.compaction.rewrite_job import PlanExecutor
-from neve.engine.leftovers import remove_old_epochs
-from neve.engine.rollback import rollback_edit
 from neve.engine.table_engine import TableEngine
-from neve.engine.upkeep import ExpireReport, GarbageReport, retained
+from neve.engine.upkeep import ExpireReport, GarbageReport, remove_old_epochs, retained
 from neve.engine.verification import (
     FurtherCheck,
     VerifiedTable,
@@ -24,6 +22,7 @@ from neve.engine.verification import (
     verify_table,
 )
 from neve.errors import Conflict, InvalidArgument, NeveError, NotPublished, StorageFull
+from neve.jobs.maintenance import rollback_edit
 from neve.manifest.table_head import HeadChange
 from neve.model.version import Version
 

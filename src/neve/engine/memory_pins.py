@@ -1,7 +1,7 @@
 """Pins the rows in memory that a view shows at a sequence."""
 
 from neve.memtable.memtable import Memtable
-from neve.read.table_view import TableView
+from neve.table.table_view import TableView
 
 
 def pin_memtables(view: TableView, sequence: int) -> bool:

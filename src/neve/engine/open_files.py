@@ -1,4 +1,4 @@
-"""OpenFiles: the data files and vectors a table has open, for readers, flushes and rebases alike.
+"""TableFiles: the data files and vectors a table has open, for readers, flushes and rebases alike.
 
 A reader stays open as long as somebody uses it; of the others the most recently used are kept. A
 data file never changes, so there is one reader per path, whatever vector the file has in a Version.
@@ -14,17 +14,17 @@ import numpy.typing as npt
 from pyroaring import BitMap64
 
 from neve.errors import NeveError
+from neve.keys.arrays import key_at
+from neve.keys.columns import KeyArray
+from neve.keys.encoding import KeyEncoder
+from neve.keys.key_hashes import KeyHashes
 from neve.model.data_file import DataFile
-from neve.model.key_column import KeyArray
-from neve.model.key_encoding import KeyEncoder
 from neve.model.schema import TableSchema
 from neve.observability.metrics import Recorder
 from neve.sstable.data_file_reader import DataFileReader
 from neve.sstable.deletion_vector import bitmap_of, positions_in
 from neve.sstable.group_cache import GroupCache
 from neve.sstable.index_rebuild import IndexFiles
-from neve.sstable.key_arrays import key_at
-from neve.sstable.search_words import SearchWords
 from neve.sstable.vector_cache import VectorCache
 from neve.storage.object_store import ObjectStore
 from neve.storage.table_paths import TablePaths
@@ -32,7 +32,7 @@ from neve.storage.table_paths import TablePaths
 _READERS_KEPT: Final = 1_024
 
 
-class OpenFiles:
+class TableFiles:
     """Readers by path; safe for many threads."""
 
     def __init__(
@@ -50,7 +50,7 @@ class OpenFiles:
         self._paths = paths
         self._schema_of = schema_of
         self._encoder = encoder
-        self._words = SearchWords(encoder)
+        self._words = KeyHashes(encoder)
         self._recorder = recorder
         # Safe on their own.
         self.groups = GroupCache(cache_bytes)

@@ -2,7 +2,7 @@
 
 1. The key and the columns that are written are taken out of the rows, as in any write.
 2. Of several rows with one key the last one stays.
-3. They are merged with the rows that their keys have, see `neve.read.partial_merge`: when they are
+3. They are merged with the rows that their keys have, see `neve.table.partial_merge`: when they are
    written, for readers, and again at the flush, on the Version that is committed to. What others
    wrote to the other columns meanwhile stays.
 
@@ -17,10 +17,11 @@ import pyarrow as pa
 
 from neve.engine.row_input import arrow_batches, batches_of
 from neve.errors import InvalidArgument, SchemaMismatch
-from neve.memtable.given_columns import GivenColumns
-from neve.memtable.key_order import key_objects
+from neve.keys.columns import KeyArray
+from neve.keys.order import key_objects
+from neve.memtable.found_row import GivenColumns
 from neve.memtable.memtable import Memtable
-from neve.model.key_column import KeyArray
+from neve.model.display import shown
 from neve.model.row_codec import RowCodec
 from neve.model.schema import (
     Column,
@@ -28,8 +29,7 @@ from neve.model.schema import (
     known_names_hint,
     normalize_batch,
 )
-from neve.model.shown_value import shown
-from neve.read.partial_merge import Places
+from neve.table.partial_merge import Places
 
 
 def given_columns(columns: object, schema: TableSchema) -> tuple[Column, ...]:

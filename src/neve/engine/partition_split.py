@@ -17,13 +17,12 @@ import pyarrow as pa
 
 from neve.errors import NotFound, SchemaMismatch
 from neve.model.data_file import PartitionValue
-from neve.model.partition_groups import Positions, partition_groups
-from neve.model.partition_identity import PartitionIdentity
 from neve.model.partition_spec import PartitionField, PartitionSpec
-from neve.model.partition_text import partition_text
+from neve.model.partitions import PartitionIdentity, Positions, partition_groups
 from neve.model.plain_values import PlainValue
 from neve.model.schema import TableSchema
 from neve.model.single_value import decode_single_value
+from neve.model.transforms import partition_text
 
 _SEGMENT_MAX: Final = 80
 _SAFE: Final = "-_.:"

@@ -12,9 +12,9 @@ while. A call that committed raises NotPublished, which says so.
 import logging
 from collections.abc import Callable
 
-from neve.engine.table_parts import TableParts
 from neve.errors import NeveError, NotPublished, Unavailable
 from neve.observability.metrics import PUBLISH_FAILURES, PUBLISH_SECONDS, PUBLISHES
+from neve.table.table_parts import TableParts
 
 logger = logging.getLogger(__name__)
 

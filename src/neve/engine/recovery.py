@@ -25,11 +25,10 @@ from uuid import UUID
 import pyarrow as pa
 
 from neve.engine.partial_rows import given_rows
-from neve.engine.table_parts import TableParts, append_files_of
 from neve.errors import Corruption, NeveError, NotFound, Unavailable
+from neve.keys.columns import KeyArray
 from neve.manifest.table_head import TableHead
 from neve.memtable.memtable import Memtable
-from neve.model.key_column import KeyArray
 from neve.model.schema import TableSchema
 from neve.model.write_batch import (
     Change,
@@ -39,17 +38,17 @@ from neve.model.write_batch import (
     PutRow,
     UpsertRows,
 )
-from neve.read.file_set import FileSet
-from neve.read.partial_merge import merged, widened
-from neve.read.read_context import ReadContext
-from neve.read.schema_mapping import SchemaMapping
-from neve.read.table_view import TableView
 from neve.storage.disk import FileKind
 from neve.storage.table_paths import log_epoch, log_number, split_path
+from neve.table.file_set import FileSet
+from neve.table.partial_merge import merged, widened
+from neve.table.schema_mapping import SchemaMapping
+from neve.table.table_context import TableContext
+from neve.table.table_parts import TableParts, append_files_of
+from neve.table.table_view import TableView
 from neve.wal.batch_codec import LoggedBatch
-from neve.wal.log_mark import LogMark, MarkedLog
-from neve.wal.recovery_mode import Problem, RecoveryMode, ReplayReport
-from neve.wal.replay import LogFile, Replay
+from neve.wal.durability import LogMark, MarkedLog
+from neve.wal.replay import LogFile, Problem, RecoveryMode, Replay, ReplayReport
 
 Answer = TypeVar("Answer")
 
@@ -219,7 +218,7 @@ def read_needed_logs(parts: TableParts) -> ReplayReport:
 def recover(
     parts: TableParts,
     head: TableHead,
-    context: ReadContext,
+    context: TableContext,
     *,
     files: FileSet,
     mode: RecoveryMode,
@@ -255,7 +254,7 @@ class BatchApply:
     """Brings logged batches into a memtable, whatever schema they were written with."""
 
     def __init__(
-        self, context: ReadContext, schema_of: Callable[[int], TableSchema], files: FileSet
+        self, context: TableContext, schema_of: Callable[[int], TableSchema], files: FileSet
     ) -> None:
         self._context = context
         self._schema_of = schema_of

@@ -14,13 +14,13 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from neve.engine.job_base import JobBase
-from neve.engine.partition_split import refused_rows
+from neve.jobs.run import JobBase
 from neve.manifest.rebase import Proposal
 from neve.model.data_file import DataFile, PartitionValue
-from neve.model.partition_groups import Positions, partition_groups
+from neve.model.partitions import Positions, partition_groups
 from neve.model.version import Operation, Version
 from neve.sstable.deletion_vector import bitmap_of
+from neve.table.partitions import refused_rows
 
 
 class ReplacedPartitions:

@@ -16,34 +16,40 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from neve.compaction.key_ranges import TASK_ROWS, cut_plan
 from neve.compaction.local_executor import FileSink, check_count, execute
 from neve.compaction.plan import CompactionPlan
-from neve.compaction.rewrite_job import PlanExecutor, RewriteJob, RewriteTask, TableDefinition
-from neve.engine.file_making import FileMaking
-from neve.engine.job_base import RunName
-from neve.engine.open_files import OpenFiles
-from neve.engine.partition_split import (
-    Partition,
-    partition_of,
-    split_by_partition,
-    split_by_spec,
+from neve.compaction.rewrite_job import (
+    TASK_ROWS,
+    PlanExecutor,
+    RewriteJob,
+    RewriteTask,
+    TableDefinition,
+    cut_plan,
 )
-from neve.engine.table_parts import Definitions, TableParts
 from neve.errors import Conflict, NeveError, OutcomeUnknown
+from neve.jobs.run import RunName
+from neve.keys.columns import KeyArray
+from neve.manifest.commit import TableCommitter
 from neve.manifest.rebase import Proposal
-from neve.manifest.table_commit import TableCommitter
 from neve.manifest.table_head import HeadChange
 from neve.manifest.table_versions import Committed
 from neve.model.data_file import DataFile, PartitionValue, with_origin_of
-from neve.model.key_column import KeyArray
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
 from neve.model.version import Operation, VersionFacts
 from neve.observability.events import EventKind
 from neve.observability.metrics import COMPACTED_BYTES, COMPACTED_ROWS, COMPACTIONS
-from neve.read.read_context import ReadContext
 from neve.sstable.data_file_writer import DataFileWriter, WrittenFile
+from neve.table.file_writers import FileWriters
+from neve.table.partitions import (
+    Partition,
+    partition_of,
+    split_by_partition,
+    split_by_spec,
+)
+from neve.table.table_context import TableContext
+from neve.table.table_files import TableFiles
+from neve.table.table_parts import Definitions, TableParts
 
 logger = logging.getLogger(__name__)
 
@@ -76,8 +82,8 @@ class TaskFiles:
 
     def __init__(
         self,
-        making: FileMaking,
-        files: OpenFiles,
+        making: FileWriters,
+        files: TableFiles,
         definitions: Definitions,
         *,
         run: RunName | None = None,
@@ -90,7 +96,7 @@ class TaskFiles:
     def run(
         self,
         task: RewriteTask,
-        context: ReadContext,
+        context: TableContext,
         *,
         progress: Progress,
         check_cancelled: Callable[[], None],
@@ -189,7 +195,7 @@ class _MovedRows:
 class LocalExecutor:
     """Executes tasks in this process, one after another."""
 
-    def __init__(self, task_files: TaskFiles, context: ReadContext) -> None:
+    def __init__(self, task_files: TaskFiles, context: TableContext) -> None:
         self._task_files = task_files
         self._context = context
 
@@ -223,8 +229,8 @@ class Rewrite:
     def __init__(
         self,
         parts: TableParts,
-        making: FileMaking,
-        files: OpenFiles,
+        making: FileWriters,
+        files: TableFiles,
         definitions: Definitions,
         committer: TableCommitter,
         *,
@@ -244,7 +250,7 @@ class Rewrite:
     def run(
         self,
         plans: Sequence[CompactionPlan],
-        context: ReadContext,
+        context: TableContext,
         facts: VersionFacts,
         execution: Execution,
         change: HeadChange,
@@ -276,7 +282,7 @@ class Rewrite:
             raise
         return None
 
-    def job(self, plans: Sequence[CompactionPlan], context: ReadContext) -> RewriteJob:
+    def job(self, plans: Sequence[CompactionPlan], context: TableContext) -> RewriteJob:
         """Cut plans into tasks that others can execute."""
         keeps_lineage = self._parts.keeps_lineage()
         if keeps_lineage:
@@ -304,7 +310,7 @@ class Rewrite:
         )
 
     def execute(
-        self, job: RewriteJob, context: ReadContext, execution: Execution
+        self, job: RewriteJob, context: TableContext, execution: Execution
     ) -> list[tuple[DataFile, ...]]:
         """Execute the tasks of a job; gives the files of each plan, of as many rows as it has."""
         executor = execution.executor or LocalExecutor(self.task_files, context)

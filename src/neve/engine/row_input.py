@@ -19,9 +19,9 @@ from typing import Final, Protocol, TypeAlias, cast, runtime_checkable
 import pyarrow as pa
 
 from neve.errors import InvalidArgument, NeveError, SchemaMismatch, Unavailable
+from neve.model.display import shown
 from neve.model.row_codec import RowCodec
 from neve.model.schema import TableSchema, normalize_batch
-from neve.model.shown_value import shown
 
 _PANDAS_INDEX: Final = re.compile(r"__index_level_[0-9]+__")
 _FAILED_COLUMN: Final = re.compile(r"Conversion failed for column (?P<name>.+) with type ")

@@ -15,21 +15,20 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 
-from neve.engine.forgotten import end_forgotten
+from neve.engine.background import end_forgotten
 from neve.engine.write_path import key_batch
 from neve.errors import Closed
+from neve.keys.columns import KeyArray
 from neve.manifest.leases import HeldLease
 from neve.memtable.memtable_view import taken_rows
 from neve.model.array_fit import nulls
-from neve.model.key_column import KeyArray
 from neve.model.schema import TableSchema
-from neve.model.shown_html import shown_page, warning
-from neve.model.version_page import first_words, version_page
-from neve.read.filter_input import Filter
-from neve.read.partial_merge import Places
+from neve.notebook import first_words, shown_page, version_page, warning
+from neve.read.filters import Filter
 from neve.read.scan import Scan
-from neve.read.table_view import Row, TableView
 from neve.storage.own_process import KeptInProcess
+from neve.table.partial_merge import Places
+from neve.table.table_view import Row, TableView
 
 GetRows = Callable[[KeyArray], tuple[pa.Table, Places]]
 """Gives the rows of keys in any order, and for each the place of its key."""

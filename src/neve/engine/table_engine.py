@@ -22,35 +22,31 @@ import pyarrow as pa
 
 from neve.engine.current_view import CurrentView
 from neve.engine.lease_book import LeaseBook
-from neve.engine.leftovers import remove_old_epochs, sweep_leftovers
-from neve.engine.live_log import LiveLog
 from neve.engine.live_writer import LiveWriter
-from neve.engine.lost_files import LostFiles
-from neve.engine.memory_pins import pin_memtables, unpin_memtables
-from neve.engine.open_files import OpenFiles
-from neve.engine.publish_mode import PublishMode
 from neve.engine.publishing import CommitPublishing
 from neve.engine.recovery import Recovered, drop_logs, read_steadily, recover
-from neve.engine.snapshot import Snapshot, SnapshotOrigin
-from neve.engine.table_options import TableOptions
-from neve.engine.table_parts import Definitions, TableParts, append_files_of
-from neve.engine.upkeep import Upkeep
+from neve.engine.snapshot import LostFiles, Snapshot, SnapshotOrigin, pin_memtables, unpin_memtables
+from neve.engine.table_options import PublishMode, TableOptions
+from neve.engine.upkeep import Upkeep, remove_old_epochs, sweep_leftovers
+from neve.engine.write_buffer import WriteBuffer
 from neve.engine.write_path import PreparedWrite
 from neve.errors import Closed, InvalidArgument, NeveError, NotFound, StorageFull
+from neve.keys.columns import KeyArray
 from neve.manifest.leases import HeldLease
 from neve.manifest.version_reader import TableSnapshot
-from neve.model.key_column import KeyArray
 from neve.model.version import Version
 from neve.observability.events import EventKind
-from neve.read.file_set import FileSet
-from neve.read.filter_input import Filter
-from neve.read.partial_merge import Places
-from neve.read.read_context import ReadContext
+from neve.read.filters import Filter
 from neve.read.scan import Scan
-from neve.read.table_view import Row, TableView
 from neve.storage.own_process import forked, keep_to_process, note_forked_at_work
-from neve.wal.log_mark import LogOwner
-from neve.wal.recovery_mode import RecoveryMode, ReplayReport
+from neve.table.file_set import FileSet
+from neve.table.partial_merge import Places
+from neve.table.table_context import TableContext
+from neve.table.table_files import TableFiles
+from neve.table.table_parts import Definitions, TableParts, append_files_of
+from neve.table.table_view import Row, TableView
+from neve.wal.durability import LogOwner
+from neve.wal.replay import RecoveryMode, ReplayReport
 from neve.wal.write_ahead_log import WriteAheadLog
 
 logger = logging.getLogger(__name__)
@@ -92,7 +88,7 @@ class TableEngine:
         self._is_swept = False
         snapshot = parts.versions.snapshot_latest()
         context = self._context(snapshot)
-        self.files = OpenFiles(
+        self.files = TableFiles(
             parts.objects,
             parts.paths,
             schema_of=self.definitions.schema,
@@ -285,7 +281,7 @@ class TableEngine:
         context = self.current.view.context
         if version.facts.schema_id != context.schema.schema_id:
             schema = self.definitions.schema(version.facts.schema_id)
-            context = ReadContext(
+            context = TableContext(
                 schema, schema_of=self.definitions.schema, spec_of=self.definitions.spec
             )
         files = FileSet(version, self.files, partitions=context.partitions)
@@ -373,9 +369,11 @@ class TableEngine:
             return Closed("the table was dropped", path=path, hint="Make another one")
         return Closed("the table was closed", path=path, hint="Open it again")
 
-    def _context(self, snapshot: TableSnapshot) -> ReadContext:
+    def _context(self, snapshot: TableSnapshot) -> TableContext:
         schema = self.definitions.schema(snapshot.head.schema_id)
-        return ReadContext(schema, schema_of=self.definitions.schema, spec_of=self.definitions.spec)
+        return TableContext(
+            schema, schema_of=self.definitions.schema, spec_of=self.definitions.spec
+        )
 
     def _open_writer(self) -> LiveWriter:
         """Take lock and epoch, replay, begin the log; everything is released when one fails."""
@@ -419,7 +417,7 @@ class TableEngine:
                 log.truncate_below(log.active_log_number)
             view = TableView((recovered.memtable,), files, context)
             self.current = CurrentView(view, recovered.next_sequence - 1)
-            live_log = LiveLog(log, self.current, memtable_bytes=options.memtable_bytes)
+            live_log = WriteBuffer(log, self.current, memtable_bytes=options.memtable_bytes)
             if live_log.is_long:
                 live_log.roll()
             return LiveWriter(
@@ -454,7 +452,7 @@ class TableEngine:
             return None
         return CommitPublishing(self.parts, publish)
 
-    def _recover(self, snapshot: TableSnapshot, context: ReadContext, files: FileSet) -> Recovered:
+    def _recover(self, snapshot: TableSnapshot, context: TableContext, files: FileSet) -> Recovered:
         return recover(
             self.parts,
             snapshot.head,

@@ -7,12 +7,12 @@ What every writer must agree on (schema, partitions, retention, codec) is a prop
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from neve.compaction.key_ranges import TASK_ROWS
 from neve.compaction.levels import LevelOptions
-from neve.engine.publish_mode import PublishMode
+from neve.compaction.rewrite_job import TASK_ROWS
+from neve.engine.table_options import PublishMode
 from neve.errors import InvalidArgument
 from neve.wal.log_options import LogOptions, SyncPolicy
-from neve.wal.recovery_mode import RecoveryMode
+from neve.wal.replay import RecoveryMode
 
 MEMTABLE_BYTES_MIN: Final = 1 << 10
 
@@ -28,7 +28,7 @@ class TableOptions:
         log_bytes              A log file this long is closed and the next one begun; its space is
                                reserved ahead, and one that is not needed any more is kept to be
                                written over.
-        recovery               What opening does about a damaged log; see `neve.wal.recovery_mode`.
+        recovery               What opening does about a damaged log; see `neve.wal.replay`.
         memtable_bytes         Rows in memory are flushed to a data file when they take this much.
         frozen_memtables       Full memtables that may wait for their flush; beyond, writers wait.
         background             Flush, compact and clean up in a thread of the table; otherwise only

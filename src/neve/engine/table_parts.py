@@ -10,11 +10,11 @@ import pyarrow as pa
 from neve.errors import Corruption, NeveError
 from neve.manifest.leases import Leases
 from neve.manifest.table_versions import TableVersions
-from neve.manifest.table_work import TableWork
 from neve.manifest.version_reader import Session
+from neve.manifest.writer_state import WriterState
 from neve.model.data_file import DataFile
-from neve.model.partition_identity import PartitionIdentity
 from neve.model.partition_spec import PartitionSpec
+from neve.model.partitions import PartitionIdentity
 from neve.model.row_lineage import has_lineage
 from neve.model.schema import TableSchema
 from neve.observability.events import EventKind, Listener, tell, unheard
@@ -50,7 +50,7 @@ class TableParts:
     objects: ObjectStore
     paths: TablePaths
     versions: TableVersions
-    work: TableWork
+    work: WriterState
     leases: Leases
     clock: Clock
     ids: IdSource

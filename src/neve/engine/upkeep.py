@@ -22,18 +22,18 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Final, TypeAlias, TypedDict
 
-from neve.engine.file_making import delete_data_file
-from neve.engine.leftovers import remove_ended_runs, run_directories
 from neve.engine.publishing import CommitPublishing
-from neve.engine.table_parts import TableParts
+from neve.engine.upkeep import remove_ended_runs, run_directories
 from neve.errors import Conflict, InvalidArgument, NotFound
 from neve.manifest.documents import Lease
 from neve.manifest.table_garbage import GcPlan, TableGarbage, paths_of
 from neve.manifest.version_reader import Session
-from neve.model.shown_value import counted, shown_bytes
+from neve.model.display import counted, shown_bytes
 from neve.observability.events import EventKind
 from neve.observability.metrics import GARBAGE_FILES
 from neve.storage.table_paths import split_path
+from neve.table.file_writers import delete_data_file
+from neve.table.table_parts import TableParts
 
 logger = logging.getLogger(__name__)
 

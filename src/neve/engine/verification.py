@@ -22,21 +22,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from neve.compaction.key_ranges import even_ranges, has_live_keys
-from neve.engine.open_files import OpenFiles
+from neve.compaction.rewrite_job import even_ranges, has_live_keys
 from neve.engine.recovery import read_mark, read_needed_logs
-from neve.engine.table_parts import Definitions, TableParts, append_files_of
 from neve.engine.upkeep import Upkeep
 from neve.errors import Corruption, NeveError, NotFound, Unavailable
+from neve.keys.arrays import concat_keys
+from neve.keys.columns import KeyArray
+from neve.keys.ranges import KeyRange
 from neve.model.data_file import DataFile, VectorRef
-from neve.model.key_column import KeyArray
-from neve.model.key_range import KeyRange
-from neve.model.shown_value import counted, shown_bytes
+from neve.model.display import counted, shown_bytes
 from neve.model.version import Version
 from neve.sstable.deletion_vector import read_vector
-from neve.sstable.key_arrays import concat_keys
 from neve.sstable.puffin import read_puffin_footer
 from neve.storage.table_paths import join_path
+from neve.table.table_files import TableFiles
+from neve.table.table_parts import Definitions, TableParts, append_files_of
 
 _KEYS_AT_ONCE: Final = 4_000_000
 _REBUILD_HINT: Final = "Rows are not affected. Compact the table, or run rebuild_indexes"
@@ -117,7 +117,7 @@ class VerifiedTable:
     """A Version that is held while it is checked, and what reads it."""
 
     parts: TableParts
-    files: OpenFiles
+    files: TableFiles
     definitions: Definitions
     version: Version
 
@@ -143,7 +143,7 @@ RunChecks: TypeAlias = Callable[
 """Runs checks, in any order, tells of each that is done, and gives what is wrong."""
 
 
-def run_check(parts: TableParts, files: OpenFiles, check: FileCheck) -> list[NeveError]:
+def run_check(parts: TableParts, files: TableFiles, check: FileCheck) -> list[NeveError]:
     """Run one check; returns what is wrong."""
     if check.others:
         return _second_rows(files, (check.file, *check.others), check.key_range)
@@ -348,7 +348,7 @@ def _overlapping(version: Version) -> Iterator[list[DataFile]]:
 
 
 def _second_rows(
-    files: OpenFiles, group: Sequence[DataFile], key_range: KeyRange
+    files: TableFiles, group: Sequence[DataFile], key_range: KeyRange
 ) -> list[NeveError]:
     """Find keys of a range that have more than one live row in a group of files, in one pass."""
     pieces = [_live_keys(files, file, key_range) for file in group]
@@ -370,7 +370,7 @@ def _second_rows(
     ]
 
 
-def _live_keys(files: OpenFiles, file: DataFile, key_range: KeyRange) -> KeyArray:
+def _live_keys(files: TableFiles, file: DataFile, key_range: KeyRange) -> KeyArray:
     reader, mask = files.reader(file), files.keep_mask(file)
     start, stop = 0, file.row_count
     if key_range.start is not None:

@@ -15,15 +15,15 @@ import pyarrow as pa
 from neve.engine.partial_rows import narrowed_codec
 from neve.engine.row_input import ArrowStream, batches_of, imported_table
 from neve.errors import InvalidArgument, SchemaMismatch
+from neve.keys.columns import KeyArray
 from neve.memtable.memtable import Memtable
 from neve.model.array_fit import fit_column, nulls
-from neve.model.key_column import KeyArray
 from neve.model.partition_spec import PartitionSpec
 from neve.model.row_codec import RowCodec
 from neve.model.schema import Column
 from neve.model.write_batch import Change, DeleteRow, DeleteRows, UpsertRows, WriteBatch
-from neve.read.read_context import ReadContext
-from neve.read.schema_mapping import SchemaMapping
+from neve.table.schema_mapping import SchemaMapping
+from neve.table.table_context import TableContext
 from neve.wal.batch_codec import EncodedChanges, encode_changes, encode_put
 
 ATOMIC_BYTES_MAX: Final = 128 << 20
@@ -49,7 +49,7 @@ class PreparedWrite:
 class WritePath:
     """Prepares writes under one schema and partition spec."""
 
-    def __init__(self, context: ReadContext, spec: PartitionSpec) -> None:
+    def __init__(self, context: TableContext, spec: PartitionSpec) -> None:
         self.context = context
         self.spec = spec
         self._schema_id = context.schema.schema_id
@@ -170,7 +170,7 @@ class WritePath:
         return encode_changes(WriteBatch(tuple(changes), self._schema_id))
 
 
-def key_batch(keys: object, context: ReadContext) -> pa.RecordBatch:
+def key_batch(keys: object, context: TableContext) -> pa.RecordBatch:
     """Return keys as a batch of the key columns.
 
     Keys are values or tuples, an Arrow array for a single column, or anything Arrow with the key
@@ -200,7 +200,7 @@ def key_batch(keys: object, context: ReadContext) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _key_table(keys: ArrowStream | pa.RecordBatch, context: ReadContext) -> pa.Table:
+def _key_table(keys: ArrowStream | pa.RecordBatch, context: TableContext) -> pa.Table:
     """Return Arrow's columns of keys; of a series, which is one column, its values are the keys."""
     if context.is_single_key and not isinstance(keys, pa.RecordBatch | pa.Table):
         try:

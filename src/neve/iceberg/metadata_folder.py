@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from neve.errors import Corruption, NotFound
-from neve.iceberg.metadata_names import (
+from neve.iceberg.metadata_folder import (
     HINT_NAME,
     document_name,
     is_intact,
@@ -21,8 +21,7 @@ from neve.iceberg.metadata_names import (
     parse_name,
 )
 from neve.iceberg.pyiceberg_bridge import ManifestRecord, read_manifest_list
-from neve.storage.object_store import ObjectStore
-from neve.storage.plain_location import plain_location
+from neve.storage.object_store import ObjectStore, plain_location
 from neve.storage.table_paths import TablePaths, join_path, split_path
 
 _HINT_BYTES_MAX: Final = 20

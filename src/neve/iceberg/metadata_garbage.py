@@ -20,8 +20,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from neve.errors import Corruption, NotFound
-from neve.iceberg.metadata_folder import MetadataFolder
-from neve.iceberg.metadata_names import parse_name
+from neve.iceberg.metadata_folder import MetadataFolder, parse_name
 from neve.iceberg.table_metadata import PublishedHistory, decode_document, history_of
 from neve.model.schema_json import JsonObject
 from neve.storage.table_paths import puffin_of_position_deletes

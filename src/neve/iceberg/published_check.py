@@ -22,18 +22,17 @@ import pyarrow.compute as pc
 
 from neve.engine.verification import Findings, VerifiedTable
 from neve.errors import Corruption, NeveError, NotFound
-from neve.iceberg.metadata_folder import MetadataFolder
-from neve.iceberg.metadata_names import is_intact
+from neve.iceberg.metadata_folder import MetadataFolder, is_intact
 from neve.iceberg.plain_reader import PlainFile, PlainReader, PlainSnapshot, Record, field_id
 from neve.iceberg.table_metadata import version_of
 from neve.model.arrow_types import ArrowField, child_fields, field_id_of, with_child_fields
 from neve.model.version import Version
-from neve.read.file_set import FileSet
-from neve.read.read_context import ReadContext
 from neve.read.scan import Scan
-from neve.read.table_view import TableView
-from neve.storage.plain_location import plain_location
+from neve.storage.object_store import plain_location
 from neve.storage.table_paths import split_path
+from neve.table.file_set import FileSet
+from neve.table.table_context import TableContext
+from neve.table.table_view import TableView
 
 # pyarrow's classes take type arguments in the stubs only, hence the quotes.
 ArrowColumn: TypeAlias = "pa.ChunkedArray[Any]"
@@ -238,7 +237,7 @@ class _Published:
             return {}
         definitions = self._table.definitions
         schema = definitions.schema(document["current-schema-id"])
-        context = ReadContext(schema, schema_of=definitions.schema, spec_of=definitions.spec)
+        context = TableContext(schema, schema_of=definitions.schema, spec_of=definitions.spec)
         key_ids = [column.field_id for column in schema.key_columns]
         defaults = _with_defaults(document)
         keys: list[pa.Table] = []

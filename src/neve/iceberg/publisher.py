@@ -30,13 +30,9 @@ from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Final
 
-from neve.engine.table_parts import Definitions
 from neve.errors import Corruption, NeveError, NotFound, Unavailable
-from neve.iceberg.metadata_folder import MetadataFolder
-from neve.iceberg.metadata_garbage import MetadataGarbage
-from neve.iceberg.metadata_names import parse_name
+from neve.iceberg.metadata_folder import MetadataFolder, MetadataGarbage, parse_name
 from neve.iceberg.snapshot_chain import KnownManifests, SnapshotChain, published_sequences
-from neve.iceberg.snapshot_summary import snapshot_number
 from neve.iceberg.table_metadata import (
     PublishedHistory,
     TableDescription,
@@ -44,15 +40,17 @@ from neve.iceberg.table_metadata import (
     encode_document,
     history_of,
     metadata_document,
+    snapshot_number,
     version_of,
 )
 from neve.manifest.sessions import ReadSession
 from neve.manifest.table_versions import TableVersions
-from neve.manifest.table_work import TableWork
+from neve.manifest.writer_state import WriterState
 from neve.model.row_lineage import has_lineage
 from neve.model.schema_json import JsonObject
 from neve.storage.object_store import ObjectStore
 from neve.storage.table_paths import TablePaths
+from neve.table.table_parts import Definitions
 
 logger = logging.getLogger(__name__)
 
@@ -90,7 +88,7 @@ class IcebergPublisher:
         paths: TablePaths,
         *,
         versions: TableVersions,
-        work: TableWork,
+        work: WriterState,
         properties_of: Callable[[], Mapping[str, str]],
     ) -> None:
         # Fixed at construction.

@@ -26,17 +26,17 @@ from neve.iceberg.pyiceberg_bridge import (
     encode_manifest_list,
     read_manifest,
 )
-from neve.iceberg.snapshot_summary import (
+from neve.iceberg.table_metadata import (
     OPERATIONS,
+    TableDescription,
     change_summary,
     snapshot_document,
     snapshot_number,
 )
-from neve.iceberg.table_metadata import TableDescription
 from neve.manifest.sessions import ReadSession
 from neve.manifest.table_versions import TableVersions
 from neve.model.data_file import DataFile
-from neve.model.partition_identity import PartitionIdentity
+from neve.model.partitions import PartitionIdentity
 from neve.model.schema_json import JsonObject
 from neve.model.version import Version, VersionEdit
 from neve.model.version_summary import Totals, VersionChange, change_between

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from neve.errors import Corruption
-from neve.model.partition_identity import PartitionIdentity
+from neve.model.partitions import PartitionIdentity
 from neve.model.schema_json import JsonObject
 from neve.model.version import Operation, Version
 from neve.model.version_summary import DeleteBytes, Totals, VersionChange, shown_counters

@@ -25,7 +25,7 @@ from neve.iceberg.schema_document import (
     spec_documents,
     start_of_key_order,
 )
-from neve.iceberg.snapshot_summary import snapshot_number
+from neve.iceberg.table_metadata import snapshot_number
 from neve.model.partition_spec import FIRST_FIELD_ID, PartitionSpec
 from neve.model.schema import TableSchema
 from neve.model.schema_json import Json, JsonObject

@@ -1,4 +1,4 @@
-"""CarriedProposal: a proposal on its way from the Version it was made on to the one it changes.
+"""RebasedProposal: a proposal on its way from the Version it was made on to the one it changes.
 
     base ──► settled ──► settled ──► staged?        settled   a committed Version: it stays there
                             └──────► staged?        staged    others' commits that may yet be lost
@@ -20,7 +20,7 @@ from neve.model.data_file import VectorRef
 from neve.model.version import Version, VersionEdit
 
 
-class CarriedProposal:
+class RebasedProposal:
     """A proposal, the committed Version it was carried to, and its vectors; for one commit."""
 
     def __init__(

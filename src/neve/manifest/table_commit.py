@@ -23,14 +23,13 @@ from dataclasses import replace
 from typing import Final
 
 from neve.errors import Conflict, NotFound
-from neve.manifest.carried_proposal import CarriedProposal
-from neve.manifest.rebase import Proposal, RowLookup, WriteVectors
+from neve.manifest.rebase import Proposal, RebasedProposal, RowLookup, WriteVectors
 from neve.manifest.retry import Patience
 from neve.manifest.sessions import WriteSession
 from neve.manifest.table_head import HEAD_KEY, RESERVATION_KEY, HeadChange
 from neve.manifest.table_versions import Committed, TableVersions
-from neve.manifest.table_work import TableWork
 from neve.manifest.version_reader import Session, TableSnapshot
+from neve.manifest.writer_state import WriterState
 from neve.model.version import Version, VersionEdit
 from neve.storage.clock import Clock, IdSource
 
@@ -51,7 +50,7 @@ class TableCommitter:
     def __init__(
         self,
         versions: TableVersions,
-        work: TableWork,
+        work: WriterState,
         *,
         clock: Clock,
         ids: IdSource,
@@ -89,7 +88,7 @@ class TableCommitter:
             if repeated is not None:
                 return repeated
         base = base_in(self._versions, session, proposal.base)
-        carried = CarriedProposal(proposal, base, lookup=lookup, write_vectors=write_vectors)
+        carried = RebasedProposal(proposal, base, lookup=lookup, write_vectors=write_vectors)
         committed = self._commit_carried(_Turn(self._versions, carried), change, patience)
         self.checkpoint_once()
         return committed
@@ -176,7 +175,7 @@ class LostRaces:
 class _Turn:
     """One proposal's way through the queue; its transaction may be run more than once."""
 
-    def __init__(self, versions: TableVersions, carried: CarriedProposal) -> None:
+    def __init__(self, versions: TableVersions, carried: RebasedProposal) -> None:
         self._versions = versions
         self._carried = carried
         self._base_to_confirm: int | None = carried.number

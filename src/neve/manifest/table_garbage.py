@@ -43,9 +43,9 @@ from neve.manifest.table_head import (
     version_key,
 )
 from neve.manifest.table_versions import TableVersions
-from neve.manifest.table_work import DELETABLE, Abandoned, TableWork
 from neve.manifest.version_codec import encode_version
 from neve.manifest.version_reader import Session
+from neve.manifest.writer_state import DELETABLE, Abandoned, WriterState
 from neve.model.version import Version
 from neve.storage.clock import Clock, IdSource
 from neve.storage.table_paths import check_path
@@ -93,7 +93,7 @@ class TableGarbage:
     def __init__(
         self,
         versions: TableVersions,
-        work: TableWork,
+        work: WriterState,
         leases: Leases,
         *,
         clock: Clock,

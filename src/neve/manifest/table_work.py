@@ -80,7 +80,7 @@ class Abandoned:
     ended_ms: int
 
 
-class TableWork:
+class WriterState:
     """Epochs, intents, reservations and tags of one table."""
 
     def __init__(self, versions: TableVersions, *, clock: Clock) -> None:

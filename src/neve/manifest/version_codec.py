@@ -35,7 +35,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from neve.errors import Corruption, InvalidArgument
 from neve.manifest import mrub_pb2
 from neve.manifest.mrub import DAMAGE_HINT, NEWER_HINT, decode_mrub, encode_mrub
-from neve.manifest.version_fit import check_edit_fits, check_version_fits
+from neve.manifest.version_checks import check_edit_fits, check_version_fits
 from neve.model.data_file import (
     ColumnStatistics,
     DataFile,

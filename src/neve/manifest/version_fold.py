@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import Final
 
 from neve.errors import Corruption
-from neve.manifest.folded_state import FoldedState
 from neve.manifest.table_head import (
     HEAD_KEY,
     STATE_PREFIX,
@@ -20,6 +19,7 @@ from neve.manifest.table_head import (
     version_key,
 )
 from neve.manifest.version_codec import read_edit
+from neve.manifest.version_fold import FoldedState
 
 _FULL_EVERY: Final = 1_000
 

@@ -23,7 +23,8 @@ from typing import Final, cast
 import numpy as np
 import pyarrow as pa
 
-from neve.memtable.key_order import (
+from neve.keys.columns import KeyArray
+from neve.keys.order import (
     WORD_BYTES,
     Positions,
     Words,
@@ -31,7 +32,6 @@ from neve.memtable.key_order import (
     exact_words,
     key_objects,
 )
-from neve.model.key_column import KeyArray
 
 _GROWTH: Final = 4
 _HASH_MASK: Final = (1 << 64) - 1

@@ -13,10 +13,9 @@ from typing import Final, cast
 
 import pyarrow as pa
 
+from neve.keys.columns import KeyArray
 from neve.memtable.batch_index import BatchIndex
-from neve.memtable.found_row import DELETED, BatchRow, Deleted
-from neve.memtable.given_columns import GivenColumns
-from neve.model.key_column import KeyArray
+from neve.memtable.found_row import DELETED, BatchRow, Deleted, GivenColumns
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
-from neve.memtable.given_columns import GivenColumns
+from neve.memtable.found_row import GivenColumns
 
 
 class Deleted(Enum):

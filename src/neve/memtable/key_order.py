@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from neve.model.key_column import KeyArray
+from neve.keys.columns import KeyArray
 
 WORD_BYTES: Final = 8
 

@@ -29,13 +29,12 @@ from typing import Final
 import pyarrow as pa
 
 from neve.errors import Closed, InvalidArgument
+from neve.keys.columns import KeyArray
+from neve.keys.encoding import KeyEncoder
 from neve.memtable.batch_index import INDEX_ROW_BYTES
 from neve.memtable.batch_journal import BatchJournal
-from neve.memtable.found_row import DELETED, BatchRow, Found
-from neve.memtable.given_columns import GivenColumns
+from neve.memtable.found_row import DELETED, BatchRow, Found, GivenColumns
 from neve.memtable.memtable_view import MemtableView, RowChange, visible_change
-from neve.model.key_column import KeyArray
-from neve.model.key_encoding import KeyEncoder
 from neve.model.row_codec import RowCodec
 from neve.model.schema import TableSchema
 

@@ -20,11 +20,10 @@ from typing import Final, TypeAlias, Union, cast
 import numpy as np
 import pyarrow as pa
 
+from neve.keys.columns import KeyArray
+from neve.keys.order import Flags, Positions, sorted_groups
 from neve.memtable.batch_journal import KeyedBatch
-from neve.memtable.found_row import DELETED, Deleted
-from neve.memtable.given_columns import GivenColumns
-from neve.memtable.key_order import Flags, Positions, sorted_groups
-from neve.model.key_column import KeyArray
+from neve.memtable.found_row import DELETED, Deleted, GivenColumns
 from neve.model.row_codec import RowCodec
 
 # Rows that may become one Arrow array: far from the 2 GiB that its offsets can say.

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from neve.errors import SchemaMismatch
+from neve.model.array_fit import first_bad_row
 from neve.model.arrow_types import (
     FIXED_BYTES_MAX,
     ArrowField,
@@ -29,10 +30,9 @@ from neve.model.arrow_types import (
     normalize_type,
     type_name,
 )
-from neve.model.bad_row import first_bad_row
+from neve.model.display import shown, shown_type
 from neve.model.scalar_values import Unfit
 from neve.model.schema_view import ArrowArray
-from neve.model.shown_value import shown, shown_type
 
 _INTEGERS: Final = frozenset({TypeKind.INT, TypeKind.LONG})
 _FLOATS: Final = frozenset({TypeKind.FLOAT, TypeKind.DOUBLE})

@@ -25,7 +25,7 @@ from typing import Final, TypeAlias, cast
 import pyarrow as pa
 
 from neve.errors import LimitExceeded, SchemaMismatch
-from neve.model.shown_value import shown, shown_type
+from neve.model.display import shown, shown_type
 
 FIELD_ID_KEY: Final = b"PARQUET:field_id"
 DOC_KEY: Final = b"doc"

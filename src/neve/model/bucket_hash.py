@@ -14,8 +14,8 @@ from typing import Final, cast
 import numpy as np
 import pyarrow as pa
 
-from neve.model.column_words import DECIMAL_BYTES, fixed_bytes, integers
-from neve.model.murmur3 import Hashes, hash_fixed, hash_longs, hash_one, hash_variable
+from neve.model.arrow_buffers import DECIMAL_BYTES, fixed_bytes, integers
+from neve.model.bucket_hash import Hashes, hash_fixed, hash_longs, hash_one, hash_variable
 from neve.model.plain_values import PlainValue, stored_array, unscaled_of
 from neve.model.schema_view import ArrowArray
 

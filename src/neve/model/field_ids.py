@@ -17,8 +17,8 @@ from neve.model.arrow_types import (
     field_metadata,
     with_child_fields,
 )
+from neve.model.display import shown
 from neve.model.row_lineage import LINEAGE_NAMES
-from neve.model.shown_value import shown
 
 FIELDS_MAX: Final = 10_000
 NAME_BYTES_MAX: Final = 255

@@ -13,7 +13,7 @@
     TEXT        string                                             varies
     BINARY      binary                                             varies
 
-How the bytes look is in `neve.model.key_encoding`.
+How the bytes look is in `neve.keys.encoding`.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 
 from neve.errors import InvalidArgument, LimitExceeded, SchemaMismatch
-from neve.model.shown_value import shown, shown_type
+from neve.model.display import shown, shown_type
 
 # pyarrow's classes take type arguments in the stubs only, hence the quotes.
 ArrowArray: TypeAlias = "pa.Array[pa.Scalar[pa.DataType]]"

@@ -35,11 +35,19 @@ from typing import Final
 import pyarrow as pa
 
 from neve.errors import Corruption, InvalidArgument, LimitExceeded
-from neve.model.key_column import KEY_BYTES_MAX, ArrowArray, ArrowColumn, KeyArray, KeyColumn
-from neve.model.key_range import KeyRange
-from neve.model.key_values import EncodeValue, unescape, value_codec
-from neve.model.key_vectors import KeyVectors
-from neve.model.shown_value import counted, listed, shown
+from neve.keys.columns import (
+    KEY_BYTES_MAX,
+    ArrowArray,
+    ArrowColumn,
+    EncodeValue,
+    KeyArray,
+    KeyColumn,
+    unescape,
+    value_codec,
+)
+from neve.keys.ranges import KeyRange
+from neve.keys.vectors import KeyVectors
+from neve.model.display import counted, listed, shown
 from neve.model.write_batch import SEQUENCE_MAX
 
 _TAG_BYTES: Final = 8  # on disk: never change
@@ -98,7 +106,7 @@ class KeyEncoder:
         return self._width
 
     def encode(self, values: Sequence[object]) -> bytes:
-        """Return the key of one row; `neve.model.key_values` says which Python values fit.
+        """Return the key of one row; `neve.keys.columns` says which Python values fit.
 
         Raises InvalidArgument for a wrong number of values, SchemaMismatch naming the column for
         a value that does not fit, LimitExceeded above KEY_BYTES_MAX.

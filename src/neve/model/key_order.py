@@ -1,4 +1,4 @@
-"""KeyOrder: the files of levels from 1 on, by partition and level, each in the order of its keys.
+"""FileOrder: the files of levels from 1 on, by partition and level, each in the order of its keys.
 
     place (level, spec id, partition)     (key_min, path), ascending
     ─────────────────────────────────     ─────────────────────────────────
@@ -25,13 +25,13 @@ _Row = list[tuple[bytes, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class KeyOrder:
+class FileOrder:
     """Paths by place and smallest key; files of level 0 are in no order."""
 
     _rows: Mapping[Place, _Row] = field(default_factory=dict)
 
     @staticmethod
-    def of(files: Iterable[DataFile]) -> "KeyOrder":
+    def of(files: Iterable[DataFile]) -> "FileOrder":
         """Sort files."""
         rows: defaultdict[Place, _Row] = defaultdict(list)
         for file in files:
@@ -39,9 +39,9 @@ class KeyOrder:
                 rows[_place_of(file)].append((file.key_min, file.path))
         for row in rows.values():
             row.sort()
-        return KeyOrder(dict(rows))
+        return FileOrder(dict(rows))
 
-    def after(self, removed: Iterable[DataFile], added: Iterable[DataFile]) -> "KeyOrder":
+    def after(self, removed: Iterable[DataFile], added: Iterable[DataFile]) -> "FileOrder":
         """Return the order after a change; the cost follows the change and what it touches."""
         gone = [file for file in removed if file.level > 0]
         new = [file for file in added if file.level > 0]
@@ -55,7 +55,7 @@ class KeyOrder:
             del row[bisect_left(row, (file.key_min, file.path))]
         for file in new:
             insort(rows[_place_of(file)], (file.key_min, file.path))
-        return KeyOrder({place: row for place, row in rows.items() if row})
+        return FileOrder({place: row for place, row in rows.items() if row})
 
     def neighbours(self, file: DataFile) -> Iterator[str]:
         """Paths right before and right behind where a file is, or would be, in its place."""

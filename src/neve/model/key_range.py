@@ -2,7 +2,7 @@
 
     start ≤ key < end          None on either side: no bound there
 
-Keys are compared as bytes, which is the order of their values (see `neve.model.key_encoding`).
+Keys are compared as bytes, which is the order of their values (see `neve.keys.encoding`).
 A range whose start equals its end holds nothing and overlaps nothing.
 """
 

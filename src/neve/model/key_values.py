@@ -20,10 +20,10 @@ from uuid import UUID
 import pyarrow as pa
 
 from neve.errors import Corruption
+from neve.keys.columns import KeyColumn, KeyKind
 from neve.model.arrow_types import type_name
-from neve.model.key_column import KeyColumn, KeyKind
+from neve.model.display import shown, shown_type
 from neve.model.scalar_values import Raw, ToRaw, Unfit, scalar_form
-from neve.model.shown_value import shown, shown_type
 
 EncodeValue: TypeAlias = Callable[[object], bytes]
 DecodeValue: TypeAlias = Callable[[bytes, int], object]

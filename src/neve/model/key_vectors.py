@@ -28,18 +28,20 @@ import pyarrow.compute as pc
 from numpy.lib.stride_tricks import sliding_window_view
 
 from neve.errors import Corruption, InvalidArgument, LimitExceeded
-from neve.model.bad_row import first_bad_row
-from neve.model.column_words import fixed_bytes
-from neve.model.key_column import (
+from neve.keys.columns import (
     KEY_BYTES_MAX,
+    NUL,
+    NUL_ESCAPED,
+    TERMINATOR,
     ArrowArray,
     ArrowColumn,
     KeyArray,
     KeyColumn,
     KeyKind,
 )
-from neve.model.key_values import NUL, NUL_ESCAPED, TERMINATOR
-from neve.model.shown_value import counted, listed, shown, shown_type
+from neve.model.array_fit import first_bad_row
+from neve.model.arrow_buffers import fixed_bytes
+from neve.model.display import counted, listed, shown, shown_type
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Flags: TypeAlias = npt.NDArray[np.bool_]

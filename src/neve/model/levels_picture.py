@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 from neve.model.data_file import DataFile
-from neve.model.shown_value import counted, shown_bytes
+from neve.model.display import counted, shown_bytes
 
 LIVE: Final = "█"
 MARKED: Final = "·"

@@ -9,9 +9,9 @@ import pyarrow as pa
 from neve.errors import NotFound
 from neve.model.arrow_types import child_fields, type_name
 from neve.model.bound_predicate import BoundColumn
+from neve.model.display import shown
 from neve.model.schema import known_names_hint
 from neve.model.schema_view import SchemaView
-from neve.model.shown_value import shown
 
 
 def named_field(name: str, schema: SchemaView) -> BoundColumn:

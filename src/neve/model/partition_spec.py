@@ -27,6 +27,7 @@ from typing import Final
 import pyarrow as pa
 
 from neve.errors import Corruption, InvalidArgument, LimitExceeded
+from neve.model.display import shown
 from neve.model.field_ids import NAME_BYTES_MAX, check_text
 from neve.model.schema_json import (
     JsonObject,
@@ -36,7 +37,6 @@ from neve.model.schema_json import (
     text_member,
 )
 from neve.model.schema_view import ArrowArray, ColumnView, SchemaView, read_column
-from neve.model.shown_value import shown
 from neve.model.transforms import (
     Bucket,
     Identity,

@@ -40,9 +40,9 @@ import numpy as np
 import pyarrow as pa
 
 from neve.errors import InvalidArgument, SchemaMismatch
+from neve.model.display import shown, shown_type
 from neve.model.scalar_values import Unfit, int_of, since_epoch
 from neve.model.schema_view import ArrowArray, ArrowScalar
-from neve.model.shown_value import shown, shown_type
 
 PlainValue: TypeAlias = bool | int | float | Decimal | str | bytes
 

@@ -45,12 +45,12 @@ from neve.model.bound_predicate import (
     Operator,
     all_of,
     any_of,
+    named_field,
 )
+from neve.model.display import shown, shown_type
 from neve.model.like_pattern import LikePattern
-from neve.model.named_field import named_field
 from neve.model.plain_values import Located, PlainValue, is_float, is_nan, locate
 from neve.model.schema_view import SchemaView
-from neve.model.shown_value import shown, shown_type
 
 # Trees are walked recursively, so none deeper is ever made; "and" and "or" chains count once,
 # however long.

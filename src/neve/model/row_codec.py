@@ -20,7 +20,8 @@ from typing import Any, Final, TypeAlias, cast
 import pyarrow as pa
 
 from neve.errors import Corruption, LimitExceeded, SchemaMismatch
-from neve.model.arrow_types import NESTED_KINDS, TypeKind, kind_of, type_name
+from neve.model.arrow_types import NESTED_KINDS, TypeKind, kind_of, type_name, value_hint
+from neve.model.display import shown
 from neve.model.row_layout import (
     BodyLayout,
     MaybeRaw,
@@ -33,8 +34,6 @@ from neve.model.row_values import Domain, initial_value, value_reader, value_wri
 from neve.model.row_vectors import RowVectors
 from neve.model.scalar_values import FromRaw, Raw, ToRaw, Unfit, scalar_form
 from neve.model.schema import Column, TableSchema, known_names_hint, normalize_batch
-from neve.model.shown_value import shown
-from neve.model.value_hints import value_hint
 
 ROW_BYTES_MAX: Final = (1 << 31) - 1
 

@@ -25,6 +25,7 @@ from neve.model.arrow_types import (
     widens_to,
     with_child_fields,
 )
+from neve.model.display import shown
 from neve.model.row_layout import (
     LENGTH_BYTES,
     BodyLayout,
@@ -35,7 +36,6 @@ from neve.model.row_layout import (
 )
 from neve.model.scalar_values import FromRaw, Raw, ToRaw, Unfit, scalar_form
 from neve.model.schema import Column
-from neve.model.shown_value import shown
 
 
 class Domain(Enum):

@@ -16,15 +16,15 @@ import pyarrow as pa
 
 from neve.errors import Corruption, LimitExceeded
 from neve.model.array_fit import fit_column
+from neve.model.arrow_buffers import fixed_bytes
 from neve.model.arrow_types import NESTED_KINDS, TypeKind, kind_of
-from neve.model.column_words import fixed_bytes
+from neve.model.display import shown
 from neve.model.plain_values import stored_array
 from neve.model.row_layout import LENGTH_BYTES, BodyLayout, StoredField, parse_header
 from neve.model.row_values import Domain, initial_value, storage_type, value_reader, value_writer
 from neve.model.scalar_values import ToRaw, scalar_form
 from neve.model.schema import Column, TableSchema, constant_array
 from neve.model.schema_view import ArrowArray
-from neve.model.shown_value import shown
 
 _Bytes: TypeAlias = npt.NDArray[np.uint8]
 _Flags: TypeAlias = npt.NDArray[np.bool_]

@@ -43,6 +43,7 @@ from neve.model.arrow_types import (
     kind_of,
     normalize_type,
 )
+from neve.model.display import shown, shown_type
 from neve.model.field_ids import (
     FIELD_ID_MAX,
     FIELDS_MAX,
@@ -75,7 +76,6 @@ from neve.model.schema_json import (
     type_to_json,
 )
 from neve.model.schema_view import ArrowArray
-from neve.model.shown_value import shown, shown_type
 
 # Similar names are looked for among this many columns, so that an error stays cheap.
 _SUGGESTION_COLUMNS_MAX: Final = 1_000

@@ -6,7 +6,7 @@ from typing import Any, Protocol, TypeAlias
 import pyarrow as pa
 
 from neve.errors import SchemaMismatch
-from neve.model.shown_value import shown, shown_type
+from neve.model.display import shown, shown_type
 
 # pyarrow's classes are generic to the type checker only, so the names are spelled as text. The
 # kernels' stubs take arrays of certain types; which type an array has is known at run time.

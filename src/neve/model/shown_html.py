@@ -97,7 +97,7 @@ def warning(text: str) -> Markup:
 
 
 def picture(svg: str) -> Markup:
-    """Return a drawing made by `neve.model.levels_picture`."""
+    """Return a drawing made by `neve.notebook`."""
     return Markup(f'<div style="margin:0.4em 0">{svg}</div>' if svg else "")
 
 

@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from neve.errors import Corruption
 from neve.model.arrow_types import TypeKind, kind_of
+from neve.model.display import shown_type
 from neve.model.plain_values import PlainValue, decimal_of, unscaled_of
-from neve.model.shown_value import shown_type
 
 _INT: Final = struct.Struct("<i")  # on disk: never change
 _LONG: Final = struct.Struct("<q")

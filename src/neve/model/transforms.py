@@ -31,11 +31,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from neve.errors import InvalidArgument, SchemaMismatch
+from neve.model.arrow_buffers import decimal_halves, decimals_of_halves, integers, with_nulls_of
 from neve.model.bucket_hash import hash_column, hash_value
-from neve.model.column_words import decimal_halves, decimals_of_halves, integers, with_nulls_of
+from neve.model.display import shown, shown_type
 from neve.model.plain_values import PlainValue, decimal_of, is_float, to_plain, unscaled_of
 from neve.model.schema_view import ArrowArray
-from neve.model.shown_value import shown, shown_type
 
 PARAMETER_MAX: Final = (1 << 31) - 1
 

@@ -22,8 +22,8 @@ from neve.model.arrow_types import (
     kind_of,
     type_name,
 )
+from neve.model.display import shown
 from neve.model.schema_json import type_from_json
-from neve.model.shown_value import shown
 
 REQUIRED: Final = "!"
 

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from neve.errors import Corruption
 from neve.model.data_file import DataFile, VectorRef, WalSegmentRef
-from neve.model.key_order import KeyOrder
+from neve.model.file_order import FileOrder
 
 
 class Operation(StrEnum):
@@ -59,17 +59,17 @@ class Version:
     next_row_id: int = 0
     first_row_id: int = 0
     """The parent's next row id: where the ids of this version's rows begin."""
-    _order: tuple[Mapping[str, DataFile], KeyOrder] | None = field(
+    _order: tuple[Mapping[str, DataFile], FileOrder] | None = field(
         default=None, compare=False, repr=False
     )
     """The order of `files`, with the very mapping it was made of."""
 
     @property
-    def key_order(self) -> KeyOrder:
+    def key_order(self) -> FileOrder:
         """Files of levels from 1 on in the order of their keys; made once."""
         known = self._order
         if known is None or known[0] is not self.files:
-            known = self.files, KeyOrder.of(self.files.values())
+            known = self.files, FileOrder.of(self.files.values())
             object.__setattr__(self, "_order", known)  # derived: the value stays the same
         return known[1]
 
@@ -119,7 +119,7 @@ def apply_edit(version: Version | None, edit: VersionEdit) -> Version:
         files[file.path] = file
         if file.first_row_id is not None:
             next_row_id = max(next_row_id, file.first_row_id + file.row_count)
-    order = KeyOrder() if version is None else version.key_order
+    order = FileOrder() if version is None else version.key_order
     return Version(
         number=number,
         parent=None if version is None else version.number,

@@ -3,10 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from neve.model.levels_picture import levels_of, levels_svg
-from neve.model.shown_html import Cell, Markup, facts, page, picture
-from neve.model.shown_value import counted, shown_bytes, shown_moment
+from neve.model.display import counted, shown_bytes, shown_moment
 from neve.model.version import Version
+from neve.notebook import Cell, Markup, facts, levels_of, levels_svg, page, picture
 
 _NAMES_SHOWN: Final = 20
 

@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
-from neve.model.key_column import KeyArray
-from neve.sstable.key_arrays import as_large, concat_keys, key_at
+from neve.keys.arrays import as_large, concat_keys, key_at
+from neve.keys.columns import KeyArray
 
 _Positions: TypeAlias = npt.NDArray[np.int64]
 _Flags: TypeAlias = npt.NDArray[np.bool_]

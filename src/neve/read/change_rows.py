@@ -4,7 +4,7 @@
    the other side lacks.
 2. Cut them into pieces, one for each row group that has any; other groups are not read. Small
    pieces of a file are joined to blocks.
-3. Files whose keys follow each other are one run (see `neve.read.ordered_rows`).
+3. Files whose keys follow each other are one run (see `neve.keys.merge`).
 
 Of commits that are told together, rows of a file that several of them mark are read once, and each
 commit takes its own (see `neve.read.change_plan`).
@@ -22,15 +22,15 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
+from neve.keys.merge import Block, LoadBlock, Source
+from neve.keys.order import Flags, Positions, SortKey
 from neve.model.data_file import DataFile
 from neve.read.change_plan import ChangedFile, CommitChanges, marked_often
-from neve.read.file_set import FileAccess
 from neve.read.memory_rows import keys_of
-from neve.read.ordered_rows import Block, LoadBlock, Source
-from neve.read.read_context import ReadContext
-from neve.read.row_keys import Flags, Positions, SortKey
 from neve.sstable.data_file_reader import DataFileReader
 from neve.sstable.deletion_vector import positions_in
+from neve.table.file_set import FileAccess
+from neve.table.table_context import TableContext
 
 _FEW: Final = 8
 # Rows of a file that are held at once, unless a single group has more.
@@ -45,7 +45,7 @@ _Placed: TypeAlias = tuple[Positions, Block]
 class ChangeRows:
     """Reads changed rows of files in one schema; for one thread."""
 
-    def __init__(self, access: FileAccess, context: ReadContext, check: Check) -> None:
+    def __init__(self, access: FileAccess, context: TableContext, check: Check) -> None:
         self._access = access
         self._check = check
         self.context = context

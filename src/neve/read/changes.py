@@ -3,7 +3,7 @@
 For each commit, in the order of commits:
 
 1. The rows it took away and those it brought, as sorted runs (see `neve.read.change_rows`).
-2. All runs are cut into windows of keys (see `neve.read.ordered_rows`), and the rows of a window
+2. All runs are cut into windows of keys (see `neve.keys.merge`), and the rows of a window
    sorted once. A key on both sides was updated, one that was only brought is an insert, one that
    was only taken away a delete.
 
@@ -28,13 +28,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from neve.errors import SchemaMismatch
+from neve.keys.merge import Window, ordered_windows, rows_by_key
+from neve.keys.order import Flags, Positions, paired_order
 from neve.model.arrow_types import ArrowField
 from neve.model.row_codec import RowCodec
 from neve.model.schema import TableSchema
 from neve.read.change_plan import CommitChanges
 from neve.read.change_rows import ChangeRows
-from neve.read.ordered_rows import Window, ordered_windows, rows_by_key
-from neve.read.row_keys import Flags, Positions, paired_order
 
 CHANGE_TYPE: Final = "_change_type"
 COMMIT_VERSION: Final = "_commit_version"

@@ -14,11 +14,11 @@ import pyarrow as pa
 
 from neve.errors import InvalidArgument
 from neve.model.arrow_types import child_fields
-from neve.model.named_field import named_field
+from neve.model.bound_predicate import named_field
+from neve.model.display import shown
 from neve.model.schema import TableSchema
-from neve.model.shown_value import shown
-from neve.read.field_mapping import ArrayWay, array_way
 from neve.read.scan_plan import asked_names
+from neve.table.schema_mapping import ArrayWay, array_way
 
 _Places = tuple[int, ...]
 """Of a field, and of those around it, each in its struct; none for the column itself."""

@@ -12,15 +12,14 @@ from neve.model.bound_predicate import BoundPredicate
 from neve.model.data_file import ColumnStatistics, DataFile
 from neve.model.partition_spec import PartitionSpec
 from neve.model.plain_values import PlainValue, to_plain
-from neve.model.projection import project
-from neve.model.pruning_facts import ColumnFacts, Match, match
+from neve.model.pruning import ColumnFacts, Match, match, project
 from neve.model.schema import Column, TableSchema
 from neve.model.single_value import decode_single_value
-from neve.read.read_context import ReadContext
+from neve.table.table_context import TableContext
 
 
 def statistics_facts(
-    file: DataFile, context: ReadContext, field_ids: Iterable[int]
+    file: DataFile, context: TableContext, field_ids: Iterable[int]
 ) -> dict[int, ColumnFacts]:
     """Return what is known of some columns of a file; what is unknown is left out."""
     source = context.mapping_from(file.schema_id).source

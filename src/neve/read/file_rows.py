@@ -20,14 +20,14 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from neve.keys.order import RowKeys
 from neve.model.bound_predicate import Always
-from neve.model.pruning_facts import ColumnFacts, Match, match
-from neve.read.filter_input import Flags
+from neve.model.pruning import ColumnFacts, Match, match
+from neve.read.filters import Flags
 from neve.read.memory_rows import MemoryRows, keys_of
-from neve.read.row_keys import RowKeys
 from neve.read.scan_plan import PlannedFile, ScanPlan
-from neve.read.table_view import TableView
 from neve.sstable.data_file_reader import DataFileReader
+from neve.table.table_view import TableView
 
 _PIECE_BYTES_MAX: Final = 16 << 20
 """What a piece of several groups takes in memory, about, with all columns."""

@@ -23,13 +23,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
+from neve.keys.columns import KeyArray
+from neve.keys.ranges import KeyRange
 from neve.model.data_file import DataFile, PartitionValue, disjoint_runs
-from neve.model.key_column import KeyArray
-from neve.model.key_range import KeyRange
-from neve.model.partition_groups import Positions
+from neve.model.partitions import Positions
 from neve.model.version import Version
-from neve.read.key_partitions import KeyPartitions, PartitionedKeys, Place
 from neve.sstable.data_file_reader import DataFileReader
+from neve.table.partitions import KeyPartitions, PartitionedKeys, Place
 
 PartitionNumbers: TypeAlias = dict[tuple[int, tuple[PartitionValue, ...]], int]
 _partition_numbers: Final = count()

@@ -20,12 +20,12 @@ import pyarrow.compute as pc
 
 from neve.errors import InvalidArgument, NeveError, NotFound
 from neve.model.bound_predicate import Always, BoundPredicate
+from neve.model.display import shown
 from neve.model.predicate import Predicate
 from neve.model.schema import TableSchema, known_names_hint
 from neve.model.schema_view import ArrowArray
-from neve.model.shown_value import shown
 from neve.read.filter_text import parse_filter
-from neve.read.iceberg_filter import (
+from neve.read.filters import (
     IcebergExpression,
     iceberg_predicate,
     is_iceberg_expression,

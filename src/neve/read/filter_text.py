@@ -25,6 +25,7 @@ from decimal import Decimal
 from typing import Final
 
 from neve.errors import InvalidArgument, LimitExceeded
+from neve.model.display import shown
 from neve.model.predicate import (
     ALWAYS_FALSE,
     ALWAYS_TRUE,
@@ -35,7 +36,6 @@ from neve.model.predicate import (
     Predicate,
     col,
 )
-from neve.model.shown_value import shown
 
 _TOKEN: Final = re.compile(
     r"""\s*(?:

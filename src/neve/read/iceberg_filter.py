@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from neve.errors import InvalidArgument, LimitExceeded
 from neve.model.arrow_types import TypeKind, kind_of
-from neve.model.named_field import named_field
+from neve.model.bound_predicate import named_field
 from neve.model.predicate import (
     ALWAYS_FALSE,
     ALWAYS_TRUE,

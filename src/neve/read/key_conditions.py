@@ -14,6 +14,8 @@ from typing import Final
 import pyarrow as pa
 
 from neve.errors import InvalidArgument, LimitExceeded
+from neve.keys.encoding import KeyEncoder
+from neve.keys.ranges import KeyRange
 from neve.model.bound_predicate import (
     AllOf,
     BoundCondition,
@@ -21,13 +23,11 @@ from neve.model.bound_predicate import (
     Operator,
     all_of,
 )
-from neve.model.key_encoding import KeyEncoder
-from neve.model.key_range import KeyRange
+from neve.model.display import listed, shown
 from neve.model.plain_values import PlainValue, stored_type
 from neve.model.schema import Column
 from neve.model.schema_view import ArrowArray
-from neve.model.shown_value import listed, shown
-from neve.read.read_context import ReadContext
+from neve.table.table_context import TableContext
 
 NO_KEYS: Final = KeyRange(b"", b"")
 _TERMINATOR_BYTES: Final = 2
@@ -69,7 +69,7 @@ def intersected(one: KeyRange, other: KeyRange) -> KeyRange:
 
 
 def implied_range(
-    predicate: BoundPredicate, context: ReadContext
+    predicate: BoundPredicate, context: TableContext
 ) -> tuple[KeyRange, BoundPredicate]:
     """Return the keys that can match, and what of the predicate is left to ask of their rows."""
     conditions = predicate.operands if isinstance(predicate, AllOf) else (predicate,)

@@ -18,12 +18,11 @@ import numpy as np
 import pyarrow as pa
 
 from neve.errors import Corruption, SchemaMismatch
+from neve.keys.columns import KeyArray
+from neve.keys.encoding import KeyEncoder
 from neve.model.data_file import DataFile, PartitionValue
-from neve.model.key_column import KeyArray
-from neve.model.key_encoding import KeyEncoder
-from neve.model.partition_groups import Positions, partition_groups
-from neve.model.partition_identity import newest_form
 from neve.model.partition_spec import PartitionSpec
+from neve.model.partitions import Positions, newest_form, partition_groups
 from neve.model.plain_values import PlainValue, is_float, to_plain
 from neve.model.schema import Column, TableSchema
 from neve.model.single_value import encode_single_value

@@ -12,17 +12,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from neve.keys.arrays import as_large, concat_keys, within
+from neve.keys.columns import KeyArray
+from neve.keys.key_hashes import KeyHashes
+from neve.keys.order import Flags, RowKeys, key_place
+from neve.keys.ranges import KeyRange
 from neve.memtable.memtable import Memtable
 from neve.memtable.memtable_view import MemtableView
-from neve.model.key_column import KeyArray
-from neve.model.key_range import KeyRange
 from neve.model.write_batch import SEQUENCE_MAX
-from neve.read.partial_merge import merged_on
-from neve.read.row_keys import Flags, RowKeys, key_place
-from neve.read.schema_mapping import SchemaMapping
-from neve.read.table_view import TableView
-from neve.sstable.key_arrays import as_large, concat_keys, within
-from neve.sstable.search_words import SearchWords
+from neve.table.partial_merge import merged_on
+from neve.table.schema_mapping import SchemaMapping
+from neve.table.table_view import TableView
 
 
 class MemoryRows:
@@ -134,6 +134,6 @@ def _members(keys: KeyArray, others: KeyArray) -> Flags:
     return pc.is_in(keys, value_set=others).to_numpy(zero_copy_only=False)
 
 
-def keys_of(keys: KeyArray, words: SearchWords) -> RowKeys:
+def keys_of(keys: KeyArray, words: KeyHashes) -> RowKeys:
     """Return encoded keys in the form in which an ordered scan compares them."""
     return RowKeys(words.words(keys)) if words.is_exact else RowKeys(keys)

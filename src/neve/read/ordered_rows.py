@@ -29,7 +29,7 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from neve.read.row_keys import RowKeys, SortKey, merged_order
+from neve.keys.order import RowKeys, SortKey, merged_order
 
 Block: TypeAlias = tuple[pa.Table, RowKeys]
 """Rows and their keys, ascending."""

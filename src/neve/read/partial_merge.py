@@ -22,9 +22,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from neve.memtable.given_columns import GivenColumns
+from neve.keys.columns import KeyArray
+from neve.memtable.found_row import GivenColumns
 from neve.model.array_fit import nulls
-from neve.model.key_column import KeyArray
 from neve.model.schema import Column, TableSchema, constant_array
 from neve.model.schema_view import ArrowArray
 

@@ -1,21 +1,20 @@
-"""ReadContext: how rows of a table are understood under one of its schemas."""
+"""TableContext: how rows of a table are understood under one of its schemas."""
 
 from collections.abc import Callable, Mapping
 
 from neve.errors import InvalidArgument, SchemaMismatch
-from neve.model.key_column import KEY_BYTES_MAX, KeyColumn
-from neve.model.key_encoding import KeyEncoder
-from neve.model.key_values import value_codec
+from neve.keys.columns import KEY_BYTES_MAX, KeyColumn, value_codec
+from neve.keys.encoding import KeyEncoder
+from neve.keys.key_hashes import KeyHashes
+from neve.model.display import listed, shown
 from neve.model.partition_spec import PartitionSpec
 from neve.model.row_codec import RowCodec
 from neve.model.schema import TableSchema
-from neve.model.shown_value import listed, shown
-from neve.read.key_partitions import KeyPartitions
-from neve.read.schema_mapping import SchemaMapping
-from neve.sstable.search_words import SearchWords
+from neve.table.partitions import KeyPartitions
+from neve.table.schema_mapping import SchemaMapping
 
 
-class ReadContext:
+class TableContext:
     """The schema rows are given in, with what decodes them; safe for many threads."""
 
     __slots__ = (
@@ -47,7 +46,7 @@ class ReadContext:
             [column.type for column in keys], [column.name for column in keys]
         )
         self._encode_value = value_codec(KeyColumn.of(keys[0].name, keys[0].type)).encode
-        self.words = SearchWords(self.encoder)
+        self.words = KeyHashes(self.encoder)
         self.partitions = None if spec_of is None else KeyPartitions(schema, self.encoder, spec_of)
         """What a key tells of the partition of its row; None: nothing."""
         self.is_single_key = len(keys) == 1

@@ -13,10 +13,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from neve.errors import Corruption
-from neve.model.key_column import KeyArray
-from neve.read.byte_order import byte_order
-from neve.sstable.key_arrays import key_at
-from neve.sstable.search_words import Words
+from neve.keys.arrays import key_at
+from neve.keys.columns import KeyArray
+from neve.keys.key_hashes import Words
+from neve.keys.order import byte_order
 
 SortKey: TypeAlias = int | bytes
 """One key; all keys of a table are of the same kind."""

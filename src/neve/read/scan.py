@@ -4,7 +4,7 @@ A scan is a description until one of its methods runs it; each run reads the sam
 sequence. What is in memory is taken when the scan is made, files are pinned while a run lasts.
 
     in any order     pieces of all files, some read ahead by threads; rows in memory last
-    by key           asked for with `key_range` or `reverse`: see `neve.read.ordered_rows`
+    by key           asked for with `key_range` or `reverse`: see `neve.keys.merge`
 
 No key is looked for in two files: a Version is clean, so a scan drops what vectors mark and what
 the memtables have a newer word about, and that is all.
@@ -24,22 +24,21 @@ import numpy as np
 import pyarrow as pa
 
 from neve.errors import InvalidArgument
+from neve.keys.arrays import key_at
+from neve.keys.columns import KeyArray
+from neve.keys.merge import Block, LoadBlock, Source, ordered_rows
+from neve.keys.order import SortKey
 from neve.model.data_file import DataFile
-from neve.model.key_column import KeyArray
-from neve.model.shown_html import shown_page
-from neve.model.shown_value import listed, shown
+from neve.model.display import listed, shown
+from neve.notebook import shown_page
 from neve.read.chosen_columns import chosen_columns
 from neve.read.file_rows import FilePieces, FileRows, Piece
-from neve.read.filter_input import Filter, row_filter
-from neve.read.key_conditions import asked_range
+from neve.read.filters import Filter, row_filter
 from neve.read.memory_rows import MemoryRows, keys_of
-from neve.read.ordered_rows import Block, LoadBlock, Source, ordered_rows
-from neve.read.row_keys import SortKey
-from neve.read.scan_explanation import ScanExplanation
-from neve.read.scan_plan import PlannedFile, ScanPlan, plan_scan
-from neve.read.table_view import Row, TableView
-from neve.sstable.key_arrays import key_at
+from neve.read.scan import ScanExplanation
+from neve.read.scan_plan import PlannedFile, ScanPlan, asked_range, plan_scan
 from neve.storage.own_process import KeptInProcess
+from neve.table.table_view import Row, TableView
 
 # Rows in memory are handed on in batches of this many.
 _BATCH_ROWS: Final = 65_536

@@ -13,7 +13,7 @@ scan of version 7, by key descending, at most 10 rows
 
 from dataclasses import dataclass
 
-from neve.model.shown_html import facts, note, page, shown_page
+from neve.notebook import facts, note, page, shown_page
 
 _SHOWN_KEY_BYTES = 24
 _HOW_TO_READ = "not read yet: to_arrow(), to_pandas(), to_polars(), to_batches() and count() read"

@@ -12,16 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from neve.errors import InvalidArgument
+from neve.keys.ranges import KeyRange
 from neve.model.bound_predicate import Always
 from neve.model.data_file import DataFile
-from neve.model.key_range import KeyRange
-from neve.model.pruning_facts import Match, match
-from neve.model.shown_value import shown
-from neve.read.file_facts import PartitionPruning, statistics_facts
-from neve.read.file_set import FileProbe
-from neve.read.filter_input import RowFilter
-from neve.read.key_conditions import implied_range, intersected
-from neve.read.table_view import TableView
+from neve.model.display import shown
+from neve.model.pruning import Match, match
+from neve.read.filters import RowFilter
+from neve.read.scan_plan import PartitionPruning, implied_range, intersected, statistics_facts
+from neve.table.file_set import FileProbe
+from neve.table.table_view import TableView
 
 
 @dataclass(frozen=True, slots=True)

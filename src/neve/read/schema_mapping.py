@@ -2,7 +2,7 @@
 
 What the target no longer has is left out; what it has gained is its initial default, or NULL; names
 and order are the target's; numbers are widened, fields inside nested columns too (see
-`neve.read.field_mapping`). Nothing else can differ between two schemas of one table.
+`neve.table.schema_mapping`). Nothing else can differ between two schemas of one table.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ import pyarrow as pa
 from neve.errors import Corruption
 from neve.model.schema import Column, TableSchema, constant_array
 from neve.model.schema_view import ArrowArray
-from neve.read.field_mapping import ArrayWay, ValueWay, array_way, value_way
+from neve.table.schema_mapping import ArrayWay, ValueWay, array_way, value_way
 
 
 @dataclass(frozen=True, slots=True)

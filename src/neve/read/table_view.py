@@ -14,17 +14,16 @@ from typing import Any, TypeAlias, TypeGuard, cast
 import numpy as np
 import pyarrow as pa
 
-from neve.memtable.found_row import DELETED, BatchRow, Found
-from neve.memtable.given_columns import GivenColumns
+from neve.keys.arrays import key_at
+from neve.keys.columns import KeyArray
+from neve.keys.order import Flags
+from neve.memtable.found_row import DELETED, BatchRow, Found, GivenColumns
 from neve.memtable.memtable import Memtable
-from neve.model.key_column import KeyArray
 from neve.model.write_batch import SEQUENCE_MAX
-from neve.read.file_set import FileSet
-from neve.read.partial_merge import Places, merged_on, merged_row
-from neve.read.read_context import ReadContext
-from neve.read.row_keys import Flags
-from neve.sstable.key_arrays import key_at
 from neve.sstable.row_cells import RowCells
+from neve.table.file_set import FileSet
+from neve.table.partial_merge import Places, merged_on, merged_row
+from neve.table.table_context import TableContext
 
 Row: TypeAlias = dict[str, Any]
 """A row by column names; which types its values have, the table's schema says."""
@@ -50,7 +49,7 @@ class TableView:
         self,
         memtables: tuple[Memtable, ...],
         files: FileSet,
-        context: ReadContext,
+        context: TableContext,
         *,
         others_version: int | None = None,
     ) -> None:

@@ -1,6 +1,6 @@
 """The Spark half of the demo, in a process of its own: what a user's pipeline would do.
 
-    python -m neve.spark.demo_pipeline LAKE TABLE EVENTS
+    python -m examples.demo.spark_pipeline LAKE TABLE EVENTS
 
 EVENTS is a directory with `orders/` (the first rows), `updates/` (new and changed rows), `changes/`
 (raw change events, some of them broken, several of one key) and `stream/` (files that arrive

@@ -13,19 +13,17 @@ from pyspark.sql import DataFrame
 
 import neve
 from neve.catalog.catalog_table import CatalogTable
-from neve.engine.bulk_commit import DEADLINE_SECONDS, BulkCommitter, BulkRun
-from neve.engine.bulk_work import BulkOutcome, BulkWork, JobIdentity
-from neve.engine.job_base import JobBase
-from neve.engine.table_parts import TableParts
 from neve.errors import Conflict, InvalidArgument
+from neve.jobs.commit import DEADLINE_SECONDS, BulkCommitter, BulkRun
+from neve.jobs.run import BulkOutcome, BulkWork, JobBase, JobIdentity
 from neve.observability.events import unheard
 from neve.observability.metrics import NoRecorder
 from neve.spark.call_check import check_place, check_progress
-from neve.spark.job_progress import watched
 from neve.spark.job_site import JobSite, TableSite, pairs_of
-from neve.spark.progress import Progress
-from neve.spark.task_messages import work_of
+from neve.spark.progress import Progress, watched
+from neve.spark.task_answers import work_of
 from neve.spark.write_plan import collect
+from neve.table.table_parts import TableParts
 
 _DECISIONS: Final = 5
 

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from neve.catalog.stored_table import StoredTable
-from neve.engine.job_base import FILE_BYTES, JobBase, RunName
-from neve.engine.table_parts import TableParts
 from neve.errors import NeveError, NotFound, Unavailable
+from neve.jobs.run import FILE_BYTES, JobBase, RunName
 from neve.observability.events import unheard
 from neve.observability.metrics import NoRecorder
 from neve.storage.clock import SystemClock, SystemIds
 from neve.storage.open_store import open_store
+from neve.table.table_parts import TableParts
 
 Pairs = tuple[tuple[str, str], ...]
 

@@ -26,7 +26,7 @@ HOMES: Final = {
     "rebuild_indexes": "neve.spark.maintenance",
     "session": "neve.spark.spark_session",
     "upsert": "neve.spark.writing",
-    "upsert_batch": "neve.spark.streaming_sink",
+    "upsert_batch": "neve.spark.writing",
     "verify": "neve.spark.maintenance",
     "view": "neve.spark.reading",
 }

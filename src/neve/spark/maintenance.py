@@ -24,27 +24,27 @@ from neve.catalog.catalog_table import CatalogTable
 from neve.catalog.moment import Moment, past_moment_ms
 from neve.catalog.open_catalog import open as open_catalog
 from neve.compaction.rewrite_job import TableDefinition
-from neve.engine.committed_table import CommittedTable
-from neve.engine.file_making import delete_data_file
-from neve.engine.job_base import JobBase
 from neve.engine.rewrite import table_definition
 from neve.engine.table_options import TableOptions
 from neve.engine.upkeep import ExpireReport, GarbageReport
 from neve.engine.verification import FileCheck, RunChecks, VerifyReport, run_check
 from neve.errors import InvalidArgument, NeveError
 from neve.iceberg.published_check import PublishedCheck
+from neve.jobs.maintenance import CommittedMaintenance
+from neve.jobs.run import JobBase
 from neve.model.data_file import DataFile
 from neve.observability.events import unheard
 from neve.observability.metrics import NoRecorder
 from neve.spark.call_check import check_place, check_session
 from neve.spark.job_site import TableSite, pairs_of
-from neve.spark.plan_executor import SparkExecutor
+from neve.spark.maintenance import SparkExecutor
 from neve.spark.progress import Progress, shown
-from neve.spark.task_messages import read_error, write_error
+from neve.spark.task_answers import read_error, write_error
 from neve.spark.task_run import Watch, answers_of, run_tasks
 from neve.spark.worker_table import WorkerTable, site_of
 from neve.sstable.index_rebuild import IndexFiles
 from neve.storage.clock import SystemClock
+from neve.table.file_writers import delete_data_file
 
 Location: TypeAlias = str | PathLike[str]
 Item = TypeVar("Item")
@@ -267,7 +267,7 @@ def _opened(
     name: str,
     storage_options: Mapping[str, str] | None,
     options: TableOptions | None = None,
-) -> Iterator[tuple[CatalogTable, CommittedTable]]:
+) -> Iterator[tuple[CatalogTable, CommittedMaintenance]]:
     """Open a table without its rows: nothing is locked, and a live writer is not disturbed."""
     check_place(location, name, after="session")
     if not isinstance(options, TableOptions | None):
@@ -283,7 +283,7 @@ def _opened(
             publish=lambda: bool(table.refresh().iceberg_metadata()),
             lineage=table.published_lineage,
         )
-        yield table, CommittedTable(parts, options)
+        yield table, CommittedMaintenance(parts, options)
 
 
 def _definition(base: JobBase) -> TableDefinition:

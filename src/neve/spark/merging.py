@@ -26,27 +26,17 @@ from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from neve.engine.bulk_merge import ClauseKind, MergeClause, narrowed_schema
-from neve.engine.bulk_work import BulkOutcome, JobIdentity
-from neve.engine.job_base import JobBase
 from neve.engine.partial_rows import given_columns
 from neve.errors import InvalidArgument, SchemaMismatch
+from neve.jobs.merge import ClauseKind, MergeClause, narrowed_schema
+from neve.jobs.run import BulkOutcome, JobBase, JobIdentity
 from neve.model.schema import TableSchema, known_names_hint, similar_name_hint
 from neve.spark.job_runner import TableJobs
 from neve.spark.job_site import JobSite
-from neve.spark.merge_tasks import (
-    IF_MATCHED,
-    IF_UNMATCHED,
-    TARGET,
-    MergeRows,
-    TargetRows,
-    key_names,
-    values_of,
-)
 from neve.spark.progress import Progress
 from neve.spark.row_form import check_key_columns, empty_batch, fitted
 from neve.spark.spark_types import quoted, spark_schema
-from neve.spark.task_messages import MESSAGE_DDL
+from neve.spark.task_answers import MESSAGE_DDL
 from neve.spark.write_plan import (
     ORDER,
     check_rows,
@@ -56,7 +46,16 @@ from neve.spark.write_plan import (
     mapped,
     order_apart,
 )
-from neve.spark.write_tasks import ERROR
+from neve.spark.write_tasks import (
+    ERROR,
+    IF_MATCHED,
+    IF_UNMATCHED,
+    TARGET,
+    MergeRows,
+    TargetRows,
+    key_names,
+    values_of,
+)
 
 Expression: TypeAlias = str | Column
 

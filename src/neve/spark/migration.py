@@ -16,10 +16,10 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from neve.catalog.open_catalog import open as open_catalog
-from neve.engine.bulk_work import BulkOutcome
 from neve.errors import AlreadyExists, InvalidArgument
+from neve.jobs.run import BulkOutcome
 from neve.spark.call_check import check_place, check_session
-from neve.spark.migration_sources import DeltaSource, IcebergSource, ParquetSource, Source
+from neve.spark.migration import DeltaSource, IcebergSource, ParquetSource, Source
 from neve.spark.spark_session import prepare
 from neve.spark.writing import load
 

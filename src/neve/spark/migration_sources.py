@@ -26,8 +26,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from neve.errors import InvalidArgument, NotFound, Unavailable
 from neve.model.row_lineage import LINEAGE_NAMES
 from neve.model.schema import TableSchema, normalize_batch
-from neve.spark.arrow_form import spark_arrow_schema, spark_batch
-from neve.spark.row_form import empty_batch
+from neve.spark.row_form import empty_batch, spark_arrow_schema, spark_batch
 
 Item = TypeVar("Item")
 

@@ -28,9 +28,7 @@ from neve.catalog.moment import Moment
 from neve.catalog.open_catalog import open as open_catalog
 from neve.catalog.stored_table import StoredTable
 from neve.catalog.system_tables import readable_rows
-from neve.engine.open_files import OpenFiles
 from neve.engine.table_options import TableOptions
-from neve.engine.table_parts import Definitions
 from neve.errors import InvalidArgument, NeveError, NotFound, OutcomeUnknown, Unavailable
 from neve.manifest.leases import HeldLease, Leases
 from neve.manifest.table_versions import TableVersions
@@ -41,15 +39,16 @@ from neve.model.version import Version
 from neve.observability.events import unheard
 from neve.observability.metrics import NoRecorder
 from neve.read.chosen_columns import ChosenColumns, chosen_columns
-from neve.read.file_set import FileSet
-from neve.read.filter_input import Filter, RowFilter, row_filter
-from neve.read.key_conditions import asked_range
+from neve.read.filters import Filter, RowFilter, row_filter
 from neve.read.memory_rows import MemoryRows
-from neve.read.read_context import ReadContext
-from neve.read.scan_plan import plan_scan
-from neve.read.table_view import TableView
+from neve.read.scan_plan import asked_range, plan_scan
 from neve.sstable.deletion_vector import bitmap_of, positions_in
 from neve.storage.table_paths import join_path
+from neve.table.file_set import FileSet
+from neve.table.table_context import TableContext
+from neve.table.table_files import TableFiles
+from neve.table.table_parts import Definitions
+from neve.table.table_view import TableView
 
 LEASE_SECONDS: Final = TableOptions().lease_seconds
 _CACHE_BYTES: Final = 64 << 20
@@ -266,10 +265,10 @@ def leased_view(table: CatalogTable, wanted: WantedVersion) -> tuple[TableView, 
 def files_view(stored: StoredTable, version: Version, schema_id: int) -> TableView:
     """Return the files of a Version under a schema, without what is in any log."""
     definitions = Definitions(stored.versions, path=stored.paths.manifest)
-    context = ReadContext(
+    context = TableContext(
         definitions.schema(schema_id), schema_of=definitions.schema, spec_of=definitions.spec
     )
-    access = OpenFiles(
+    access = TableFiles(
         stored.objects,
         stored.paths,
         schema_of=definitions.schema,

@@ -9,7 +9,7 @@ Every scan is Spark's own, with its column pruning, its filters and its vectoris
 are asked for under the names that the files have, and shown under those of today.
 
 A DataFrame always shows the Version it was made from. How long its files stay: see
-`neve.spark.held_reads`.
+`neve.spark.reading`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,10 +27,9 @@ from neve.catalog.system_tables import is_system_name, readable_schema
 from neve.errors import InvalidArgument, Unavailable
 from neve.model.plain_values import to_plain
 from neve.model.schema import Column
-from neve.read.filter_input import Filter
-from neve.spark.arrow_form import spark_table
+from neve.read.filters import Filter
 from neve.spark.call_check import check_place, check_session
-from neve.spark.held_reads import HELD_READS
+from neve.spark.filters import spark_condition, spark_literal
 from neve.spark.live_rows import live_rows, scanned_together
 from neve.spark.read_plan import (
     FileGroup,
@@ -43,7 +42,8 @@ from neve.spark.read_plan import (
     refuse_beside_system_table,
     system_rows,
 )
-from neve.spark.spark_filter import spark_condition, spark_literal
+from neve.spark.reading import HELD_READS
+from neve.spark.row_form import spark_table
 from neve.spark.spark_session import prepare
 from neve.spark.spark_types import (
     given_column,

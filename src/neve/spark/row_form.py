@@ -15,13 +15,13 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from neve.errors import InvalidArgument, NeveError, SchemaMismatch
+from neve.keys.columns import KeyArray
+from neve.keys.encoding import KeyEncoder
 from neve.model.array_fit import fit_column
 from neve.model.arrow_types import TypeKind, kind_of
-from neve.model.key_column import KeyArray
-from neve.model.key_encoding import KeyEncoder
+from neve.model.display import shown
 from neve.model.schema import TableSchema, normalize_batch
 from neve.model.schema_view import ArrowArray
-from neve.model.shown_value import shown
 from neve.spark.spark_types import quoted, spark_schema
 
 OWN_PREFIX = "_neve_"

@@ -18,14 +18,13 @@ from neve.model.predicate import Predicate
 from neve.model.schema import TableSchema
 from neve.model.version import Operation, Version, VersionFacts
 from neve.read.chosen_columns import ChosenColumns, chosen_columns
-from neve.read.filter_input import row_filter
 from neve.read.filter_text import parse_filter
-from neve.read.key_conditions import asked_range
+from neve.read.filters import row_filter
 from neve.read.scan import Scan
-from neve.read.scan_plan import plan_scan
-from neve.spark.arrow_form import spark_batch
-from neve.spark.pushed_filters import pushed_predicate
+from neve.read.scan_plan import asked_range, plan_scan
+from neve.spark.filters import pushed_predicate
 from neve.spark.read_plan import TableAddress, WantedVersion, files_view, leased_view, system_rows
+from neve.spark.row_form import spark_batch
 
 _PARTITION_BYTES: Final = 128 << 20
 

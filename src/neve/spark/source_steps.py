@@ -16,7 +16,7 @@ from neve.errors import InvalidArgument
 from neve.model.schema import TableSchema
 from neve.read.changes import feed_schema
 from neve.read.chosen_columns import chosen_columns
-from neve.read.filter_input import row_filter
+from neve.read.filters import row_filter
 from neve.spark.change_stream import ChangesReader, ChangeStreamReader, feed_fields
 from neve.spark.read_plan import (
     TableAddress,
@@ -24,7 +24,7 @@ from neve.spark.read_plan import (
     files_view,
     refuse_beside_system_table,
 )
-from neve.spark.source_options import refuse_create_table, refuse_slips, storage_options
+from neve.spark.source import refuse_create_table, refuse_slips, storage_options
 from neve.spark.source_reader import PinnedTable, SourceReader, SystemReader
 from neve.spark.spark_types import spark_schema
 

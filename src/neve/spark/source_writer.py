@@ -35,18 +35,17 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from neve.engine.bulk_commit import BulkRun
-from neve.engine.bulk_rows import BulkRows, duplicate_keys, last_of_each, sorted_by_key
-from neve.engine.bulk_work import BulkWork, JobIdentity
-from neve.engine.job_base import JobBase
 from neve.errors import InvalidArgument, NeveError, Unavailable
+from neve.jobs.commit import BulkRun
+from neve.jobs.rows import BulkRows, duplicate_keys, last_of_each, sorted_by_key
+from neve.jobs.run import BulkWork, JobBase, JobIdentity
+from neve.keys.arrays import concat_keys
 from neve.model.data_file import DataFile
 from neve.spark.job_runner import TableJobs
 from neve.spark.job_site import JobSite, TableSite
 from neve.spark.row_form import check_columns, check_names, fitted
-from neve.spark.source_options import refuse_create_table, refuse_slips, storage_options
-from neve.spark.task_messages import Message, work_messages, work_of
-from neve.sstable.key_arrays import concat_keys
+from neve.spark.source import refuse_create_table, refuse_slips, storage_options
+from neve.spark.task_answers import Message, work_messages, work_of
 
 _OPTIONS: Final = ("path", "table", "order_by", "job_id", "app_id", "checkpointLocation")
 _DEADLINE_SECONDS: Final = 6 * 60 * 60.0

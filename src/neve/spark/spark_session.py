@@ -2,7 +2,7 @@
 
 1. A running session is taken as it is; only what reads of neve tables need is switched on in it.
 2. Otherwise one is started: on this machine, unless a `master` or a `remote` says where, with a
-   Java from `neve.spark.java_runtime` and, on this machine, with this Python in the workers.
+   Java from `neve.spark.spark_session` and, on this machine, with this Python in the workers.
 
 `config` wins over every default.
 """
@@ -19,7 +19,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from neve.errors import InvalidArgument, Unavailable
-from neve.spark.java_runtime import find_java
+from neve.spark.spark_session import find_java
 
 # What reading and writing neve's tables relies on; each may change while a session runs.
 NEEDED: Final = {

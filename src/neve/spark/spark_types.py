@@ -33,8 +33,8 @@ from neve.model.arrow_types import (
     kind_of,
     type_name,
 )
+from neve.model.display import shown
 from neve.model.schema import Column
-from neve.model.shown_value import shown
 
 FIELD_ID: Final = "parquet.field.id"
 TIME_ENABLED: Final = {"spark.sql.timeType.enabled": "true"}

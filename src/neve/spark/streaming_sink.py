@@ -16,7 +16,7 @@ from os import PathLike
 
 from pyspark.sql import DataFrame
 
-from neve.engine.bulk_work import JobIdentity
+from neve.jobs.run import JobIdentity
 from neve.manifest.table_head import transaction_key
 from neve.spark.call_check import check_place
 from neve.spark.read_plan import TableAddress

@@ -20,7 +20,6 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from neve import errors
-from neve.engine.bulk_work import BulkWork
 from neve.errors import (
     Corruption,
     LimitExceeded,
@@ -29,8 +28,9 @@ from neve.errors import (
     SchemaMismatch,
     Unavailable,
 )
+from neve.jobs.run import BulkWork
+from neve.keys.columns import KeyArray
 from neve.manifest.version_codec import decode_edit, encode_edit
-from neve.model.key_column import KeyArray
 from neve.model.version import Operation, VersionEdit, VersionFacts
 from neve.sstable.deletion_vector import decode_vector, encode_vector
 

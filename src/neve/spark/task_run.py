@@ -23,7 +23,7 @@ from pyspark.accumulators import Accumulator
 from pyspark.sql import SparkSession
 
 from neve.errors import NeveError, Unavailable
-from neve.spark.task_messages import error_in, read_error, told_error
+from neve.spark.task_answers import error_in, read_error, told_error
 from neve.storage.clock import SystemIds
 
 Task = TypeVar("Task")

@@ -9,14 +9,14 @@ from dataclasses import replace
 from typing import Final
 
 from neve.compaction.rewrite_job import TableDefinition
-from neve.engine.file_making import FileMaking
-from neve.engine.job_base import RunIds, RunName
-from neve.engine.open_files import OpenFiles
 from neve.engine.rewrite import TaskFiles
-from neve.engine.table_parts import Definitions, TableParts
 from neve.errors import InvalidArgument
-from neve.read.read_context import ReadContext
+from neve.jobs.run import RunIds, RunName
 from neve.spark.job_site import TableSite, pairs_of
+from neve.table.file_writers import FileWriters
+from neve.table.table_context import TableContext
+from neve.table.table_files import TableFiles
+from neve.table.table_parts import Definitions, TableParts
 
 _CACHE_BYTES: Final = 32 << 20
 _FILE_BYTES: Final = 64 << 20
@@ -46,12 +46,12 @@ class WorkerTable:
         self.parts: TableParts = site.parts()
         self.definitions = Definitions(self.parts.versions, path=self.parts.paths.manifest)
         self.definitions.add(table.schemas, table.specs)
-        self.context = ReadContext(
+        self.context = TableContext(
             self.definitions.schema(table.schema_id),
             schema_of=self.definitions.schema,
             spec_of=self.definitions.spec,
         )
-        self.files = OpenFiles(
+        self.files = TableFiles(
             self.parts.objects,
             self.parts.paths,
             schema_of=self.definitions.schema,
@@ -60,7 +60,7 @@ class WorkerTable:
             recorder=self.parts.recorder,
         )
         name = None if run is None else RunName(run)
-        self.making = FileMaking(
+        self.making = FileWriters(
             self.parts if name is None else replace(self.parts, ids=RunIds(name, self.parts.ids)),
             encoder=self.context.encoder,
             file_bytes=_FILE_BYTES,

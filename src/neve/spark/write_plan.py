@@ -19,15 +19,15 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import BinaryType, DoubleType, FloatType, StringType, StructField, StructType
 from pyspark.sql.window import Window
 
-from neve.engine.job_base import JobBase
 from neve.errors import InvalidArgument
+from neve.jobs.run import JobBase
 from neve.model.arrow_types import TypeKind, kind_of
 from neve.model.schema import TableSchema, similar_name_hint
 from neve.spark.call_check import check_frame
 from neve.spark.job_site import JobSite
 from neve.spark.row_form import check_names
 from neve.spark.spark_types import quoted
-from neve.spark.task_messages import MESSAGE_DDL, Message, error_in
+from neve.spark.task_answers import MESSAGE_DDL, Message, error_in
 from neve.spark.write_tasks import COUNT, ERROR, PARTITION, DeleteRows, MarkPartitions, WriteRows
 
 ArrowTask = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]

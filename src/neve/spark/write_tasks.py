@@ -5,7 +5,7 @@
     WriteRows        rows in the order of (partition and) key ──► files ──► messages
     DeleteRows       keys in their order ──► what they supersede ──► messages
 
-What a merge needs besides is in `neve.spark.merge_tasks`.
+What a merge needs besides is in `neve.spark.write_tasks`.
 
 They are sent to the workers whole, hold nothing but values, and open the table there. None of them
 decides what the table becomes: that is said in the plan, and done by the engine.
@@ -19,11 +19,10 @@ from typing import Any, Final, cast
 import numpy as np
 import pyarrow as pa
 
-from neve.engine.bulk_rows import BulkRows, KeyedRows, duplicate_keys, last_of_each
-from neve.engine.bulk_work import BulkWork
-from neve.engine.job_base import JobBase
 from neve.errors import NeveError
-from neve.model.partition_groups import partition_groups
+from neve.jobs.rows import BulkRows, KeyedRows, duplicate_keys, last_of_each
+from neve.jobs.run import BulkWork, JobBase
+from neve.model.partitions import partition_groups
 from neve.model.schema_view import ArrowArray
 from neve.spark.job_site import JobSite
 from neve.spark.row_form import (
@@ -33,7 +32,7 @@ from neve.spark.row_form import (
     source_columns,
     without_own,
 )
-from neve.spark.task_messages import read_error, reported, told_error
+from neve.spark.task_answers import read_error, reported, told_error
 
 PARTITION: Final = "_neve_partition"
 COUNT: Final = "_neve_count"

@@ -18,9 +18,8 @@ from os import PathLike
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from neve.engine.bulk_work import BulkOutcome, JobIdentity
-from neve.engine.job_base import JobBase
 from neve.errors import InvalidArgument
+from neve.jobs.run import BulkOutcome, JobBase, JobIdentity
 from neve.spark.job_runner import TableJobs
 from neve.spark.job_site import JobSite
 from neve.spark.merging import update_columns

@@ -24,9 +24,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from neve.errors import Corruption, InvalidArgument, NotFound, SchemaMismatch
+from neve.keys.arrays import key_at, keys_ascend, same_keys
+from neve.keys.columns import KeyArray
+from neve.keys.encoding import KeyEncoder
+from neve.keys.key_hashes import KeyHashes, Words
 from neve.model.data_file import DataFile, FileFormat
-from neve.model.key_column import KeyArray
-from neve.model.key_encoding import KeyEncoder
 from neve.model.row_lineage import LINEAGE_NAMES, LINEAGE_SCHEMA
 from neve.model.schema import TableSchema
 from neve.observability.metrics import (
@@ -35,17 +37,13 @@ from neve.observability.metrics import (
     NoRecorder,
     Recorder,
 )
-from neve.sstable.data_file_footer import OpenFooter
+from neve.sstable.data_file_footer import GroupFacts, OpenFooter
 from neve.sstable.group_cache import CachedGroup, GroupCache
-from neve.sstable.group_facts import GroupFacts
 from neve.sstable.index_file import IndexFile, open_index_file
-from neve.sstable.key_arrays import key_at, keys_ascend, same_keys
 from neve.sstable.key_index import KeyIndex
 from neve.sstable.parquet_groups import ParquetGroups, one_batch
 from neve.sstable.row_cells import Row, RowCells, RowGetter
-from neve.sstable.search_words import SearchWords, Words
-from neve.storage.mapped_object import map_object
-from neve.storage.object_store import ObjectStore
+from neve.storage.object_store import ObjectStore, map_object
 from neve.storage.table_paths import TablePaths
 
 Positions: TypeAlias = npt.NDArray[np.int64]
@@ -66,7 +64,7 @@ class DataFileReader:
         paths: TablePaths,
         schema: TableSchema,
         encoder: KeyEncoder,
-        words: SearchWords,
+        words: KeyHashes,
         group_cache: GroupCache,
         recorder: Recorder | None = None,
     ) -> None:

@@ -24,9 +24,11 @@ from typing import Final
 import pyarrow as pa
 
 from neve.errors import InvalidArgument, NeveError, SchemaMismatch
+from neve.keys.arrays import concat_keys, key_at, keys_ascend
+from neve.keys.columns import KeyArray
+from neve.keys.encoding import KeyEncoder
+from neve.keys.key_hashes import KeyHashes
 from neve.model.data_file import DataFile, FileFormat, PartitionValue, WalSegmentRef
-from neve.model.key_column import KeyArray
-from neve.model.key_encoding import KeyEncoder
 from neve.model.row_lineage import LINEAGE_NAMES, with_lineage
 from neve.model.schema import TableSchema
 from neve.observability.metrics import (
@@ -40,7 +42,6 @@ from neve.observability.metrics import (
 from neve.sstable.column_statistics import StatisticsCollector
 from neve.sstable.data_file_footer import FooterFacts, seal
 from neve.sstable.index_file import encode_index_file
-from neve.sstable.key_arrays import concat_keys, key_at, keys_ascend
 from neve.sstable.key_index import KeyIndex
 from neve.sstable.parquet_groups import one_batch
 from neve.sstable.parquet_layout import (
@@ -51,11 +52,9 @@ from neve.sstable.parquet_layout import (
     group_rows_for,
     group_rows_max,
 )
-from neve.sstable.search_words import SearchWords
 from neve.storage.clock import IdSource
-from neve.storage.object_store import ObjectStore
+from neve.storage.object_store import ObjectStore, put_file
 from neve.storage.table_paths import TablePaths
-from neve.storage.whole_file import put_file
 
 # A group this many times larger than it should be ends the file before it.
 _OVERGROWN: Final = 4
@@ -118,7 +117,7 @@ class DataFileWriter:
         self._file_schema = target.file_schema
         self._ids = ids
         self._encoder = encoder
-        self._words = SearchWords(encoder)
+        self._words = KeyHashes(encoder)
         self._file_bytes_max = file_bytes_max
         self._group_rows_max = group_rows_max(target.format)
         # A group is part of a file: no larger than it.

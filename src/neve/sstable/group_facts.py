@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from neve.model.plain_values import PlainValue, decimal_of, stored_type
-from neve.model.pruning_facts import ColumnFacts
+from neve.model.pruning import ColumnFacts
 from neve.model.schema import TableSchema
 
 _Leaf: TypeAlias = tuple[int, pa.DataType]

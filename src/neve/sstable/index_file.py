@@ -51,9 +51,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from neve.errors import Corruption
+from neve.keys.key_hashes import KeyHashes
 from neve.model.data_file import DataFile
 from neve.sstable.key_index import KeyIndex
-from neve.sstable.search_words import SearchWords
 
 MAGIC: Final = b"NEVEINDX"  # on disk: never change
 VERSION: Final = 1
@@ -87,7 +87,7 @@ def encode_index_file(
     *,
     file: DataFile,
     key_index: KeyIndex,
-    words: SearchWords,
+    words: KeyHashes,
     groups: Sequence[pa.RecordBatch] = (),
 ) -> tuple[memoryview, ...]:
     """Return the index file of `file`, in pieces; with `groups`, it holds the rows too.
@@ -168,7 +168,7 @@ class _Output:
         return pieces
 
 
-def open_index_file(buffer: pa.Buffer, *, file: DataFile, words: SearchWords) -> "IndexFile":
+def open_index_file(buffer: pa.Buffer, *, file: DataFile, words: KeyHashes) -> "IndexFile":
     """Read the head of the index file of `file`; raises Corruption when it is not that (I1, I2)."""
     if buffer.size < HEAD_BYTES:
         raise _damage(f"index file has only {buffer.size} bytes", file)
@@ -217,7 +217,7 @@ class IndexFile:
         buffer: pa.Buffer,
         *,
         file: DataFile,
-        words: SearchWords,
+        words: KeyHashes,
         sections: tuple[_Piece, ...],
         group_rows: int,
     ) -> None:

@@ -8,19 +8,17 @@ use.
 from collections.abc import Callable, Iterable
 
 from neve.errors import Corruption, NeveError, NotFound
+from neve.keys.arrays import concat_keys
+from neve.keys.encoding import KeyEncoder
+from neve.keys.key_hashes import KeyHashes
 from neve.model.data_file import DataFile, FileFormat
-from neve.model.key_encoding import KeyEncoder
 from neve.model.schema import TableSchema
 from neve.sstable.data_file_footer import OpenFooter
 from neve.sstable.index_file import encode_index_file, open_index_file
-from neve.sstable.key_arrays import concat_keys
 from neve.sstable.key_index import KeyIndex
 from neve.sstable.parquet_groups import ParquetGroups, one_batch
-from neve.sstable.search_words import SearchWords
-from neve.storage.mapped_object import map_object
-from neve.storage.object_store import ObjectStore
+from neve.storage.object_store import ObjectStore, map_object, put_file
 from neve.storage.table_paths import TablePaths
-from neve.storage.whole_file import put_file
 
 
 class IndexFiles:
@@ -30,7 +28,7 @@ class IndexFiles:
         self._store = store
         self._paths = paths
         self._encoder = encoder
-        self._words = SearchWords(encoder)
+        self._words = KeyHashes(encoder)
 
     def problem(self, file: DataFile, schema: TableSchema) -> NeveError | None:
         """Read the index file of a data file of this schema; says what makes it useless."""

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from neve.model.key_column import KeyArray
+from neve.keys.columns import KeyArray
 
 _OFFSETS_END: Final = 1 << 31
 

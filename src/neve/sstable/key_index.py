@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from neve.errors import Corruption, LimitExceeded
-from neve.model.key_column import KeyArray
-from neve.sstable.search_words import SearchWords, Words
+from neve.keys.columns import KeyArray
+from neve.keys.key_hashes import KeyHashes, Words
 
 Positions: TypeAlias = npt.NDArray[np.int64]
 StoredPositions: TypeAlias = npt.NDArray[np.uint32]
@@ -54,7 +54,7 @@ class KeyIndex:
         self._fences: list[int] | None = None
 
     @classmethod
-    def build(cls, keys: KeyArray, words: SearchWords) -> "KeyIndex":
+    def build(cls, keys: KeyArray, words: KeyHashes) -> "KeyIndex":
         """Index the keys of a file, which ascend; raises LimitExceeded for more than 2^32 rows."""
         if len(keys) > POSITIONS_MAX:
             raise LimitExceeded(

@@ -38,10 +38,10 @@ import pyarrow.parquet as pq
 
 from neve.errors import InvalidArgument
 from neve.model.data_file import FileFormat
+from neve.model.display import shown
 from neve.model.row_lineage import LINEAGE_NAMES, ROW_ID, with_lineage
 from neve.model.schema import TableSchema
 from neve.model.schema_view import ArrowArray
-from neve.model.shown_value import shown
 from neve.sstable.column_leaves import LINEAGE_LEAVES, Leaf, leaves_of
 from neve.sstable.column_statistics import mean_length
 

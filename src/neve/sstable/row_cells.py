@@ -17,12 +17,12 @@ from typing import Final, TypeAlias, cast
 import pyarrow as pa
 
 from neve.errors import Corruption, SchemaMismatch
+from neve.keys.columns import ArrowArray
 from neve.model.arrow_types import NESTED_KINDS, TypeKind, kind_of
-from neve.model.key_column import ArrowArray
+from neve.model.display import shown
 from neve.model.row_values import Domain, storage_type, value_reader, value_writer
 from neve.model.scalar_values import FromRaw, ToRaw, Unfit, scalar_form
 from neve.model.schema import Column, TableSchema
-from neve.model.shown_value import shown
 
 Row: TypeAlias = dict[str, object]
 RowGetter: TypeAlias = Callable[[int], Row]

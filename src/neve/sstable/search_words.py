@@ -27,9 +27,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from neve.model.column_words import fixed_bytes
-from neve.model.key_column import KeyArray
-from neve.model.key_encoding import KeyEncoder
+from neve.keys.columns import KeyArray
+from neve.keys.encoding import KeyEncoder
+from neve.model.arrow_buffers import fixed_bytes
 
 Words: TypeAlias = npt.NDArray[np.uint64]
 _Numbers: TypeAlias = npt.NDArray[np.int64]
@@ -53,7 +53,7 @@ _FOLD: Final = np.uint64(33)
 _KEPT: Final = np.array([(1 << 8 * count) - 1 for count in range(WORD_BYTES + 1)], np.uint64)
 
 
-class SearchWords:
+class KeyHashes:
     """How the keys of one table become words."""
 
     __slots__ = ("is_exact", "key_width")

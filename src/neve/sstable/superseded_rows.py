@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap64
 
+from neve.keys.arrays import within
+from neve.keys.columns import KeyArray
 from neve.model.data_file import DataFile
-from neve.model.key_column import KeyArray
-from neve.sstable.key_arrays import within
 
 
 class FindsPositions(Protocol):

@@ -44,10 +44,9 @@ from neve.storage.cloud_client import (
     entity_tag,
     s3_bucket,
 )
-from neve.storage.file_checks import check_object_path
 from neve.storage.object_store import ObjectInfo, StoredObject
 from neve.storage.s3_options import PATIENCE_SECONDS, Listing, S3Options
-from neve.storage.table_paths import check_prefix, is_object_name, split_path
+from neve.storage.table_paths import check_object_path, check_prefix, is_object_name, split_path
 
 T = TypeVar("T")
 

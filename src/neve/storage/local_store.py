@@ -40,14 +40,16 @@ from neve.errors import (
 )
 from neve.storage.clock import Clock, IdSource, SystemClock, SystemIds
 from neve.storage.disk import Disk, FileKind, error_from_disk, read_fully
-from neve.storage.file_checks import check_lock_path, check_object_path, check_preallocation
 from neve.storage.local_append_file import LocalAppendFile, LocalLock
 from neve.storage.local_tree import LocalTree, link_found
 from neve.storage.object_store import ObjectInfo, StoredObject
 from neve.storage.posix_disk import PosixDisk
 from neve.storage.table_paths import (
     TEMPORARY_PREFIX,
+    check_lock_path,
+    check_object_path,
     check_path,
+    check_preallocation,
     check_prefix,
     is_object_name,
     split_path,

@@ -16,9 +16,14 @@ from urllib.parse import quote
 
 from neve.errors import AlreadyExists, Closed, Fenced, InvalidArgument, NotFound
 from neve.storage.disk import FileKind
-from neve.storage.file_checks import check_lock_path, check_object_path, check_preallocation
 from neve.storage.object_store import ObjectInfo, StoredObject
-from neve.storage.table_paths import check_path, check_prefix
+from neve.storage.table_paths import (
+    check_lock_path,
+    check_object_path,
+    check_path,
+    check_preallocation,
+    check_prefix,
+)
 
 
 @dataclass(slots=True)

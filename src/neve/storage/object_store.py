@@ -1,6 +1,6 @@
 """ObjectStore: whole, named, immutable-by-habit byte strings with conditional writes.
 
-Names are relative paths with `/`; `neve.storage.file_checks` says which are refused.
+Names are relative paths with `/`; `neve.storage.table_paths` says which are refused.
 Every implementation runs `neve.testing.store_contract.ObjectStoreContract`.
 
 What callers may rely on:

@@ -5,7 +5,7 @@ Nothing else in neve joins or splits a path. The layout, relative to the warehou
     manifest/catalog/                      manifest store of names, schemas and properties
     manifest/version/<table id>/           manifest store of one table
     tables/<table id>/
-    ├── wal.mark                           how far the newest log went (`neve.wal.log_mark`)
+    ├── wal.mark                           how far the newest log went (`neve.wal.durability`)
     ├── wal/LOCK                           held by the one live writer
     ├── wal/<epoch>/000001.wal             decimal, zero padded to six, grows past six
     ├── data/<partition path>/<id>.parquet

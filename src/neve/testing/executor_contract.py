@@ -26,11 +26,11 @@ from neve.compaction.levels import LevelOptions
 from neve.compaction.plan import CompactionPlan
 from neve.compaction.policy import full_plan, move_plan
 from neve.compaction.rewrite_job import PlanExecutor, RewriteJob
-from neve.engine.job_base import JobBase, RunName
 from neve.engine.rewrite import LocalExecutor, Rewrite, TaskFiles
 from neve.engine.table_options import TableOptions
 from neve.errors import Closed, Corruption
-from neve.manifest.table_commit import TableCommitter
+from neve.jobs.run import JobBase, RunName
+from neve.manifest.commit import TableCommitter
 from neve.model.data_file import DataFile
 from neve.model.version import Version
 from neve.storage.open_store import open_store

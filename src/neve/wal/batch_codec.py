@@ -55,7 +55,7 @@ from neve.model.write_batch import (
     UpsertRows,
     WriteBatch,
 )
-from neve.wal.arrow_payload import read_rows, schema_message
+from neve.wal.batch_codec import read_rows, schema_message
 from neve.wal.record_format import RECORD_BYTES_MAX, Dialect
 
 LOG_FORMAT: Final = 2  # on disk: never change, only add

@@ -47,7 +47,7 @@ class DurableClaim:
     nonce: int
 
 
-def claims_behind(
+def claims_after(
     read_at: ReadAt, *, from_offset: int, log_number: int, nonce: int | None
 ) -> Iterator[DurableClaim]:
     """Yield the claims of every whole record of this log that begins at or behind `from_offset`.

@@ -25,8 +25,7 @@ from neve.model.write_batch import SEQUENCE_MAX
 from neve.storage.object_store import ObjectStore
 from neve.wal.batch_codec import FRAME_BYTES, LoggedBatch, decode_batch
 from neve.wal.record_format import Dialect
-from neve.wal.recovery_mode import Problem, RecoveryMode, ReplayReport
-from neve.wal.replay import LogFile
+from neve.wal.replay import LogFile, Problem, RecoveryMode, ReplayReport
 from neve.wal.segment_reader import (
     TORN_TAIL,
     Damage,

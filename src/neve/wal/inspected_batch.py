@@ -1,7 +1,7 @@
 """One write batch of a log in words, whoever wrote it.
 
 Batches in neve's own and in merutable's dialect are read by `neve.wal.batch_codec`, whole or not at
-all; those of RocksDB and LevelDB by `neve.wal.foreign_batches`, as far as they go.
+all; those of RocksDB and LevelDB by `neve.wal.inspected_batch`, as far as they go.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ import pyarrow as pa
 from neve.errors import NeveError
 from neve.model.write_batch import DeleteRow, DeleteRows, PartialRows, PutRow, UpsertRows
 from neve.wal.batch_codec import FRAME_BYTES, LoggedBatch, LogStart, Op, decode_batch, read_stamp
-from neve.wal.foreign_batches import ENTRIES_MAX, Entry, NamedBytes, read_foreign_batch
+from neve.wal.inspected_batch import ENTRIES_MAX, Entry, NamedBytes, read_foreign_batch
 from neve.wal.record_format import Dialect
 
 

@@ -3,7 +3,7 @@
 Three views of one file, each read again and streamed:
 
     identity   checksum dialect, kind of header, log number
-    blocks     every byte of the file as a part of some block (`neve.wal.log_parts`)
+    blocks     every byte of the file as a part of some block (`neve.wal.inspection`)
     records    whole logical records with their batches or version edits, damage between them, and
                last of all the Ending (`neve.wal.log_ending`)
 
@@ -18,10 +18,10 @@ from enum import StrEnum
 from typing import Final, NamedTuple, assert_never
 
 from neve.errors import LimitExceeded, Unavailable
-from neve.wal.durable_claims import claims_behind
+from neve.wal.durability import claims_after
 from neve.wal.inspected_batch import InspectedBatch, inspect_batch
+from neve.wal.inspection import Block, EmptyBlocks, read_blocks, read_header
 from neve.wal.log_ending import Ending, EndingJudge, LogIdentity
-from neve.wal.log_parts import Block, EmptyBlocks, read_blocks, read_header
 from neve.wal.record_format import (
     BLOCK_BYTES,
     HEADER_BYTES,
@@ -244,7 +244,7 @@ def _identify_by_claims(read_at: ReadAt, log_number: int | None) -> LogIdentity 
         number = header.log_number if header is not None and log_number is None else log_number
         if number is None:
             return None
-        claim = next(claims_behind(read_at, from_offset=0, log_number=number, nonce=None), None)
+        claim = next(claims_after(read_at, from_offset=0, log_number=number, nonce=None), None)
     except (LimitExceeded, Unavailable):
         return None
     if claim is None:

@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import Final
 
 from neve.errors import LimitExceeded, NeveError, Unavailable
-from neve.wal.durable_claims import claims_behind, cut_file, lost_rows
+from neve.wal.durability import claims_after, cut_file, lost_rows
 from neve.wal.inspected_batch import InspectedBatch
 from neve.wal.record_format import HEADER_BYTES, Dialect
 from neve.wal.segment_reader import TORN_TAIL, Damage, DamageKind, ReadAt, SegmentEnd, Stale
@@ -263,7 +263,7 @@ class EndingJudge:
     def _lost_rows(self, from_offset: int) -> str | None:
         """Say which rows were durable and cannot be read; None if there are none."""
         assert self._identity.log_number is not None, "an own log has its number in every header"
-        claims = claims_behind(
+        claims = claims_after(
             self._read_at,
             from_offset=from_offset,
             log_number=self._identity.log_number,

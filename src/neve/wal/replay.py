@@ -37,10 +37,9 @@ from uuid import UUID
 from neve.errors import Corruption, LimitExceeded, NeveError, Unavailable
 from neve.storage.object_store import ObjectStore
 from neve.wal.batch_codec import LoggedBatch, LogStart, decode_batch
-from neve.wal.durable_claims import claims_behind, cut_file, lost_rows
-from neve.wal.log_mark import MarkedLog
+from neve.wal.durability import MarkedLog, claims_after, cut_file, lost_rows
 from neve.wal.record_format import Dialect
-from neve.wal.recovery_mode import Problem, RecoveryMode, ReplayReport
+from neve.wal.replay import Problem, RecoveryMode, ReplayReport
 from neve.wal.segment_reader import Damage, DamageKind, ReadAt, Record, SegmentReader, Stale
 
 _SALVAGE_HINT = (
@@ -313,7 +312,7 @@ class Replay:
 
     def _lost_rows(self, log: LogFile, from_offset: int, *, nonce: int | None) -> _Evidence | None:
         """Say which acknowledged rows are missing, by the word of a record behind the damage."""
-        claims = claims_behind(
+        claims = claims_after(
             self._read_at(log), from_offset=from_offset, log_number=log.number, nonce=nonce
         )
         try:

@@ -28,7 +28,7 @@ from typing import Final, NamedTuple
 
 from neve.errors import Corruption
 from neve.model.varint import read_varint
-from neve.wal.foreign_batches import read_prefixed
+from neve.wal.inspected_batch import read_prefixed
 
 FIELDS_MAX: Final = 100_000
 

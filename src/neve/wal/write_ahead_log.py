@@ -9,7 +9,7 @@ Steps of an append, in one function (`_commit_group`; `_commit_one` when a batch
 5. acknowledge
 
 Steps of a rotation: make the next file; sync the full log and write its LogEnd; write LogStart.
-The mark (`neve.wal.log_mark`) follows with the first sync of the new log: a rotation costs no sync
+The mark (`neve.wal.durability`) follows with the first sync of the new log: a rotation costs no sync
 more, and no row of the log is acknowledged as durable before the mark names the log.
 
 W1  Sequence and log numbers only grow.
@@ -53,7 +53,6 @@ from neve.storage.append_file import AppendFile, AppendFiles
 from neve.storage.clock import Clock, IdSource, SystemClock, SystemIds
 from neve.storage.commit_queue import CommitQueue, Latch
 from neve.storage.object_store import ObjectStore
-from neve.wal.append_metrics import record_append
 from neve.wal.batch_codec import (
     EncodedChanges,
     LogStart,
@@ -62,19 +61,22 @@ from neve.wal.batch_codec import (
     encode_log_start,
     frame_batch,
 )
-from neve.wal.closed_log import ClosedLog, LogStretch, stretches_of
-from neve.wal.log_mark import LogMark, LogOwner
+from neve.wal.durability import LogMark, LogOwner
 from neve.wal.log_options import LogOptions, SyncPolicy
-from neve.wal.pending_append import (
+from neve.wal.record_format import Dialect
+from neve.wal.replay import LogFile
+from neve.wal.segment_writer import SegmentWriter
+from neve.wal.write_ahead_log import (
     Apply,
+    ClosedLog,
+    LogStretch,
     PendingAppend,
     cause_of,
     interrupted_before_writing,
     outcome_unknown,
+    record_append,
+    stretches_of,
 )
-from neve.wal.record_format import Dialect
-from neve.wal.replay import LogFile
-from neve.wal.segment_writer import SegmentWriter
 
 logger = logging.getLogger(__name__)
 

@@ -8,9 +8,9 @@ from threading import Barrier
 
 import pyarrow as pa
 import pytest
+from neve.catalog.plan_change import DefinitionChange
 
 from neve.catalog.catalog_table import CatalogTable
-from neve.catalog.definition_change import DefinitionChange
 from neve.catalog.kv_catalog import KVCatalog
 from neve.catalog.version_view import FILES_SCHEMA
 from neve.errors import (

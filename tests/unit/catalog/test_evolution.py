@@ -7,6 +7,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
+from neve.model.type_parser import parse_type
 
 from neve.catalog.catalog_table import CatalogTable
 from neve.catalog.kv_catalog import KVCatalog
@@ -22,7 +23,6 @@ from neve.errors import (
 from neve.model.arrow_types import field_id_of
 from neve.model.field_ids import walk_fields
 from neve.model.schema import TableSchema
-from neve.model.type_words import parse_type
 from tests.unit.catalog.builders import a_catalog
 
 _COLUMNS: dict[str, pa.DataType] = {

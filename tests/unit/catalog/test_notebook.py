@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
+from neve.notebook import TABLES_SHOWN
 
 import neve
 from neve.catalog.kv_catalog import KVCatalog
-from neve.catalog.notebook import TABLES_SHOWN
 from neve.engine.upkeep import GarbageReport
 from neve.errors import InvalidArgument
 from neve.storage.memory_store import MemoryStore
@@ -71,7 +71,7 @@ def test_a_lake_of_many_tables_shows_some_and_opens_none() -> None:
 
     assert page.elements.count("tr") == 1 + 1 + TABLES_SHOWN
     assert "and 3 more" in page.texts
-    assert not lake._warehouse.live_tables._engines
+    assert not lake._stores.live_tables._engines
 
 
 def test_an_empty_lake_says_so() -> None:

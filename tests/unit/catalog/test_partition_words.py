@@ -11,7 +11,7 @@ from pyiceberg import types as iceberg_types
 from pyiceberg.conversions import to_bytes
 from pyiceberg.typedef import L
 
-from neve.catalog.partition_words import PartitionWords
+from neve.catalog.version_view import PartitionWords
 from neve.errors import Corruption
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from neve.catalog.compatibility import check_evolution, check_format
 
-from neve.catalog.schema_evolution import check_evolution, check_format
 from neve.errors import InvalidArgument, SchemaMismatch
 from neve.model.schema import Column, TableSchema
 from tests.unit.catalog.builders import with_columns, with_renamed, with_type, without_column

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
+from neve.catalog.table_request import TableDefinition
 
 from neve.catalog.catalog_entries import ANNOUNCED_MS_MAX
 from neve.catalog.catalog_table import CatalogTable
 from neve.catalog.kv_catalog import KVCatalog
 from neve.catalog.settlement import Settled
-from neve.catalog.table_definition import TableDefinition
 from neve.errors import AlreadyExists, NeveError, NotFound, OutcomeUnknown, Unavailable
 from neve.manifest.leases import Leases
 from neve.manifest.table_head import HeadChange
@@ -48,7 +48,7 @@ def cut_create(bench: Bench, name: str = "shop.orders") -> str:
     definition = TableDefinition.of(
         name, ORDERS, ["id"], partition_by=["day(ts)"], properties={"owner": "anna"}
     )
-    meta, _ = catalog._entries.add_table(definition, catalog._warehouse.ids.uuid())
+    meta, _ = catalog._entries.add_table(definition, catalog._stores.ids.uuid())
     return meta.table_id
 
 
@@ -100,7 +100,7 @@ def test_a_create_that_was_cut_can_be_registered_dropped_and_renamed(bench: Benc
     second = bench.open()
     table_id = cut_create(bench, "shop.cut")
     second.drop_table("shop.cut", purge=True)
-    assert second._warehouse.stored_table(table_id).versions.head().dropped
+    assert second._stores.stored_table(table_id).versions.head().dropped
 
     third = bench.open()
     cut_create(bench, "shop.other")

@@ -5,8 +5,8 @@ from uuid import UUID
 
 import pyarrow as pa
 import pytest
+from neve.catalog.table_request import TableDefinition
 
-from neve.catalog.table_definition import TableDefinition
 from neve.errors import InvalidArgument, NeveError, NotFound, SchemaMismatch
 from neve.model.schema import TableSchema
 from tests.unit.catalog.builders import ORDERS, orders_schema, with_renamed

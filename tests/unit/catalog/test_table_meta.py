@@ -6,8 +6,8 @@ from dataclasses import replace
 from uuid import UUID
 
 import pytest
+from neve.catalog.table_request import TableDefinition
 
-from neve.catalog.table_definition import TableDefinition
 from neve.catalog.table_meta import TableMeta, meta_key
 from neve.errors import Corruption, LimitExceeded
 from neve.model.schema import TableSchema

@@ -8,8 +8,7 @@ from typing import Any
 
 import psutil
 import pytest
-
-from neve.cli.demo_child import child_process
+from examples.demo.stage import child_process
 
 STARTED = subprocess.Popen
 LASTING = "http.server"

@@ -7,11 +7,11 @@ from typing import Any
 
 import pyiceberg.table
 import pytest
+from examples.demo.acts import ACTS
+from examples.demo.order_rows import ARROW_SCHEMA, DemoTable
 
 import neve
 from neve import spark as ns
-from neve.cli.demo_acts import ACTS
-from neve.cli.demo_table import ARROW_SCHEMA, DemoTable
 
 COLUMNS = 80 - len("    │ ")
 BEYOND_THIS_TEST = {"spark"}

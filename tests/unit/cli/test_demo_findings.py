@@ -1,8 +1,7 @@
 """Times as the demo tells them: in a unit that suits them, the middle and the slow ones apart."""
 
 import pytest
-
-from neve.cli.demo_findings import Finding, Latency, Timing, shown_seconds
+from examples.demo.stage import Finding, Latency, Timing, shown_seconds
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,8 @@
 """The voice of the demo: plain lines in a pipe, colours and bars on a terminal, nothing without."""
 
 import pytest
-
-from neve.cli.demo_narrator import Narrator
-from neve.cli.output import Page
+from examples.demo.narrator import Narrator
+from neve.inspect.page import Page
 
 
 def tell(narrator: Narrator) -> None:

@@ -3,9 +3,9 @@
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from examples.demo.order_rows import CHANGED, DELETED, DELETED_FROM, ROWS, DemoTable, by_key
+from examples.demo.stage import check, check_equal
 
-from neve.cli.demo_stage import check, check_equal
-from neve.cli.demo_table import CHANGED, DELETED, DELETED_FROM, ROWS, DemoTable, by_key
 from neve.errors import Corruption
 
 

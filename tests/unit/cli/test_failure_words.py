@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from neve.cli.command_wording import failure_hint, failure_message
 
 import neve
-from neve.cli.failure_words import failure_hint, failure_message
 from neve.errors import Corruption, InvalidArgument, NeveError
 from neve.storage.disk import error_from_disk
 from tests.unit.cli.rows_lake import RowsLake

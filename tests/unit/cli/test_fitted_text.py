@@ -2,10 +2,9 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+from neve.inspect.page import clipped, wrapped
 from rich.cells import cell_len
 from rich.text import Text
-
-from neve.cli.fitted_text import clipped, wrapped
 
 
 def lines_of(text: str, columns: int, *, indent: int = 2) -> list[str]:

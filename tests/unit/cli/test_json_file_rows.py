@@ -5,7 +5,7 @@ from typing import cast
 
 import pytest
 
-from neve.cli.json_file_rows import JsonFileRows
+from neve.cli.json_rows import JsonFileRows
 from neve.errors import InvalidArgument, LimitExceeded
 from neve.model.schema import TableSchema
 from tests.unit.cli.rows_lake import ORDERS, RowsLake
@@ -79,7 +79,7 @@ def test_what_is_wrong_is_named_by_its_row_or_its_line(text: str, said: str) -> 
 def test_a_row_without_an_end_is_refused_before_it_fills_the_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("neve.cli.json_file_rows.LINE_BYTES_MAX", 4 << 20)
+    monkeypatch.setattr("neve.cli.json_rows.LINE_BYTES_MAX", 4 << 20)
 
     class Endless(io.BytesIO):
         def read(self, size: int | None = -1) -> bytes:

@@ -4,10 +4,10 @@ import re
 
 import pyarrow as pa
 import pytest
+from neve.inspect.log_drawing import LogDrawing
+from neve.inspect.opened_file import OpenedFile
 from rich.cells import cell_len
 
-from neve.cli.log_drawing import LogDrawing
-from neve.cli.log_file import LogFileOnDisk
 from neve.model.row_codec import RowCodec
 from neve.model.schema import TableSchema
 from neve.model.write_batch import UpsertRows, WriteBatch
@@ -39,7 +39,7 @@ def drawn(
     start_offset: int = 0,
     hex_only: bool = False,
 ) -> str:
-    file = LogFileOnDisk(
+    file = OpenedFile(
         name="log",
         byte_count=len(content),
         log_number=log_number,

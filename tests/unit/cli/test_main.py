@@ -7,9 +7,9 @@ import sys
 import click
 import pytest
 from click.testing import CliRunner
+from neve.cli.commands import LazyCommand, LazyGroup
 
 from neve.cli.exit_codes import EXIT_CODE_WORDS, Declined, report_failure
-from neve.cli.lazy_group import LazyCommand, LazyGroup
 from neve.cli.main import cli
 from neve.cli.standard_output import OutputClosed, OutputFailed
 from neve.errors import (

@@ -5,9 +5,8 @@ import json
 import sys
 
 import pytest
+from neve.inspect.page import JsonDocument, Page
 from rich.text import Text
-
-from neve.cli.output import JsonDocument, Page
 
 
 def test_a_document_without_members_is_an_empty_object(capsys: pytest.CaptureFixture[str]) -> None:

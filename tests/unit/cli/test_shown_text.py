@@ -8,8 +8,7 @@ import uuid
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from neve.cli.shown_text import (
+from neve.inspect.shown_text import (
     ShownBytes,
     drawn_in_ascii,
     is_drawable,

@@ -6,15 +6,14 @@ from typing import Literal
 
 import numpy as np
 import pyarrow as pa
+from neve.keys.columns import KeyArray
+from neve.keys.encoding import KeyEncoder
+from neve.keys.ranges import KeyRange
 
-from neve.compaction.local_executor import EVERY_KEY, execute
+from neve.compaction.local_executor import EVERY_KEY, KeepMask, execute
 from neve.compaction.plan import CompactionPlan, CompactionReason
-from neve.compaction.row_stream import KeepMask
 from neve.compaction.sorted_rows import SortedRows
 from neve.model.data_file import DataFile, FileFormat, VectorRef
-from neve.model.key_column import KeyArray
-from neve.model.key_encoding import KeyEncoder
-from neve.model.key_range import KeyRange
 from neve.model.row_lineage import LINEAGE_NAMES
 
 INT_KEYS = KeyEncoder([pa.int64()], ["id"])

@@ -7,11 +7,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from neve.keys.ranges import KeyRange
 
-from neve.compaction.key_ranges import cut_plan, key_ranges
 from neve.compaction.plan import CompactionPlan, CompactionReason
+from neve.compaction.rewrite_job import cut_plan, key_ranges
 from neve.model.data_file import DataFile, FileFormat, VectorRef
-from neve.model.key_range import KeyRange
 from tests.unit.compaction.rewrite_bench import RewriteBench
 
 

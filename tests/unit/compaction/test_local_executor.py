@@ -5,11 +5,11 @@ from typing import NoReturn
 import numpy as np
 import pyarrow as pa
 import pytest
+from neve.keys.encoding import KeyEncoder
 
 from neve.compaction import local_executor
 from neve.errors import Corruption, Unavailable
 from neve.model.data_file import DataFile
-from neve.model.key_encoding import KeyEncoder
 from tests.unit.compaction.rewrite_bench import ListSink, RewriteBench
 
 ENCODERS = {

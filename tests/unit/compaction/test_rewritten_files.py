@@ -6,9 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from neve.compaction.local_executor import execute
+from neve.compaction.local_executor import KeepMask, execute
 from neve.compaction.plan import CompactionPlan, CompactionReason
-from neve.compaction.row_stream import KeepMask
 from neve.model.data_file import DataFile, FileFormat
 from neve.sstable.data_file_writer import WrittenFile
 from tests.unit.compaction.builders import vector_of

@@ -3,15 +3,14 @@
 from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
+from neve.jobs.commit import BulkCommitter, BulkRun
+from neve.jobs.rows import BulkRows, last_of_each, sorted_by_key
+from neve.jobs.run import BulkOutcome, BulkWork, JobBase, JobIdentity
+from neve.keys.arrays import concat_keys
+from neve.table.table_parts import TableParts
 
-from neve.engine.bulk_commit import BulkCommitter, BulkRun
-from neve.engine.bulk_rows import BulkRows, last_of_each, sorted_by_key
-from neve.engine.bulk_work import BulkOutcome, BulkWork, JobIdentity
-from neve.engine.job_base import JobBase
-from neve.engine.table_parts import TableParts
 from neve.engine.write_path import key_batch
 from neve.model.schema import normalize_batch
-from neve.sstable.key_arrays import concat_keys
 
 
 class Jobs:

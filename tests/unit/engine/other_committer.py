@@ -5,20 +5,20 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from neve.keys.columns import KeyArray
+from neve.manifest.commit import TableCommitter
+from neve.table.file_writers import FileWriters
+from neve.table.partitions import split_by_partition
+from neve.table.table_context import TableContext
 
 import neve
 from neve.compaction.policy import full_plan
-from neve.engine.file_making import FileMaking
-from neve.engine.partition_split import split_by_partition
 from neve.engine.rewrite import Execution, Rewrite
 from neve.engine.write_path import key_batch
 from neve.manifest.rebase import Proposal
-from neve.manifest.table_commit import TableCommitter
 from neve.manifest.table_head import HeadChange
 from neve.model.data_file import FileFormat
-from neve.model.key_column import KeyArray
 from neve.model.version import Operation, VersionFacts
-from neve.read.read_context import ReadContext
 from neve.sstable.data_file_writer import WrittenFile
 from neve.sstable.superseded_rows import superseded_rows
 
@@ -74,17 +74,17 @@ class OtherCommitter:
         rewrite.run(plans, context, version.facts, here, HeadChange())
         return self._versions.snapshot_latest().version.number
 
-    def _context(self) -> ReadContext:
+    def _context(self) -> TableContext:
         facts = self._versions.snapshot_latest().version.facts
         definitions = self._engine.definitions
         schema = definitions.schema(facts.schema_id)
-        return ReadContext(schema, schema_of=definitions.schema, spec_of=definitions.spec)
+        return TableContext(schema, schema_of=definitions.schema, spec_of=definitions.spec)
 
-    def _making(self, context: ReadContext) -> FileMaking:
-        return FileMaking(self._engine.parts, encoder=context.encoder, file_bytes=1 << 20)
+    def _making(self, context: TableContext) -> FileWriters:
+        return FileWriters(self._engine.parts, encoder=context.encoder, file_bytes=1 << 20)
 
     def _write(
-        self, rows: pa.Table, keys: KeyArray, context: ReadContext
+        self, rows: pa.Table, keys: KeyArray, context: TableContext
     ) -> tuple[WrittenFile, ...]:
         spec = self._engine.definitions.spec(self._versions.snapshot_latest().head.spec_id)
         written: list[WrittenFile] = []

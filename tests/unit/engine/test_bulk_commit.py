@@ -8,12 +8,12 @@ from typing import cast
 
 import pyarrow as pa
 import pytest
+from neve.jobs.commit import BulkCommitter
+from neve.jobs.run import BulkWork, JobIdentity
+from neve.manifest.commit import TableCommitter
 
 import neve
 from neve.catalog.kv_catalog import KVCatalog
-from neve.engine.bulk_commit import BulkCommitter
-from neve.engine.bulk_work import BulkWork, JobIdentity
-from neve.manifest.table_commit import TableCommitter
 from neve.model.data_file import PartitionValue
 from neve.storage.memory_store import MemoryStore
 from neve.testing.clean_reader import CleanReader

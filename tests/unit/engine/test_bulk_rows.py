@@ -8,12 +8,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from neve.jobs.merge import BulkMerge, ClauseKind, MergeClause, MergePiece, choices_of
+from neve.jobs.rows import BulkRows, KeyedRows, last_of_each, sorted_by_key
+from neve.jobs.run import JobBase
+from neve.keys.encoding import KeyEncoder
 
 import neve
-from neve.engine.bulk_merge import BulkMerge, ClauseKind, MergeClause, MergePiece, choices_of
-from neve.engine.bulk_rows import BulkRows, KeyedRows, last_of_each, sorted_by_key
-from neve.engine.job_base import JobBase
-from neve.model.key_encoding import KeyEncoder
 from neve.model.schema import normalize_batch
 from tests.unit.engine.bulk_jobs import Jobs
 from tests.unit.engine.tables import a_catalog, a_table

@@ -5,11 +5,11 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+from neve.jobs.maintenance import CommittedMaintenance
+from neve.jobs.run import JobBase, RunName
 
 import neve
 from neve.compaction.rewrite_job import RewriteJob
-from neve.engine.committed_table import CommittedTable
-from neve.engine.job_base import JobBase, RunName
 from neve.engine.table_options import TableOptions
 from neve.errors import Corruption, Fenced, NotFound, Unavailable
 from neve.model.data_file import DataFile
@@ -33,7 +33,7 @@ class Bench:
         self.objects = MemoryStore()
         self.lake = a_catalog(self.objects, self.clock)
         self.table: neve.Table = a_table(self.lake, options=OPTIONS, partition_by=partition_by)
-        self.job = CommittedTable(self.table.engine.parts, OPTIONS)
+        self.job = CommittedMaintenance(self.table.engine.parts, OPTIONS)
 
     def write(self, *starts: int) -> None:
         for start in starts:
@@ -313,7 +313,7 @@ def test_others_that_are_always_first_are_told_of(bench: Bench) -> None:
             bench.clock.advance(60.0)
             return super().execute(job, progress=progress, check_cancelled=check_cancelled)
 
-    job = CommittedTable(bench.table.engine.parts, replace(OPTIONS, level0_files=2))
+    job = CommittedMaintenance(bench.table.engine.parts, replace(OPTIONS, level0_files=2))
 
     with pytest.raises(Unavailable, match="kept changing the files"):
         job.compact(executor=AlwaysLate(bench, lambda: None))

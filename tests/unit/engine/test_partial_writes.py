@@ -6,13 +6,13 @@ from datetime import datetime
 
 import pyarrow as pa
 import pytest
+from neve.manifest.writer_state import WriterState
 
 import neve
 from neve.engine.live_writer import LiveWriter
 from neve.engine.write_path import PreparedWrite
 from neve.errors import InvalidArgument, NotFound, SchemaMismatch
 from neve.manifest.table_versions import TableVersions
-from neve.manifest.table_work import TableWork
 from neve.storage.memory_store import MemoryStore
 from tests.unit.engine.other_committer import OtherCommitter
 from tests.unit.engine.tables import a_catalog, a_table
@@ -326,7 +326,7 @@ def test_a_writer_that_keeps_losing_against_others_gets_its_turn(
     other = OtherCommitter(table)
     numbers = iter(range(6))
     reserved: list[str] = []
-    commit, reserve = TableVersions.apply_version_edits, TableWork.reserve
+    commit, reserve = TableVersions.apply_version_edits, WriterState.reserve
 
     def beaten(versions: TableVersions, *given: object, **named: object) -> object:
         for number in numbers:
@@ -334,12 +334,12 @@ def test_a_writer_that_keeps_losing_against_others_gets_its_turn(
             break
         return commit(versions, *given, **named)  # type: ignore[arg-type]
 
-    def noted(work: TableWork, job_id: str, *, milliseconds: int) -> object:
+    def noted(work: WriterState, job_id: str, *, milliseconds: int) -> object:
         reserved.append(job_id)
         return reserve(work, job_id, milliseconds=milliseconds)
 
     monkeypatch.setattr(TableVersions, "apply_version_edits", beaten)
-    monkeypatch.setattr(TableWork, "reserve", noted)
+    monkeypatch.setattr(WriterState, "reserve", noted)
 
     table.flush()
 

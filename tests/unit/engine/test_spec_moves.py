@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pytest
+from neve.jobs.maintenance import CommittedMaintenance
 
 import neve
 from neve.compaction.rewrite_job import RewriteJob
-from neve.engine.committed_table import CommittedTable
 from neve.engine.rewrite import LocalExecutor
 from neve.engine.table_options import TableOptions
 from neve.model.data_file import DataFile
@@ -81,7 +81,7 @@ def compact_here(table: neve.Table) -> None:
 
 
 def compact_beside(table: neve.Table) -> None:
-    CommittedTable(table.engine.parts, OPTIONS).compact(full=True)
+    CommittedMaintenance(table.engine.parts, OPTIONS).compact(full=True)
 
 
 COMPACTIONS = {"by the writer": compact_here, "by a job": compact_beside}

@@ -4,13 +4,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from threading import Lock
 
+from neve.manifest.commit import TableCommitter
+from neve.manifest.writer_state import WriterState
+
 from neve.manifest.leases import Leases
 from neve.manifest.manifest_store import ManifestStore, StoreOptions
-from neve.manifest.table_commit import TableCommitter
 from neve.manifest.table_garbage import TableGarbage
 from neve.manifest.table_head import HeadChange, Retention, TableHead
 from neve.manifest.table_versions import Committed, TableVersions
-from neve.manifest.table_work import TableWork
 from neve.manifest.version_fold import fold_versions
 from neve.model.data_file import DataFile, VectorRef
 from neve.model.version import Operation, VersionEdit, VersionFacts
@@ -116,7 +117,7 @@ class TableBench:
             make_latch=make_latch,
         )
         self.versions = TableVersions(self.store, clock=self.clock)
-        self.work = TableWork(self.versions, clock=self.clock)
+        self.work = WriterState(self.versions, clock=self.clock)
         self.leases = Leases(self.objects, PREFIX, clock=self.clock, ids=self.ids)
         self.garbage = TableGarbage(
             self.versions, self.work, self.leases, clock=self.clock, ids=self.ids

@@ -5,7 +5,6 @@ from random import Random
 import pytest
 
 from neve.errors import Corruption
-from neve.manifest.folded_state import FoldedState
 from neve.manifest.mrub import decode_mrub, encode_mrub
 from neve.manifest.version_codec import (
     EditMessage,
@@ -15,6 +14,7 @@ from neve.manifest.version_codec import (
     encode_version,
     read_edit,
 )
+from neve.manifest.version_fold import FoldedState
 from neve.model.data_file import ColumnStatistics, DataFile, PartitionValue, WalSegmentRef
 from neve.model.version import Operation, Version, VersionEdit, VersionFacts, apply_edit
 from tests.unit.manifest.builders import data_file, edit_of, path_of, vector_ref

@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
+from neve.manifest.writer_state import Intent
 
 from neve.errors import Conflict, Corruption, Fenced, NotFound
 from neve.manifest.documents import Lease
 from neve.manifest.json_document import write_document
 from neve.manifest.table_garbage import paths_of
 from neve.manifest.table_head import GARBAGE_PREFIX, HeadChange, Retention
-from neve.manifest.table_work import Intent
 from neve.model.version import Operation
 from tests.unit.manifest.builders import (
     HOUR_MS,

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
+from neve.manifest.writer_state import Intent
 
 from neve.errors import AlreadyExists, Conflict, Corruption, Fenced, InvalidArgument, NotFound
 from neve.manifest.json_document import write_document
 from neve.manifest.table_head import JOB_PREFIX, RESERVATION_KEY, RESERVATION_MS_MAX, HeadChange
-from neve.manifest.table_work import Intent
 from tests.unit.manifest.builders import (
     HOUR_MS,
     TableBench,

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+from neve.keys.columns import KeyArray
+from neve.keys.encoding import KeyEncoder
 
 from neve.memtable.found_row import BatchRow, Found
 from neve.memtable.memtable import Memtable
-from neve.model.key_column import KeyArray
-from neve.model.key_encoding import KeyEncoder
 from neve.model.row_codec import RowCodec
 from neve.model.schema import TableSchema
 

@@ -3,8 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
-from neve.memtable.found_row import BatchRow
-from neve.memtable.given_columns import GivenColumns
+from neve.memtable.found_row import BatchRow, GivenColumns
 from neve.memtable.memtable import Memtable
 from tests.unit.memtable.builders import Bench
 

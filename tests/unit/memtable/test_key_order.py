@@ -4,9 +4,8 @@ from typing import cast
 
 import pyarrow as pa
 import pytest
-
-from neve.memtable.key_order import exact_word, exact_words, sorted_groups
-from neve.model.key_column import KeyArray
+from neve.keys.columns import KeyArray
+from neve.keys.order import exact_word, exact_words, sorted_groups
 
 CASES: dict[str, tuple[pa.DataType, list[bytes]]] = {
     "nothing": (pa.binary(), []),

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from neve.model.bad_row import first_bad_row
+from neve.model.array_fit import first_bad_row
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 7, 1_000])

@@ -11,17 +11,17 @@ import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
 import pyarrow as pa
 import pytest
-
-from neve.errors import Corruption, InvalidArgument, LimitExceeded, NeveError, SchemaMismatch
-from neve.model import key_vectors
-from neve.model.key_column import KEY_BYTES_MAX, ArrowArray
-from neve.model.key_encoding import (
+from neve.keys import vectors as key_vectors
+from neve.keys.columns import KEY_BYTES_MAX, ArrowArray
+from neve.keys.encoding import (
     KeyEncoder,
     KeyOp,
     internal_key,
     split_internal_key,
 )
-from neve.model.key_range import KeyRange
+from neve.keys.ranges import KeyRange
+
+from neve.errors import Corruption, InvalidArgument, LimitExceeded, NeveError, SchemaMismatch
 from neve.model.write_batch import SEQUENCE_MAX
 
 US = pa.timestamp("us")

@@ -1,11 +1,11 @@
-"""KeyOrder: whatever was added and removed, the order is that of the files that are left."""
+"""FileOrder: whatever was added and removed, the order is that of the files that are left."""
 
 from random import Random
 
 import pytest
+from neve.model.file_order import FileOrder
 
 from neve.model.data_file import DataFile, PartitionValue
-from neve.model.key_order import KeyOrder
 
 
 def file(
@@ -31,21 +31,21 @@ THREE = [file("f1", "a", "c"), file("f3", "q", "s"), file("f2", "g", "k")]
     [("A", ["f1"]), ("d", ["f1", "f2"]), ("l", ["f2", "f3"]), ("t", ["f3"])],
 )
 def test_neighbours_are_those_between_which_a_file_would_come(key: str, found: list[str]) -> None:
-    assert list(KeyOrder.of(THREE).neighbours(file("new", key, key))) == found
+    assert list(FileOrder.of(THREE).neighbours(file("new", key, key))) == found
 
 
 def test_a_file_is_no_neighbour_of_its_own() -> None:
-    assert list(KeyOrder.of(THREE).neighbours(THREE[2])) == ["f1", "f3"]
+    assert list(FileOrder.of(THREE).neighbours(THREE[2])) == ["f1", "f3"]
 
 
 def test_files_that_begin_with_one_key_are_neighbours() -> None:
-    order = KeyOrder.of([*THREE, file("twin", "g", "h")])
+    order = FileOrder.of([*THREE, file("twin", "g", "h")])
 
     assert list(order.neighbours(THREE[2])) == ["f1", "twin"]
 
 
 def test_levels_specs_and_partitions_have_an_order_each() -> None:
-    order = KeyOrder.of(
+    order = FileOrder.of(
         [
             *THREE,
             file("deeper", "b", "d", level=2),
@@ -61,7 +61,7 @@ def test_levels_specs_and_partitions_have_an_order_each() -> None:
 
 
 def test_an_order_stays_as_it_was_when_another_is_made_of_it() -> None:
-    before = KeyOrder.of(THREE)
+    before = FileOrder.of(THREE)
 
     after = before.after([THREE[2]], [file("new", "m", "n")])
 
@@ -70,7 +70,7 @@ def test_an_order_stays_as_it_was_when_another_is_made_of_it() -> None:
 
 
 def test_a_change_of_level_0_changes_no_order() -> None:
-    before = KeyOrder.of(THREE)
+    before = FileOrder.of(THREE)
 
     assert before.after([], [file("young", "a", "z", level=0)]) is before
 
@@ -78,7 +78,7 @@ def test_a_change_of_level_0_changes_no_order() -> None:
 def test_after_any_changes_the_order_is_the_same_as_one_made_anew() -> None:
     rng = Random(5)
     files: list[DataFile] = []
-    order = KeyOrder()
+    order = FileOrder()
     for step in range(300):
         removed = rng.sample(files, min(len(files), rng.randrange(3)))
         added = [
@@ -94,4 +94,4 @@ def test_after_any_changes_the_order_is_the_same_as_one_made_anew() -> None:
         files = [kept for kept in files if kept not in removed] + added
         order = order.after(removed, added)
 
-        assert order == KeyOrder.of(files)
+        assert order == FileOrder.of(files)

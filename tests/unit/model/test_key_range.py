@@ -3,9 +3,9 @@
 from typing import cast
 
 import pytest
+from neve.keys.ranges import KeyRange
 
 from neve.errors import InvalidArgument
-from neve.model.key_range import KeyRange
 
 
 def test_a_range_that_ends_before_it_starts_is_refused() -> None:

@@ -2,9 +2,7 @@
 
 import pyarrow as pa
 import pytest
-
-from neve.model.data_file import DataFile, VectorRef
-from neve.model.levels_picture import (
+from neve.notebook import (
     FileBar,
     LevelBar,
     levels_of,
@@ -12,6 +10,8 @@ from neve.model.levels_picture import (
     levels_svg,
     levels_text,
 )
+
+from neve.model.data_file import DataFile, VectorRef
 from tests.unit.model.page_checks import Page
 
 

@@ -3,12 +3,12 @@
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from neve.model.pruning import ColumnFacts, Match, match
 
 from neve.errors import InvalidArgument, LimitExceeded, SchemaMismatch
 from neve.model.bound_predicate import AllOf, AnyOf, BoundCondition, Operator
 from neve.model.like_pattern import LIKE_PATTERN_MAX, LikePattern, escaped, like_regex
 from neve.model.predicate import Predicate, col
-from neve.model.pruning_facts import ColumnFacts, Match, match
 from neve.model.schema import TableSchema
 
 COLUMNS: dict[str, pa.DataType] = {

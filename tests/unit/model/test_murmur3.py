@@ -5,7 +5,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from neve.model.murmur3 import hash_fixed, hash_longs, hash_one, hash_variable
+from neve.model.bucket_hash import hash_fixed, hash_longs, hash_one, hash_variable
 
 
 @pytest.mark.parametrize(

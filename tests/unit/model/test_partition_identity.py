@@ -5,10 +5,10 @@ import struct
 
 import pyarrow as pa
 import pytest
+from neve.model.partitions import PartitionIdentity, newest_form
 
 from neve.errors import Corruption
 from neve.model.data_file import PartitionValue
-from neve.model.partition_identity import PartitionIdentity, newest_form
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
 

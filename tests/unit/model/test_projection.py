@@ -5,6 +5,7 @@ from uuid import UUID
 
 import pyarrow as pa
 import pytest
+from neve.model.pruning import ColumnFacts, Match, match, project
 
 from neve.model.bound_predicate import (
     AllOf,
@@ -16,8 +17,6 @@ from neve.model.bound_predicate import (
 )
 from neve.model.partition_spec import PartitionSpec
 from neve.model.predicate import ALWAYS_FALSE, ALWAYS_TRUE, Predicate, col
-from neve.model.projection import project
-from neve.model.pruning_facts import ColumnFacts, Match, match
 from neve.model.schema import TableSchema
 from neve.model.transforms import Bucket
 

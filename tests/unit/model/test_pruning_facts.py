@@ -5,10 +5,10 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
+from neve.model.pruning import ColumnFacts, Match, match
 
 from neve.model.plain_values import PlainValue
 from neve.model.predicate import ALWAYS_FALSE, ALWAYS_TRUE, Predicate, col
-from neve.model.pruning_facts import ColumnFacts, Match, match
 from neve.model.schema import TableSchema
 
 COLUMNS: dict[str, pa.DataType] = {

@@ -1,9 +1,9 @@
 """Pages for notebooks: whole, short, and harmless whatever they are made of."""
 
 import pytest
+from neve.notebook import ROWS_MAX, facts, listing, note, page, shown_page, warning
 
 from neve.errors import Unavailable
-from neve.model.shown_html import ROWS_MAX, facts, listing, note, page, shown_page, warning
 from tests.unit.model.page_checks import Page
 
 HOSTILE = [

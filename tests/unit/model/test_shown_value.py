@@ -6,8 +6,7 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pytest
-
-from neve.model.shown_value import (
+from neve.model.display import (
     listed,
     shown,
     shown_bytes,

@@ -1,8 +1,7 @@
 """Types in words: what is spelled out is read again as the same type."""
 
 import pytest
-
-from neve.model.type_words import parse_type, type_text
+from neve.model.type_parser import parse_type, type_text
 
 
 @pytest.mark.parametrize(

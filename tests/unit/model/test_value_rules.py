@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
 import pyarrow as pa
 import pytest
+from neve.keys.encoding import KeyEncoder
 
 from neve.errors import InvalidArgument, SchemaMismatch
-from neve.model.key_encoding import KeyEncoder
 from neve.model.plain_values import PlainValue, is_float, is_nan, plain_of, to_plain
 from neve.model.predicate import col
 from neve.model.row_codec import RowCodec

@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 
+from neve.model.file_order import FileOrder
+
 from neve.model.data_file import DataFile
-from neve.model.key_order import KeyOrder
 from neve.model.version import Operation, Version, VersionEdit, VersionFacts, apply_edit
 
 FACTS = VersionFacts(operation=Operation.APPEND, timestamp_ms=0, schema_id=0, spec_id=0)
@@ -23,7 +24,7 @@ def test_the_order_after_an_edit_is_that_of_its_files() -> None:
     edit = VersionEdit(base=1, facts=FACTS, added=(file("c", b"2"),), removed=("a",))
     after = apply_edit(version, edit)
 
-    assert after.key_order == KeyOrder.of(after.files.values())
+    assert after.key_order == FileOrder.of(after.files.values())
     assert list(after.key_order.adjacent()) == [("c", "b")]
 
 

@@ -7,22 +7,22 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from neve.keys.columns import KeyArray
+from neve.table.file_set import FileSet
+from neve.table.table_context import TableContext
+from neve.table.table_files import TableFiles
+from neve.table.table_view import TableView
 from pyroaring import BitMap64
 
-from neve.engine.open_files import OpenFiles
 from neve.memtable.memtable import Memtable
 from neve.model.arrow_types import ArrowField
 from neve.model.data_file import DataFile, FileFormat, PartitionValue, VectorRef
-from neve.model.key_column import KeyArray
 from neve.model.partition_spec import PartitionSpec
 from neve.model.row_codec import RowCodec
 from neve.model.schema import TableSchema, normalize_batch
 from neve.model.version import Operation, Version, VersionFacts
 from neve.observability.metrics import NoRecorder
-from neve.read.file_set import FileSet
-from neve.read.read_context import ReadContext
 from neve.read.scan import Scan
-from neve.read.table_view import TableView
 from neve.sstable.data_file_writer import DataFileWriter, WriteTarget
 from neve.sstable.parquet_layout import ParquetLayout
 from neve.sstable.puffin import write_puffin
@@ -87,8 +87,8 @@ class TableBench:
         self.opened: list[str] = []
         self.open_files = self._open_files()
 
-    def _open_files(self) -> OpenFiles:
-        return OpenFiles(
+    def _open_files(self) -> TableFiles:
+        return TableFiles(
             self.store,
             PATHS,
             schema_of=lambda number: self.schemas[number],
@@ -97,8 +97,8 @@ class TableBench:
             recorder=NoRecorder(),
         )
 
-    def _context(self) -> ReadContext:
-        return ReadContext(
+    def _context(self) -> TableContext:
+        return TableContext(
             self.schema,
             schema_of=lambda number: self.schemas[number],
             spec_of=lambda number: self.specs[number],

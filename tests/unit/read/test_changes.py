@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from neve.keys.order import RowKeys, paired_order
 
 from neve.errors import Corruption, SchemaMismatch
 from neve.model.data_file import DataFile, FileFormat
@@ -17,7 +18,6 @@ from neve.read import change_plan, change_rows, changes
 from neve.read.change_plan import CommitChanges, plan_changes
 from neve.read.change_rows import ChangeRows
 from neve.read.changes import change_batches, feed_schema
-from neve.read.row_keys import RowKeys, paired_order
 from neve.sstable.data_file_reader import DataFileReader
 from tests.unit.read.table_bench import (
     FORMATS,

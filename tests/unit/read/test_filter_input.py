@@ -8,12 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from neve.read.filters import row_filter
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
 from neve.errors import InvalidArgument, LimitExceeded, NotFound, SchemaMismatch
 from neve.model.predicate import col
-from neve.read.filter_input import row_filter
 from tests.unit.read.table_bench import schema_of
 
 SCHEMA = schema_of(

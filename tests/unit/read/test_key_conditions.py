@@ -4,13 +4,13 @@ from datetime import date, timedelta
 
 import pyarrow as pa
 import pytest
+from neve.keys.ranges import KeyRange
+from neve.table.table_context import TableContext
 
 from neve.errors import InvalidArgument, SchemaMismatch
-from neve.model.key_range import KeyRange
 from neve.model.predicate import Predicate, col
 from neve.read.filter_text import parse_filter
-from neve.read.key_conditions import asked_range, implied_range
-from neve.read.read_context import ReadContext
+from neve.read.scan_plan import asked_range, implied_range
 from tests.unit.read.table_bench import schema_of
 
 SCHEMA = schema_of(
@@ -22,7 +22,7 @@ SCHEMA = schema_of(
     ],
     ["shop", "day", "id"],
 )
-CONTEXT = ReadContext(SCHEMA, schema_of=lambda _: SCHEMA)
+CONTEXT = TableContext(SCHEMA, schema_of=lambda _: SCHEMA)
 
 
 def keys_of(shop: str, day: int | None = None, number: int | None = None) -> KeyRange:

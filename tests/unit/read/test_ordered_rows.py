@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable
 import numpy as np
 import pyarrow as pa
 import pytest
+from neve.keys.merge import Block, LoadBlock, Source, ordered_rows
+from neve.keys.order import RowKeys, SortKey
 
 from neve.errors import Corruption
-from neve.read.ordered_rows import Block, LoadBlock, Source, ordered_rows
-from neve.read.row_keys import RowKeys, SortKey
 
 directions = pytest.mark.parametrize("descending", [False, True], ids=["ascending", "descending"])
 

@@ -8,16 +8,16 @@ from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
+from neve.keys.encoding import KeyEncoder
+from neve.keys.key_hashes import KeyHashes
 
 from neve.model.data_file import DataFile, FileFormat
-from neve.model.key_encoding import KeyEncoder
 from neve.model.schema import TableSchema
 from neve.observability.metrics import Counters
 from neve.sstable.data_file_reader import DataFileReader
 from neve.sstable.data_file_writer import DataFileWriter, WriteTarget, WrittenFile
 from neve.sstable.group_cache import GroupCache
 from neve.sstable.parquet_layout import ParquetLayout
-from neve.sstable.search_words import SearchWords
 from neve.storage.memory_store import MemoryStore
 from neve.storage.object_store import ObjectStore
 from neve.storage.table_paths import TablePaths, join_path
@@ -165,7 +165,7 @@ class Files:
 
     def __post_init__(self) -> None:
         self.encoder = encoder_of(self.schema)
-        self.words = SearchWords(self.encoder)
+        self.words = KeyHashes(self.encoder)
         self.cache = GroupCache(self.cache_bytes)
         self.counters = Counters()
         self.ids = CountedIds()

@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from neve.keys.arrays import key_at
 
 from neve.errors import Corruption
 from neve.model.data_file import DataFile, FileFormat
 from neve.sstable.data_file_footer import MAGIC, OpenFooter
-from neve.sstable.key_arrays import key_at
 from tests.unit.sstable.data_files import (
     FORMATS,
     PATHS,

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from neve.keys.arrays import key_at
 
 from neve.errors import Corruption, InvalidArgument, NeveError, NotFound
 from neve.model.data_file import DataFile, FileFormat
@@ -19,7 +20,6 @@ from neve.observability.metrics import SSTABLE_GROUPS_DECODED, SSTABLE_INDEX_REB
 from neve.sstable.data_file_reader import DataFileReader
 from neve.sstable.data_file_writer import WrittenFile
 from neve.sstable.group_cache import GroupCache
-from neve.sstable.key_arrays import key_at
 from neve.storage.local_store import LocalStore
 from tests.conftest import Record
 from tests.gates import Gate
@@ -354,9 +354,9 @@ def test_many_keys_are_found_in_any_order(
 
 def test_keys_that_share_a_word_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     # A hash that is the same for every key: all rows are candidates of each.
-    monkeypatch.setattr("neve.sstable.search_words.SearchWords.word", lambda *_: 7)
+    monkeypatch.setattr("neve.keys.key_hashes.KeyHashes.word", lambda *_: 7)
     monkeypatch.setattr(
-        "neve.sstable.search_words.SearchWords.words",
+        "neve.keys.key_hashes.KeyHashes.words",
         lambda _, keys: np.full(len(keys), 7, np.uint64),
     )
     for file_format in FileFormat:

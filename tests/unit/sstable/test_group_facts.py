@@ -7,11 +7,11 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from neve.model.pruning import ColumnFacts
 
-from neve.model.pruning_facts import ColumnFacts
 from neve.model.schema import TableSchema
 from neve.model.schema_view import ArrowArray
-from neve.sstable.group_facts import GroupFacts
+from neve.sstable.data_file_footer import GroupFacts
 
 VALUES: dict[str, tuple[pa.DataType, list[object]]] = {
     "bool": (pa.bool_(), [True, None, False]),

@@ -6,14 +6,14 @@ from itertools import pairwise
 import google_crc32c
 import pyarrow as pa
 import pytest
+from neve.keys.encoding import KeyEncoder
+from neve.keys.key_hashes import KeyHashes
 
 from neve.errors import Corruption
 from neve.model.data_file import DataFile
-from neve.model.key_encoding import KeyEncoder
 from neve.model.schema import TableSchema
 from neve.sstable.index_file import HEAD_BYTES, IndexFile, encode_index_file, open_index_file
 from neve.sstable.key_index import KeyIndex
-from neve.sstable.search_words import SearchWords
 from tests.conftest import Record
 from tests.gates import Gate
 
@@ -64,7 +64,7 @@ def described(count: int) -> DataFile:
 def built_index(encoder: KeyEncoder, count: int) -> KeyIndex:
     values = range(count) if encoder is LONGS else [f"{at:04}" for at in range(count)]
     keys = encoder.encode_arrays([pa.array(values, encoder.types[0])])
-    return KeyIndex.build(keys, SearchWords(encoder))
+    return KeyIndex.build(keys, KeyHashes(encoder))
 
 
 def encoded(encoder: KeyEncoder = LONGS, *, count: int = 10, with_rows: bool = True) -> bytes:
@@ -72,7 +72,7 @@ def encoded(encoder: KeyEncoder = LONGS, *, count: int = 10, with_rows: bool = T
         encode_index_file(
             file=described(count),
             key_index=built_index(encoder, count),
-            words=SearchWords(encoder),
+            words=KeyHashes(encoder),
             groups=cut(rows(count)) if with_rows else (),
         )
     )
@@ -84,7 +84,7 @@ def opened(
     return open_index_file(
         pa.py_buffer(payload),
         file=described(10) if file is None else file,
-        words=SearchWords(encoder),
+        words=KeyHashes(encoder),
     )
 
 
@@ -119,7 +119,7 @@ def test_hashed_words_come_with_their_positions() -> None:
     assert index.positions is not None
     assert wanted.positions is not None
     assert index.positions.tolist() == wanted.positions.tolist()
-    word = SearchWords(TEXTS).word(TEXTS.encode(("0007",)))
+    word = KeyHashes(TEXTS).word(TEXTS.encode(("0007",)))
     assert index.candidates(word) == [7]
 
 
@@ -133,7 +133,7 @@ def test_a_file_without_rows_has_only_the_key_index(encoder: KeyEncoder) -> None
 
 
 def test_one_group_may_hold_all_rows() -> None:
-    file, words = described(3), SearchWords(LONGS)
+    file, words = described(3), KeyHashes(LONGS)
     pieces = encode_index_file(
         file=file, key_index=built_index(LONGS, 3), words=words, groups=[rows(3)]
     )
@@ -146,7 +146,7 @@ def test_one_group_may_hold_all_rows() -> None:
 
 def test_rows_are_not_copied_and_a_group_is_read_once() -> None:
     buffer = pa.py_buffer(encoded())
-    index_file = open_index_file(buffer, file=described(10), words=SearchWords(LONGS))
+    index_file = open_index_file(buffer, file=described(10), words=KeyHashes(LONGS))
 
     first = index_file.group(1)
 
@@ -159,7 +159,7 @@ def test_rows_are_not_copied_and_a_group_is_read_once() -> None:
 def test_pieces_begin_at_multiples_of_sixty_four() -> None:
     payload = encoded(TEXTS)
     buffer = pa.py_buffer(payload)
-    index_file = open_index_file(buffer, file=described(10), words=SearchWords(TEXTS))
+    index_file = open_index_file(buffer, file=described(10), words=KeyHashes(TEXTS))
     everything(index_file)
     places = index_file._places
     assert places is not None
@@ -175,7 +175,7 @@ def test_pieces_begin_at_multiples_of_sixty_four() -> None:
 def test_bytes_that_begin_at_an_odd_address_are_read_too() -> None:
     payload = encoded(TEXTS)
     buffer = pa.py_buffer(b"x" + payload).slice(1)
-    index_file = open_index_file(buffer, file=described(10), words=SearchWords(TEXTS))
+    index_file = open_index_file(buffer, file=described(10), words=KeyHashes(TEXTS))
 
     assert everything(index_file) == everything(opened(payload, TEXTS))
     assert index_file.key_index.words.flags.aligned

@@ -2,10 +2,9 @@
 
 import pyarrow as pa
 import pytest
-
-from neve.model.key_column import KeyArray
-from neve.sstable import key_arrays
-from neve.sstable.key_arrays import concat_keys, keys_ascend, same_keys, within
+from neve.keys import arrays as key_arrays
+from neve.keys.arrays import concat_keys, keys_ascend, same_keys, within
+from neve.keys.columns import KeyArray
 
 TYPES: dict[str, pa.DataType] = {
     "fixed": pa.binary(1),

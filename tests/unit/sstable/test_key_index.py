@@ -7,17 +7,17 @@ from typing import cast
 import numpy as np
 import pyarrow as pa
 import pytest
+from neve.keys.columns import KeyArray
+from neve.keys.encoding import KeyEncoder
+from neve.keys.key_hashes import KeyHashes, Words
 
 from neve.errors import Corruption
-from neve.model.key_column import KeyArray
-from neve.model.key_encoding import KeyEncoder
 from neve.sstable.key_index import KeyIndex, StoredPositions
-from neve.sstable.search_words import SearchWords, Words
 
 LONGS = KeyEncoder([pa.int64()], ["id"])
-LONG_WORDS = SearchWords(LONGS)
+LONG_WORDS = KeyHashes(LONGS)
 TEXTS = KeyEncoder([pa.string()], ["name"])
-TEXT_WORDS = SearchWords(TEXTS)
+TEXT_WORDS = KeyHashes(TEXTS)
 
 # Around the stretches of 256 words that a search is made of.
 SIZES = [1, 2, 255, 256, 257, 511, 512, 513, 3_000]
@@ -141,7 +141,7 @@ def test_the_highest_word_is_found_with_its_equals() -> None:
 
 
 @pytest.mark.parametrize("words", [LONG_WORDS, TEXT_WORDS], ids=["exact", "hashed"])
-def test_an_index_of_nothing_finds_nothing(words: SearchWords) -> None:
+def test_an_index_of_nothing_finds_nothing(words: KeyHashes) -> None:
     array_type = pa.binary(8) if words.is_exact else pa.binary()
     index = KeyIndex.build(cast("KeyArray", pa.array([], array_type)), words)
 

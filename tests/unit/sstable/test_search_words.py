@@ -7,14 +7,13 @@ import mmh3
 import numpy as np
 import pyarrow as pa
 import pytest
+from neve.keys.columns import KeyArray
+from neve.keys.encoding import KeyEncoder
+from neve.keys.key_hashes import KeyHashes
 
-from neve.model.key_column import KeyArray
-from neve.model.key_encoding import KeyEncoder
-from neve.sstable.search_words import SearchWords
-
-LONG = SearchWords(KeyEncoder([pa.int64()], ["id"]))
-SHORT = SearchWords(KeyEncoder([pa.bool_(), pa.binary(2)], ["a", "b"]))
-TEXT = SearchWords(KeyEncoder([pa.string()], ["name"]))
+LONG = KeyHashes(KeyEncoder([pa.int64()], ["id"]))
+SHORT = KeyHashes(KeyEncoder([pa.bool_(), pa.binary(2)], ["a", "b"]))
+TEXT = KeyHashes(KeyEncoder([pa.string()], ["name"]))
 
 
 def key_array(keys: list[bytes], array_type: pa.DataType | None = None) -> KeyArray:
@@ -41,7 +40,7 @@ def key_array(keys: list[bytes], array_type: pa.DataType | None = None) -> KeyAr
 def test_words_are_exact_for_keys_of_at_most_eight_bytes(
     types: list[pa.DataType], width: int
 ) -> None:
-    words = SearchWords(KeyEncoder(types, [f"k{at}" for at in range(len(types))]))
+    words = KeyHashes(KeyEncoder(types, [f"k{at}" for at in range(len(types))]))
 
     assert words.is_exact == (width > 0)
     assert words.key_width == width
@@ -86,7 +85,7 @@ def test_a_column_of_keys_of_any_length_has_the_words_of_its_keys(
 
 @pytest.mark.parametrize("width", [1, 2, 3, 4, 5, 6, 7, 8])
 def test_a_column_of_short_keys_has_the_words_of_its_keys(width: int) -> None:
-    words = SearchWords(KeyEncoder([pa.binary(width)], ["id"]))
+    words = KeyHashes(KeyEncoder([pa.binary(width)], ["id"]))
     random = Random(width)
     keys = [random.randbytes(width) for _ in range(100)]
     array = key_array(keys, pa.binary(width))
@@ -98,7 +97,7 @@ def test_a_column_of_short_keys_has_the_words_of_its_keys(width: int) -> None:
 
 @pytest.mark.parametrize("width", [9, 12, 15, 16, 17, 24, 31, 32, 33, 48])
 def test_a_column_of_long_fixed_keys_has_the_words_of_its_keys(width: int) -> None:
-    words = SearchWords(KeyEncoder([pa.binary(width)], ["id"]))
+    words = KeyHashes(KeyEncoder([pa.binary(width)], ["id"]))
     random = Random(width)
     keys = [random.randbytes(width) for _ in range(100)]
     array = key_array(keys, pa.binary(width))

@@ -3,10 +3,10 @@
 import numpy as np
 import pyarrow as pa
 import pytest
+from neve.keys.columns import KeyArray
 from pyroaring import BitMap64
 
 from neve.model.data_file import DataFile, FileFormat
-from neve.model.key_column import KeyArray
 from neve.sstable.data_file_reader import DataFileReader
 from neve.sstable.data_file_writer import WrittenFile
 from neve.sstable.superseded_rows import superseded_rows

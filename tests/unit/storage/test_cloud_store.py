@@ -15,9 +15,9 @@ from obstore.store import AzureStore, GCSStore, LocalStore, MemoryStore, S3Store
 from neve.errors import InvalidArgument, LimitExceeded, Unavailable
 from neve.storage.cloud_client import Verdict, _attempt, _tag
 from neve.storage.cloud_store import CloudStore, open_s3
-from neve.storage.file_checks import check_object_path
 from neve.storage.object_store import ObjectStore
 from neve.storage.s3_options import Listing, parse_s3_options
+from neve.storage.table_paths import check_object_path
 from neve.testing.simulated_clock import SeededIds, SimulatedClock
 from neve.testing.store_contract import ObjectStoreContract
 

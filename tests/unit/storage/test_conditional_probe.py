@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from neve.errors import Unavailable
-from neve.storage.conditional_probe import probe_conditional_writes, probe_listing
 from neve.storage.memory_store import MemoryStore
 from neve.storage.object_store import ObjectInfo
+from neve.storage.open_store import probe_conditional_writes, probe_listing
 from neve.testing.faulty_store import Fault, FaultyStore, Operation, PlannedFault
 from neve.testing.simulated_clock import SeededIds
 

@@ -8,9 +8,8 @@ import pytest
 from neve.errors import Corruption, InvalidArgument, NotFound, Unavailable
 from neve.storage import posix_disk
 from neve.storage.local_store import LocalStore
-from neve.storage.mapped_object import MapsObjects, map_object
 from neve.storage.memory_store import MemoryStore
-from neve.storage.object_store import ObjectStore
+from neve.storage.object_store import MapsObjects, ObjectStore, map_object
 from neve.storage.posix_disk import PosixDisk
 from neve.testing.disk_calls import CallKind
 from neve.testing.faulty_disk import Failure, FaultyDisk

@@ -7,8 +7,7 @@ import pytest
 from neve.errors import LimitExceeded
 from neve.storage.local_store import LocalStore
 from neve.storage.memory_store import MemoryStore
-from neve.storage.object_store import ObjectStore
-from neve.storage.whole_file import TakesPieces, put_file
+from neve.storage.object_store import ObjectStore, TakesPieces, put_file
 
 PIECES = (b"ab", memoryview(b"cd"), b"", memoryview(b"e"))
 

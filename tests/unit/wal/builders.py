@@ -3,14 +3,14 @@
 from collections.abc import Callable
 from typing import Protocol
 
+from neve.wal.durability import LogOwner
+
 from neve.storage.append_file import AppendFiles
 from neve.storage.memory_store import MemoryStore
 from neve.storage.object_store import ObjectStore
 from neve.wal.batch_codec import EncodedChanges, LoggedBatch, encode_put
-from neve.wal.log_mark import LogOwner
 from neve.wal.log_options import LogOptions, SyncPolicy
-from neve.wal.recovery_mode import RecoveryMode
-from neve.wal.replay import LogFile, Replay
+from neve.wal.replay import LogFile, RecoveryMode, Replay
 from neve.wal.write_ahead_log import WriteAheadLog
 
 SMALL = LogOptions(sync=SyncPolicy.ALWAYS, segment_bytes=64 << 10, preallocate=False)

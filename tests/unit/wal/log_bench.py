@@ -10,8 +10,7 @@ from neve.errors import Corruption
 from neve.storage.memory_store import MemoryStore
 from neve.wal.foreign_replay import ForeignReplay
 from neve.wal.record_format import Dialect
-from neve.wal.recovery_mode import RecoveryMode
-from neve.wal.replay import LogFile
+from neve.wal.replay import LogFile, RecoveryMode
 from neve.wal.segment_reader import (
     TORN_TAIL,
     Damage,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neve.wal.foreign_batches import ENTRIES_MAX, Entry, NamedBytes, read_foreign_batch
+from neve.wal.inspected_batch import ENTRIES_MAX, Entry, NamedBytes, read_foreign_batch
 
 
 def payload(*entries: bytes, sequence: int = 10, count: int | None = None) -> bytes:

@@ -9,8 +9,7 @@ from neve.errors import Corruption, Unavailable
 from neve.storage.memory_store import MemoryStore
 from neve.wal.foreign_replay import ForeignReplay
 from neve.wal.record_format import Dialect
-from neve.wal.recovery_mode import RecoveryMode
-from neve.wal.replay import LogFile
+from neve.wal.replay import LogFile, RecoveryMode
 from neve.wal.segment_writer import SegmentWriter
 from tests.unit.wal.log_bench import Bench, Layout
 

@@ -13,7 +13,7 @@ from neve.wal.batch_codec import encode_changes
 from neve.wal.foreign_replay import ForeignReplay
 from neve.wal.log_options import LogOptions, SyncPolicy
 from neve.wal.record_format import Dialect
-from neve.wal.recovery_mode import RecoveryMode
+from neve.wal.replay import RecoveryMode
 from neve.wal.segment_reader import Damage, Record, SegmentEnd, SegmentReader
 from neve.wal.segment_writer import SegmentWriter
 from tests.unit.wal.builders import log_path, logs_in, open_log, put, replay

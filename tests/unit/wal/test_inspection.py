@@ -14,26 +14,23 @@ from neve.wal.batch_codec import LogStart, encode_changes, encode_put
 from neve.wal.foreign_replay import ForeignReplay
 from neve.wal.inspected_batch import InspectedBatch, RowsEntry
 from neve.wal.inspection import (
+    Block,
+    DamagedPart,
+    EmptyBlocks,
     InspectedDamage,
     LogicalRecord,
     LogInspection,
+    PaddingPart,
     PayloadKind,
+    RecordPart,
+    StalePart,
+    ZerosPart,
     payload_kind_of,
 )
 from neve.wal.log_ending import Ending, EndReason
 from neve.wal.log_options import LogOptions
-from neve.wal.log_parts import (
-    Block,
-    DamagedPart,
-    EmptyBlocks,
-    PaddingPart,
-    RecordPart,
-    StalePart,
-    ZerosPart,
-)
 from neve.wal.record_format import BLOCK_BYTES, HEADER_BYTES, Dialect, RecordType
-from neve.wal.recovery_mode import RecoveryMode
-from neve.wal.replay import LogFile, Replay
+from neve.wal.replay import LogFile, RecoveryMode, Replay
 from neve.wal.segment_reader import DamageKind
 from tests.unit.wal.inspected_logs import (
     batch,

@@ -4,14 +4,13 @@ from collections.abc import Callable
 from uuid import UUID
 
 import pytest
+from neve.wal.durability import MARK_BYTES, LogMark, LogOwner, MarkedLog
 
 from neve.errors import Corruption, Unavailable
 from neve.storage.memory_store import MemoryStore
 from neve.wal.batch_codec import LoggedBatch
-from neve.wal.log_mark import MARK_BYTES, LogMark, LogOwner, MarkedLog
 from neve.wal.log_options import LogOptions, SyncPolicy
-from neve.wal.recovery_mode import RecoveryMode
-from neve.wal.replay import LogFile, Replay
+from neve.wal.replay import LogFile, RecoveryMode, Replay
 from neve.wal.write_ahead_log import WriteAheadLog
 from tests.unit.wal.builders import SMALL, LogStore, log_path, logs_in, open_log, put
 

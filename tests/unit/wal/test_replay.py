@@ -7,12 +7,12 @@ import pytest
 from neve.errors import Corruption, Unavailable
 from neve.model.write_batch import PutRow
 from neve.storage.memory_store import MemoryStore
-from neve.wal import durable_claims, segment_reader
+from neve.wal import durability as durable_claims
+from neve.wal import segment_reader
 from neve.wal.batch_codec import LoggedBatch
 from neve.wal.log_options import LogOptions, SyncPolicy
 from neve.wal.record_format import RECYCLABLE_HEADER, RecordType
-from neve.wal.recovery_mode import RecoveryMode
-from neve.wal.replay import Replay
+from neve.wal.replay import RecoveryMode, Replay
 from neve.wal.segment_reader import Fragment
 from neve.wal.write_ahead_log import WriteAheadLog
 from tests.unit.wal.builders import (

@@ -14,11 +14,10 @@ from neve.observability.metrics import WAL_DELETED, WAL_RECYCLED, WAL_SYNCS, Cou
 from neve.storage.memory_store import MemoryStore
 from neve.testing.simulated_clock import SimulatedClock
 from neve.wal.batch_codec import encode_changes
-from neve.wal.closed_log import stretches_of
 from neve.wal.foreign_replay import ForeignReplay
 from neve.wal.log_options import LogOptions, SyncPolicy
 from neve.wal.record_format import RECORD_BYTES_MAX, Dialect
-from neve.wal.write_ahead_log import WriteAheadLog
+from neve.wal.write_ahead_log import WriteAheadLog, stretches_of
 from tests.unit.wal.builders import SMALL, log_path, logs_in, open_log, put, replay
 
 

@@ -13,6 +13,7 @@ It prints:
 import tempfile
 
 import pyarrow as pa
+from neve.keys.encoding import KeyEncoder
 
 from neve.errors import Corruption
 from neve.keys.encoding import KeyEncoder

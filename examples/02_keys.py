@@ -11,6 +11,7 @@ It prints:
 """
 
 import pyarrow as pa
+from neve.keys.encoding import KeyEncoder
 
 from neve.errors import SchemaMismatch
 from neve.keys.encoding import KeyEncoder

@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from neve.keys.encoding import KeyEncoder
 from pyiceberg.table import StaticTable
 from pyroaring import BitMap64
 

@@ -12,6 +12,8 @@ from neve.notebook import (
     levels_svg,
     levels_text,
 )
+
+from neve.model.data_file import DataFile, VectorRef
 from tests.unit.model.page_checks import Page
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
+from neve.notebook import TABLES_SHOWN
 
 import neve
 from neve.catalog.lake import Lake

@@ -5,6 +5,8 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+from neve.jobs.maintenance import CommittedMaintenance
+from neve.jobs.run import JobBase, RunName
 
 import neve
 from neve.compaction.rewrite_job import RewriteJob

@@ -3,6 +3,7 @@
 from typing import cast
 
 import pytest
+from neve.keys.ranges import KeyRange
 
 from neve.errors import InvalidArgument
 from neve.keys.ranges import KeyRange

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
 import pyarrow as pa
 import pytest
+from neve.keys.encoding import KeyEncoder
 
 from neve.errors import InvalidArgument, SchemaMismatch
 from neve.keys.encoding import KeyEncoder

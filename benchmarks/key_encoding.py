@@ -18,8 +18,6 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from neve.keys.columns import ArrowArray
-from neve.keys.encoding import KeyEncoder
 
 from benchmarks.harness import SEED, Candidate, Kind, Outcome, Ratio, Scale, Stopwatch, Workload
 from benchmarks.sample_rows import NAME_BYTES, sample_names

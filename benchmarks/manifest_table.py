@@ -15,9 +15,6 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from neve.keys.encoding import KeyEncoder
-from neve.manifest.commit import TableCommitter
-from neve.manifest.writer_state import WriterState
 from pyroaring import BitMap64
 
 from benchmarks.peers.one_row import (

@@ -15,7 +15,6 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from neve.keys.encoding import KeyEncoder
 
 from benchmarks.harness import SEED
 from neve.keys.encoding import KeyEncoder

@@ -13,7 +13,6 @@ It prints:
 import tempfile
 
 import pyarrow as pa
-from neve.keys.encoding import KeyEncoder
 
 from neve.errors import Corruption
 from neve.keys.encoding import KeyEncoder

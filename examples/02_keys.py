@@ -11,7 +11,6 @@ It prints:
 """
 
 import pyarrow as pa
-from neve.keys.encoding import KeyEncoder
 
 from neve.errors import SchemaMismatch
 from neve.keys.encoding import KeyEncoder

@@ -11,7 +11,6 @@ It prints:
 from datetime import UTC, datetime
 
 import pyarrow as pa
-from neve.model.pruning import ColumnFacts, Match, match, project
 
 from neve.model.partition_spec import PartitionSpec
 from neve.model.plain_values import plain_of

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from examples.demo.acts import Act
-from examples.demo.stage import Finding, Found, LevelsFound, Timing, shown_seconds
 from rich.text import Text
 
 import neve

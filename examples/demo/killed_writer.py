@@ -10,8 +10,6 @@ from itertools import count
 from threading import Lock, Thread
 from typing import Final
 
-from examples.demo.order_rows import DemoTable
-
 import neve
 from examples.demo.order_rows import DemoTable
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
-from examples.demo.stage import Finding, Found, Stage, check_equal
 from pyiceberg.table import StaticTable
 
 from examples.demo.stage import Finding, Found, Stage, check_equal

@@ -17,7 +17,6 @@ from types import ModuleType
 import click
 import pytest
 from google.protobuf.descriptor import Descriptor
-from neve.cli.commands import leaf_commands
 
 import neve
 from neve.catalog.known_properties import RETENTION_MILLISECONDS, RETENTION_VERSIONS

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from neve.inspect import decoder_process
 
 from neve.catalog import known_properties, table_name
 from neve.inspect import decoder_process

@@ -10,7 +10,6 @@ from random import Random
 from uuid import UUID
 
 import pyarrow as pa
-from neve.wal.durability import LogMark, LogOwner, MarkedLog
 
 from neve.errors import Corruption, NeveError, NotFound
 from neve.model.write_batch import (

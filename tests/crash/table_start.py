@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Final
 
-from neve.manifest.commit import TableCommitter
-from neve.manifest.writer_state import WriterState
 from pyroaring import BitMap64
 
 from neve.manifest import table_garbage

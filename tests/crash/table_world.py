@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeVar
 
-from neve.manifest.writer_state import Intent
 from pyroaring import BitMap64
 
 from neve.errors import (

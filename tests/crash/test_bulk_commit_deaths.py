@@ -14,9 +14,6 @@ from typing import cast
 
 import pyarrow as pa
 import pytest
-from neve.jobs.run import BulkOutcome, JobBase, JobIdentity
-from neve.manifest.commit import TableCommitter
-from neve.table.table_parts import TableParts
 
 import neve
 from neve.catalog.lake import Lake

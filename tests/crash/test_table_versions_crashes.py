@@ -11,8 +11,6 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from random import Random
 
-from neve.manifest.writer_state import Intent
-
 from neve.errors import Conflict, NeveError, NotFound
 from neve.manifest.table_head import HeadChange
 from neve.manifest.writer_state import Intent

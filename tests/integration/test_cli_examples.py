@@ -8,7 +8,6 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner, Result
-from neve.cli.commands import DocumentedCommand, leaf_commands
 
 from neve.cli.commands import DocumentedCommand, leaf_commands
 from neve.cli.main import cli

@@ -17,7 +17,6 @@ from typing import Any, Final
 
 import psutil
 import pytest
-from examples.demo.acts import ACTS
 
 from examples.demo.acts import ACTS
 from tests.unit.wal.inspected_logs import neve_log, put

@@ -15,8 +15,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
-from neve.inspect.decoder_child import DecoderTask
-from neve.inspect.decoder_process import DecoderFailed, DecoderProcess, FailureKind
 
 from neve.cli.main import cli
 from neve.errors import EXIT_CODES

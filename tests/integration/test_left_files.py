@@ -3,10 +3,6 @@
 from pathlib import Path
 
 import pyarrow as pa
-from neve.jobs.commit import BulkCommitter
-from neve.jobs.rows import BulkRows, sorted_by_key
-from neve.jobs.run import JobBase
-from neve.table.table_parts import TableParts
 
 import neve
 from neve.jobs.commit import BulkCommitter

@@ -11,10 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from neve.keys.arrays import key_at
-from neve.table.partitions import KeyPartitions
-from neve.table.table_context import TableContext
-from neve.table.table_files import TableFiles
 
 import neve
 from neve.catalog.lake import Lake

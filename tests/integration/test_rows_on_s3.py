@@ -2,7 +2,6 @@
 
 import pyarrow as pa
 import pytest
-from neve.jobs.maintenance import CommittedMaintenance
 
 import neve
 from neve.jobs.maintenance import CommittedMaintenance

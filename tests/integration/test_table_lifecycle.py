@@ -13,7 +13,6 @@ from pathlib import Path
 import psutil
 import pyarrow as pa
 import pytest
-from neve.table.table_parts import TableParts
 
 import neve
 from neve.engine.table_engine import TableEngine

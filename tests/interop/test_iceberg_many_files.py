@@ -11,7 +11,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from neve.keys.encoding import KeyEncoder
 from pyiceberg.table import StaticTable
 from pyroaring import BitMap64
 

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from neve.catalog.table_request import TableDefinition
 
 from neve.catalog.catalog_table import CatalogTable
 from neve.catalog.lake import Lake

@@ -7,9 +7,6 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
-from neve.keys.columns import KeyArray
-from neve.keys.encoding import KeyEncoder
-from neve.keys.key_hashes import KeyHashes
 
 from neve.keys.columns import KeyArray
 from neve.keys.encoding import KeyEncoder

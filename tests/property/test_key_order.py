@@ -22,8 +22,6 @@ from neve.keys.encoding import (
     internal_key,
     split_internal_key,
 )
-
-from neve.errors import Corruption, SchemaMismatch
 from neve.model.write_batch import SEQUENCE_MAX
 from tests.conftest import Record
 from tests.gates import Gate

@@ -8,7 +8,6 @@ from decimal import Decimal
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
-from neve.model.pruning import ColumnFacts, Match, match, project
 
 from neve.errors import SchemaMismatch
 from neve.model.bound_predicate import BoundPredicate, Operator

@@ -14,7 +14,6 @@ from typing import Final
 
 import pyarrow as pa
 import pytest
-from neve.jobs.maintenance import rollback_edit
 
 from neve.catalog.lake import Lake
 from neve.catalog.table import Table

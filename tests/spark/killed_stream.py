@@ -8,8 +8,6 @@ import os
 import sys
 from pathlib import Path
 
-from neve.jobs.commit import BulkCommitter, BulkRun
-from neve.jobs.run import BulkOutcome, BulkWork
 from pyspark.sql import SparkSession
 
 from neve import spark as ns

@@ -13,8 +13,6 @@ from typing import cast
 
 import pyarrow as pa
 import pytest
-from neve.jobs.run import BulkOutcome, BulkWork, JobIdentity
-from neve.spark.task_answers import Message, work_of
 from pyspark.sql import DataFrame, SparkSession
 
 import neve

@@ -10,8 +10,6 @@ from subprocess import run as run_process
 
 import pyarrow as pa
 import pytest
-from neve.jobs.maintenance import CommittedMaintenance
-from neve.jobs.run import JobBase
 from pyspark.sql import SparkSession
 
 import neve

@@ -6,8 +6,6 @@ from random import Random
 from typing import cast
 
 import pytest
-from neve.jobs.commit import BulkCommitter, BulkRun
-from neve.jobs.run import BulkOutcome, BulkWork
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 

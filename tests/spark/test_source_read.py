@@ -10,7 +10,6 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from neve.spark.filters import pushed_predicate
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import datasource as spark_filters

@@ -5,8 +5,6 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
-from neve.jobs.run import BulkWork
-from neve.spark.task_answers import Message, error_in, reported, work_of
 
 from neve.errors import (
     Conflict,

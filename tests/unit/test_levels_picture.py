@@ -12,8 +12,6 @@ from neve.notebook import (
     levels_svg,
     levels_text,
 )
-
-from neve.model.data_file import DataFile, VectorRef
 from tests.unit.model.page_checks import Page
 
 

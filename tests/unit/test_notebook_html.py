@@ -1,7 +1,6 @@
 """Pages for notebooks: whole, short, and harmless whatever they are made of."""
 
 import pytest
-from neve.notebook import ROWS_MAX, facts, listing, note, page, shown_page, warning
 
 from neve.errors import Unavailable
 from neve.notebook import ROWS_MAX, facts, listing, note, page, shown_page, warning

@@ -30,9 +30,6 @@ from neve.model.version import Version
 from neve.read.scan import Scan, ScanRequest
 from neve.storage.object_store import plain_location
 from neve.storage.table_paths import split_path
-from neve.table.file_set import FileSet
-from neve.table.table_context import TableContext
-from neve.table.table_view import TableView
 
 # pyarrow's classes take type arguments in the stubs only, hence the quotes.
 ArrowColumn: TypeAlias = "pa.ChunkedArray[Any]"

@@ -8,7 +8,6 @@ from threading import Barrier
 
 import pyarrow as pa
 import pytest
-from neve.catalog.plan_change import DefinitionChange
 
 from neve.catalog.catalog_table import CatalogTable
 from neve.catalog.lake import Lake

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from neve.catalog.compatibility import check_evolution, check_format
 
 from neve.catalog.compatibility import check_evolution, check_format
 from neve.errors import InvalidArgument, SchemaMismatch

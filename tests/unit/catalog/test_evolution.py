@@ -7,7 +7,6 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
-from neve.model.type_parser import parse_type
 
 from neve.catalog.catalog_table import CatalogTable
 from neve.catalog.lake import Lake

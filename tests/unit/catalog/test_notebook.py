@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
-from neve.notebook import TABLES_SHOWN
 
 import neve
 from neve.catalog.lake import Lake

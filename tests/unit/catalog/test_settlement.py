@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from neve.catalog.table_request import TableDefinition
 
 from neve.catalog.catalog_entries import ANNOUNCED_MS_MAX
 from neve.catalog.catalog_table import CatalogTable

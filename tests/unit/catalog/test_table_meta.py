@@ -6,7 +6,6 @@ from dataclasses import replace
 from uuid import UUID
 
 import pytest
-from neve.catalog.table_request import TableDefinition
 
 from neve.catalog.table_meta import TableMeta, meta_key
 from neve.catalog.table_request import TableRequest

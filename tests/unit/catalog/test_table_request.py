@@ -5,7 +5,6 @@ from uuid import UUID
 
 import pyarrow as pa
 import pytest
-from neve.catalog.table_request import TableDefinition
 
 from neve.catalog.table_request import TableRequest
 from neve.errors import InvalidArgument, NeveError, NotFound, SchemaMismatch

@@ -8,7 +8,6 @@ from string import Formatter
 
 import pyarrow as pa
 import pytest
-from neve.cli.command_wording import failure_hint, failure_message
 
 import neve
 from neve.cli.command_wording import command_words, failure_hint, failure_message

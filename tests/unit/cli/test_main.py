@@ -7,7 +7,6 @@ import sys
 import click
 import pytest
 from click.testing import CliRunner
-from neve.cli.commands import LazyCommand, LazyGroup
 
 from neve.cli.commands import LazyCommand, LazyGroup
 from neve.cli.exit_codes import EXIT_CODE_WORDS, Declined, report_failure

@@ -5,7 +5,6 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
-from neve.inspect.shown_text import Json
 
 from neve.cli.value_forms import json_reader, json_values, parse_json, text_of, text_reader
 from neve.inspect.shown_text import Json

@@ -6,9 +6,6 @@ from typing import Literal
 
 import numpy as np
 import pyarrow as pa
-from neve.keys.columns import KeyArray
-from neve.keys.encoding import KeyEncoder
-from neve.keys.ranges import KeyRange
 
 from neve.compaction.local_executor import EVERY_KEY, KeepMask, execute
 from neve.compaction.plan import CompactionPlan, CompactionReason

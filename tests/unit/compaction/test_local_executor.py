@@ -5,7 +5,6 @@ from typing import NoReturn
 import numpy as np
 import pyarrow as pa
 import pytest
-from neve.keys.encoding import KeyEncoder
 
 from neve.errors import Corruption, Unavailable
 from neve.keys import merge

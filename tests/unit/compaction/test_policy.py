@@ -2,7 +2,6 @@
 
 import pyarrow as pa
 import pytest
-from neve.model.partitions import PartitionIdentity
 
 from neve.compaction.levels import LevelOptions
 from neve.compaction.plan import CompactionReason

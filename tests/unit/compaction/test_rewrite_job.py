@@ -7,7 +7,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from neve.keys.ranges import KeyRange
 
 from neve.compaction.plan import CompactionPlan, CompactionReason
 from neve.compaction.rewrite_job import cut_plan, key_ranges

@@ -7,8 +7,6 @@ from typing import Any
 
 import pyiceberg.table
 import pytest
-from examples.demo.acts import ACTS
-from examples.demo.order_rows import ARROW_SCHEMA, DemoTable
 
 import neve
 from examples.demo.acts import ACTS

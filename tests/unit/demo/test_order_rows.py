@@ -3,8 +3,6 @@
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from examples.demo.order_rows import CHANGED, DELETED, DELETED_FROM, ROWS, DemoTable, by_key
-from examples.demo.stage import check, check_equal
 
 from examples.demo.order_rows import CHANGED, DELETED, DELETED_FROM, ROWS, DemoTable, by_key
 from examples.demo.stage import check, check_equal

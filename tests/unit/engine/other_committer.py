@@ -5,11 +5,6 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from neve.keys.columns import KeyArray
-from neve.manifest.commit import TableCommitter
-from neve.table.file_writers import FileWriters
-from neve.table.partitions import split_by_partition
-from neve.table.table_context import TableContext
 
 import neve
 from neve.compaction.policy import full_plan

@@ -6,7 +6,6 @@ from datetime import datetime
 
 import pyarrow as pa
 import pytest
-from neve.manifest.writer_state import WriterState
 
 import neve
 from neve.engine.live_writer import LiveWriter

@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pytest
-from neve.jobs.maintenance import CommittedMaintenance
 
 import neve
 from neve.compaction.rewrite_job import RewriteJob

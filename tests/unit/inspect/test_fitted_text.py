@@ -2,7 +2,6 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from neve.inspect.page import clipped, wrapped
 from rich.cells import cell_len
 from rich.text import Text
 

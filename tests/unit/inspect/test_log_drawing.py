@@ -4,8 +4,6 @@ import re
 
 import pyarrow as pa
 import pytest
-from neve.inspect.log_drawing import LogDrawing
-from neve.inspect.opened_file import OpenedFile
 from rich.cells import cell_len
 
 from neve.inspect.log_drawing import LogDrawing

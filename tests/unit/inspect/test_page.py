@@ -5,7 +5,6 @@ import json
 import sys
 
 import pytest
-from neve.inspect.page import JsonDocument, Page
 from rich.text import Text
 
 from neve.inspect.page import JsonDocument, Page

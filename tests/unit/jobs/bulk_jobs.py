@@ -3,11 +3,6 @@
 from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
-from neve.jobs.commit import BulkCommitter, BulkRun
-from neve.jobs.rows import BulkRows, last_of_each, sorted_by_key
-from neve.jobs.run import BulkOutcome, BulkWork, JobBase, JobIdentity
-from neve.keys.arrays import concat_keys
-from neve.table.table_parts import TableParts
 
 from neve.engine.write_path import key_batch
 from neve.jobs.commit import BulkCommitter, BulkRun

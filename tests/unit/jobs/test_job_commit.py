@@ -8,9 +8,6 @@ from typing import cast
 
 import pyarrow as pa
 import pytest
-from neve.jobs.commit import BulkCommitter
-from neve.jobs.run import BulkWork, JobIdentity
-from neve.manifest.commit import TableCommitter
 
 import neve
 from neve.catalog.lake import Lake

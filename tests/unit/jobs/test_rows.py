@@ -8,10 +8,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from neve.jobs.merge import BulkMerge, ClauseKind, MergeClause, MergePiece, choices_of
-from neve.jobs.rows import BulkRows, KeyedRows, last_of_each, sorted_by_key
-from neve.jobs.run import JobBase
-from neve.keys.encoding import KeyEncoder
 
 import neve
 from neve.jobs.merge import BulkMerge, ClauseKind, MergeClause, MergePiece, choices_of

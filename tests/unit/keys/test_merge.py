@@ -5,8 +5,6 @@ from collections.abc import Callable, Iterable
 import numpy as np
 import pyarrow as pa
 import pytest
-from neve.keys.merge import Block, LoadBlock, Source, ordered_rows
-from neve.keys.order import RowKeys, SortKey
 
 from neve.errors import Corruption
 from neve.keys.merge import Block, LoadBlock, Source, ordered_rows

@@ -3,7 +3,6 @@
 from typing import cast
 
 import pytest
-from neve.keys.ranges import KeyRange
 
 from neve.errors import InvalidArgument
 from neve.keys.ranges import KeyRange

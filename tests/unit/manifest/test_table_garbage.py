@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
-from neve.manifest.writer_state import Intent
 
 from neve.errors import Conflict, Corruption, Fenced, NotFound
 from neve.manifest.documents import Lease

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
-from neve.manifest.writer_state import Intent
 
 from neve.errors import AlreadyExists, Conflict, Corruption, Fenced, InvalidArgument, NotFound
 from neve.manifest.json_document import write_document

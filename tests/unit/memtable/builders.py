@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-from neve.keys.columns import KeyArray
-from neve.keys.encoding import KeyEncoder
 
 from neve.keys.columns import KeyArray
 from neve.keys.encoding import KeyEncoder

@@ -3,7 +3,6 @@
 from random import Random
 
 import pytest
-from neve.model.file_order import FileOrder
 
 from neve.model.data_file import DataFile, PartitionValue
 from neve.model.file_order import FileOrder

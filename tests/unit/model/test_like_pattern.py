@@ -3,7 +3,6 @@
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from neve.model.pruning import ColumnFacts, Match, match
 
 from neve.errors import InvalidArgument, LimitExceeded, SchemaMismatch
 from neve.model.bound_predicate import AllOf, AnyOf, BoundCondition, Operator

@@ -5,7 +5,6 @@ import struct
 
 import pyarrow as pa
 import pytest
-from neve.model.partitions import PartitionIdentity, newest_form
 
 from neve.errors import Corruption
 from neve.model.data_file import PartitionValue

@@ -5,7 +5,6 @@ from uuid import UUID
 
 import pyarrow as pa
 import pytest
-from neve.model.pruning import ColumnFacts, Match, match, project
 
 from neve.model.bound_predicate import (
     AllOf,

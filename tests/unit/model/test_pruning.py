@@ -5,7 +5,6 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
-from neve.model.pruning import ColumnFacts, Match, match
 
 from neve.model.plain_values import PlainValue
 from neve.model.predicate import ALWAYS_FALSE, ALWAYS_TRUE, Predicate, col

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
 import pyarrow as pa
 import pytest
-from neve.keys.encoding import KeyEncoder
 
 from neve.errors import InvalidArgument, SchemaMismatch
 from neve.keys.encoding import KeyEncoder

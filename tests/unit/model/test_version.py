@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-from neve.model.file_order import FileOrder
-
 from neve.model.data_file import DataFile
 from neve.model.file_order import FileOrder
 from neve.model.version import Operation, Version, VersionEdit, VersionFacts, apply_edit

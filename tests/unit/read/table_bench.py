@@ -7,11 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from neve.keys.columns import KeyArray
-from neve.table.file_set import FileSet
-from neve.table.table_context import TableContext
-from neve.table.table_files import TableFiles
-from neve.table.table_view import TableView
 from pyroaring import BitMap64
 
 from neve.catalog.stored_table import StoredTable

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from neve.keys.order import RowKeys, paired_order
 
 from neve.errors import Corruption, SchemaMismatch
 from neve.keys import merge

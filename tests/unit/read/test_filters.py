@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from neve.read.filters import row_filter
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 

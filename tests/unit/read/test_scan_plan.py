@@ -4,8 +4,6 @@ from datetime import date, timedelta
 
 import pyarrow as pa
 import pytest
-from neve.keys.ranges import KeyRange
-from neve.table.table_context import TableContext
 
 from neve.errors import InvalidArgument, SchemaMismatch
 from neve.keys.ranges import KeyRange

@@ -8,8 +8,6 @@ from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
-from neve.keys.encoding import KeyEncoder
-from neve.keys.key_hashes import KeyHashes
 
 from neve.keys.encoding import KeyEncoder
 from neve.keys.key_hashes import KeyHashes

@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from neve.keys.arrays import key_at
 
 from neve.errors import Corruption, InvalidArgument, NeveError, NotFound
 from neve.keys.arrays import key_at

@@ -7,7 +7,6 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from neve.model.pruning import ColumnFacts
 
 from neve.model.pruning import ColumnFacts
 from neve.model.schema import TableSchema

@@ -6,8 +6,6 @@ from itertools import pairwise
 import google_crc32c
 import pyarrow as pa
 import pytest
-from neve.keys.encoding import KeyEncoder
-from neve.keys.key_hashes import KeyHashes
 
 from neve.errors import Corruption
 from neve.keys.encoding import KeyEncoder

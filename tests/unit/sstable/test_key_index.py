@@ -7,9 +7,6 @@ from typing import cast
 import numpy as np
 import pyarrow as pa
 import pytest
-from neve.keys.columns import KeyArray
-from neve.keys.encoding import KeyEncoder
-from neve.keys.key_hashes import KeyHashes, Words
 
 from neve.errors import Corruption
 from neve.keys.columns import KeyArray

@@ -3,7 +3,6 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from neve.keys.columns import KeyArray
 from pyroaring import BitMap64
 
 from neve.keys.columns import KeyArray

@@ -6,7 +6,6 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
-from neve.table.partitions import partition_of, split_by_partition
 
 from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema

@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from neve.wal.durability import LogOwner
-
 from neve.storage.append_file import AppendFiles
 from neve.storage.memory_store import MemoryStore
 from neve.storage.object_store import ObjectStore

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from uuid import UUID
 
 import pytest
-from neve.wal.durability import MARK_BYTES, LogMark, LogOwner, MarkedLog
 
 from neve.errors import Corruption, Unavailable
 from neve.storage.memory_store import MemoryStore

@@ -23,7 +23,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from neve.compaction.local_executor import KeepMask, RowReading, RowSource
 from neve.compaction.plan import CompactionPlan
 from neve.errors import Corruption, Phrase, Wording
 from neve.keys.arrays import key_at

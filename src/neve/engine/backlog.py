@@ -17,7 +17,6 @@ from threading import Condition
 from typing import Final
 
 from neve.engine.background import BackgroundWork
-from neve.engine.backlog import CALM, Pressure, pressure_of
 from neve.engine.current_view import CurrentView
 from neve.engine.table_options import TableOptions
 from neve.errors import NeveError, Unavailable

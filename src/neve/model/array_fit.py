@@ -22,7 +22,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from neve.errors import SchemaMismatch
-from neve.model.array_fit import first_bad_row
 from neve.model.arrow_types import (
     FIXED_BYTES_MAX,
     ArrowField,

@@ -38,7 +38,6 @@ from typing import Final, NamedTuple, assert_never
 from neve.errors import LimitExceeded, Unavailable
 from neve.wal.durability import claims_after
 from neve.wal.inspected_batch import InspectedBatch, inspect_batch
-from neve.wal.inspection import Block, EmptyBlocks, read_blocks, read_header
 from neve.wal.log_ending import Ending, EndingJudge, LogIdentity
 from neve.wal.record_format import (
     BLOCK_BYTES,

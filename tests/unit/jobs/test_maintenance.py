@@ -12,7 +12,7 @@ from neve.engine.run_name import RunName
 from neve.engine.table_options import TableOptions
 from neve.errors import Corruption, Fenced, NotFound, Unavailable
 from neve.jobs.maintenance import CommittedMaintenance
-from neve.jobs.run import JobBase, RunName
+from neve.jobs.run import JobBase
 from neve.model.data_file import DataFile
 from neve.storage.memory_store import MemoryStore
 from neve.testing.clean_reader import CleanReader

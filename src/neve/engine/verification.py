@@ -295,7 +295,7 @@ def check_leftovers(table: VerifiedTable) -> Findings:
 
 
 def refuse_problems(report: VerifyReport) -> VerifyReport:
-    """Return a report without problems back; raises Corruption, the report attached, with some."""
+    """Return a report without problems; raises Corruption, the report attached, with some."""
     if report.is_sound:
         return report
     worst = report.problems[0]

@@ -56,7 +56,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("reliability scoreboard")
         for line in lines:
             terminalreporter.write_line(line)
-    if SCOREBOARD_FILE:
+    is_worker = hasattr(terminalreporter.config, "workerinput")  # the controller has it all
+    if SCOREBOARD_FILE and not is_worker:
         counts = {word: len(terminalreporter.stats.get(word, ())) for word in OUTCOMES}
         with Path(SCOREBOARD_FILE).open("a") as file:
             file.write(json.dumps({"lines": lines, "outcomes": counts}) + "\n")

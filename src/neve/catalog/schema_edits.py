@@ -141,7 +141,7 @@ def drop_field(schema: TableSchema, path: str) -> TableSchema:
 
 
 def rename_field(schema: TableSchema, path: str, new: str) -> TableSchema:
-    """Return a field another name; it stays where it is."""
+    """Rename a field; it stays where it is."""
     found = _find(schema, path)
     _refuse_role(found, "renamed", hint="Elements, keys and values have no names of their own")
     name = _text(new, what="name").removeprefix(found.below)

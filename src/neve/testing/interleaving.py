@@ -251,7 +251,7 @@ class InterleavedCondition:
         self._lock.release()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Return the lock up until notified, then take it again; False at the time limit."""
+        """Give up the lock until notified, then take it again; False at the time limit."""
         self._lock.release()
         try:
             return self._interleaving.wait(self._name, has_limit=timeout is not None)

@@ -103,7 +103,7 @@ def test_a_pipe_is_told_without_waiting_for_its_other_end(tmp_path: Path) -> Non
 
 @contextmanager
 def as_nobody() -> Iterator[None]:
-    """Return up the right of root to read everything, where a test runs as root."""
+    """Give up the right of root to read everything, where a test runs as root."""
     me = os.geteuid()
     if me == 0:
         os.seteuid(65_534)

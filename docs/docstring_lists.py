@@ -14,7 +14,7 @@ from typing import Final
 
 import griffe
 
-_RULE: Final = re.compile(r"(?P<number>[A-Z]{1,2}\d{1,2}|[A-Z]+-\d+)  (?P<text>\S.*)")
+_RULE: Final = re.compile(r"(?P<number>[A-Z]+-[A-Z]?\d{1,2}) {2,}(?P<text>\S.*)")
 _INNER_ITEM: Final = re.compile(r" {3}- \S")
 
 

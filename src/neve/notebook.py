@@ -9,12 +9,12 @@
     │ id      long                 │
     └──────────────────────────────┘
 
-H1  Whatever is not `Markup` is escaped: nothing that a caller named can become HTML.
-H2  A page is short: cells are cut, listings end with how many more there are.
-H3  Showing an object never raises: what went wrong is shown in its place.
-H4  Pages are made of what is known or costs a look into manifests: no row is read, no table is
-    opened, nothing is written. Where the newest state cannot be had, the last one known is shown,
-    with the reason.
+NOTEBOOK-1  Whatever is not `Markup` is escaped: nothing that a caller named can become HTML.
+NOTEBOOK-2  A page is short: cells are cut, listings end with how many more there are.
+NOTEBOOK-3  Showing an object never raises: what went wrong is shown in its place.
+NOTEBOOK-4  Pages are made of what is known or costs a look into manifests: no row is read, no table
+            is opened, nothing is written. Where the newest state cannot be had, the last one known
+            is shown, with the reason.
 
 The levels of a table are a picture, an SVG for a page and lines of text for a terminal:
 
@@ -145,7 +145,7 @@ def picture(svg: str) -> Markup:
 
 
 def shown_page(title: str, make: Callable[[], str]) -> str:
-    """Return the page that `make` makes; when that fails, one that says why (H3)."""
+    """Return the page that `make` makes; when that fails, one that says why (NOTEBOOK-3)."""
     try:
         return make()
     except Exception as error:  # noqa: BLE001 - what is shown at a prompt must not end the program

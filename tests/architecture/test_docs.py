@@ -54,8 +54,10 @@ BYTES_OWNER = re.compile(r"# on disk: never change", re.IGNORECASE)
 MESSAGE_TABLE = re.compile(r"^\| message \| .+\n\|---.+\n((?:\|.+\n)+)", re.MULTILINE)
 CODE_CELL = re.compile(r"^\| `([^`]+)` \| ", re.MULTILINE)
 NUMBERED_FIELD = re.compile(r"^\| (\d+) \| `(\w+)` \| ", re.MULTILINE)
-RULE_CITED = re.compile(r"\*\*([A-Z]\d{1,2}|[A-Z]+-\d+)\*\*")
-RULE_STATED = re.compile(r"^(?:\"\"\")? *([A-Z]\d{1,2}|[A-Z]+-\d+)  \S", re.MULTILINE)
+RULE_CITED = re.compile(r"\*\*([A-Z]+-[A-Z]?\d{1,2})\*\*")
+RULE_STATED = re.compile(r"^(?:\"\"\")? *([A-Z]+-[A-Z]?\d{1,2}) {2,}\S", re.MULTILINE)
+BARE_RULE_CITED = re.compile(r"\*\*([A-Z]{1,2}\d{1,2})\*\*")
+BARE_RULE_STATED = re.compile(r"^(?:\"\"\")? *([A-Z]{1,2}\d{1,2}) {2,}\S", re.MULTILINE)
 
 # Fields of neve's own begin here; those below are merutable's.
 OWN_FIELDS_FROM = {"DataFileRef": 21, "DeleteFileRef": 11, "Manifest": 25}
@@ -225,9 +227,19 @@ def test_modules_and_classes_that_a_page_names_exist(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
 def test_rules_that_a_page_cites_are_stated_by_a_module(page: Path) -> None:
     stated = {rule for path in SOURCES for rule in RULE_STATED.findall(path.read_text())}
+    text = page.read_text()
 
     assert stated
-    assert not set(RULE_CITED.findall(page.read_text())) - stated
+    assert not set(RULE_CITED.findall(text)) - stated
+    assert not BARE_RULE_CITED.findall(text), "a rule without the prefix of its package"
+
+
+def test_a_rule_that_a_module_states_has_the_prefix_of_a_package() -> None:
+    assert not [
+        f"{page_id(path)}: {rule}"
+        for path in SOURCES
+        for rule in BARE_RULE_STATED.findall(path.read_text())
+    ]
 
 
 @pytest.mark.parametrize("metric", ALL_METRICS, ids=lambda metric: metric.name)
@@ -380,14 +392,16 @@ def test_the_changelog_has_a_place_for_changes_of_bytes() -> None:
 def test_numbered_rules_and_inner_lists_become_markdown_lists() -> None:
     docstring = (
         "Steps:\n\n1. Judge:\n   - one way\n   - the other\n\n"
-        "    a drawing\n    K9  in it\n\nK1  A rule,\n    of two lines.\nK2  Another."
+        "    a drawing\n    KEYS-9  in it\n\n"
+        "KEYS-1   A rule,\n         of two lines.\nMANIFEST-V1  Another."
     )
 
     shown = read_script("docstring_lists").to_markdown(docstring)
 
     assert shown == (
         "Steps:\n\n1. Judge:\n    - one way\n    - the other\n\n"
-        "    a drawing\n    K9  in it\n\n\n- **K1** A rule,\n    of two lines.\n- **K2** Another."
+        "    a drawing\n    KEYS-9  in it\n\n\n"
+        "- **KEYS-1** A rule,\n         of two lines.\n- **MANIFEST-V1** Another."
     )
 
 

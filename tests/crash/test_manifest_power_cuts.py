@@ -412,7 +412,7 @@ def test_every_sync_left_out_is_noticed(
 
     unnoticed = [site for site, is_found in found.items() if not is_found]
     scoreboard(
-        f"R6 manifest sync sites whose absence nobody notices: {len(unnoticed)} of {len(found)}"
+        f"R6 manifest sync sites whose absence no test notices: {len(unnoticed)} of {len(found)}"
     )
     assert not unnoticed
     assert len(found) >= 7

@@ -312,7 +312,8 @@ def test_keys_with_two_live_rows_are_found_however_few_are_compared_at_once(
     monkeypatch.setattr("neve.table.table_files.TableFiles.keep_mask", lambda *_given: None)
     with pytest.raises(Corruption) as caught:
         table.verify()
-    found = [int(n) for n in re.findall(r"V10: (\d+) keys", "".join(caught.value.__notes__))]
+    notes = "".join(caught.value.__notes__)
+    found = [int(n) for n in re.findall(r"MANIFEST-V10: (\d+) keys", notes)]
     assert sum(found) == 20
     assert (len(found) > 1) == (at_once == 16)
 

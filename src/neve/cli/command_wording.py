@@ -1,8 +1,9 @@
 """Errors in the words of the command line, made from the facts that the library's wording carries.
 
 The library speaks to programs: a phrase such as `OPEN_AGAIN` names Python's values and calls. Here
-are the words that can be typed instead. The code of a rule (U1, WAL-4) stands before the message
-for readers who know the rules; here it comes last, or not at all where the message says what to do.
+are the words that can be typed instead. The code of a rule (WAL-4, MANIFEST-V1) stands before the
+message for readers who know the rules; here it comes last, or not at all where the message says
+what to do.
 """
 
 import re
@@ -11,7 +12,7 @@ from typing import Any, Final
 
 from neve.errors import NeveError, NextMove, Phrase, Wording
 
-_RULE: Final = re.compile(r"^((?:.*: )?)([A-Z]{1,2}[0-9]{1,2}|[A-Z]+-[0-9]+): ", re.DOTALL)
+_RULE: Final = re.compile(r"^((?:.*: )?)([A-Z]+-[A-Z]?[0-9]{1,2}): ", re.DOTALL)
 _DECIMAL: Final = re.compile(r"\bDecimal\('([^']*)'\)")
 _KINDS: Final = dict.fromkeys(("int", "float", "Decimal"), "the number") | {"str": "the text"}
 _NUMBER: Final = "Write a number, without quotes"

@@ -21,7 +21,7 @@ These are Iceberg's forms of single values. A date or timestamp outside the year
 number that is stored. A map is given as an object where its keys are distinct texts, and otherwise
 as a list; an object that is taken has keys in their text form.
 
-F1  What is given as JSON for a value is taken for the same value.
+CLI-1  What is given as JSON for a value is taken for the same value.
 """
 
 import datetime as dt

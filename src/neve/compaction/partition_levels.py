@@ -1,7 +1,7 @@
 """PartitionLevels: the files of one partition by level, searchable by key.
 
     level 0     in the order in which they were committed; keys overlap
-    level 1…    by key; disjoint (V1), so that the files a key range touches are neighbours
+    level 1…    by key; disjoint (MANIFEST-V1), so that the files a key range touches are neighbours
 
 Partitions of different specs are different partitions: their keys may repeat, their files may not
 be mixed.

@@ -367,7 +367,8 @@ def _second_rows(
     ]
     return [
         Corruption(
-            f"V10: {len(twice):,} keys have a live row here and in {', '.join(holders[1:4])}",
+            f"MANIFEST-V10: {len(twice):,} keys have a live row here and in "
+            f"{', '.join(holders[1:4])}",
             path=holders[0],
         )
     ]

@@ -22,9 +22,9 @@ Arrow has types whose arrays name one value many times: dictionaries, runs, view
 such an array become gigabytes when its values are read. So they are written out here, in the
 process that has a limit, and cut into pieces before they go on:
 
-L1  A batch has at most the rows asked for, and at most BATCH_BYTES unless one row has more.
-L2  No type of a batch shares values between rows.
-L3  Rows and elements without any bytes are counted, and there are only so many of them.
+INSPECT-9   A batch has at most the rows asked for, and at most BATCH_BYTES unless one row has more.
+INSPECT-10  No type of a batch shares values between rows.
+INSPECT-11  Rows and elements without any bytes are counted, and there are only so many of them.
 """
 
 import io
@@ -169,7 +169,7 @@ def _plain_field(field: "pa.Field[pa.DataType]") -> "pa.Field[pa.DataType]":
 
 
 def _plain_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type that holds the same values, each by itself (L2)."""
+    """Return the type that holds the same values, each by itself (INSPECT-10)."""
     if isinstance(kind, pa.DictionaryType | pa.RunEndEncodedType):
         return _plain_type(kind.value_type)
     if pa.types.is_string_view(kind):

@@ -1,12 +1,12 @@
 """Batches of a Parquet file in little memory, whatever its pages hold.
 
-B1  Before a row group is decoded, its page headers say how large its pages become, and how many
-    values they hold; what is beyond the budget is LimitExceeded.
-B2  Columns are decoded together only while their pages fit into memory together, where the caller
-    does not need whole rows.
-B3  How large rows become is known only when they are decoded: a page of some bytes may name one
-    long text a million times. Where a batch does not fit into memory, the rest of its group is
-    read again in smaller ones.
+INSPECT-1  Before a row group is decoded, its page headers say how large its pages become, and how
+           many values they hold; what is beyond the budget is LimitExceeded.
+INSPECT-2  Columns are decoded together only while their pages fit into memory together, where the
+           caller does not need whole rows.
+INSPECT-3  How large rows become is known only when they are decoded: a page of some bytes may name
+           one long text a million times. Where a batch does not fit into memory, the rest of its
+           group is read again in smaller ones.
 
 Page headers and the footer are Thrift structs in the compact form:
 
@@ -14,8 +14,8 @@ Page headers and the footer are Thrift structs in the compact form:
     list     ┌ count u4 │ type u4 ┐ element …           count 15: the count follows, as varint
     numbers  zigzag varints; texts: length as varint, then bytes
 
-G1  Nothing is believed that does not fit into the bytes it is read from.
-G2  A footer is read only up to its first row group: every group has the same columns.
+INSPECT-4  Nothing is believed that does not fit into the bytes it is read from.
+INSPECT-5  A footer is read only up to its first row group: every group has the same columns.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -191,7 +191,7 @@ class _Compact:
         count, kind = divmod(self._byte(), 16)
         if count == _MANY:
             count = self._varint()
-        # G1: every element has at least a byte.
+        # INSPECT-4: every element has at least a byte.
         if count > len(self._content) - self.at:
             raise _TooShort
         return count, kind
@@ -280,7 +280,10 @@ class ParquetBudget:
         self._places = chunk_places(self.metadata)
 
     def bundles(self, group: int) -> list[list[str]]:
-        """Return the leaf columns of a group in bundles that fit into memory together (B1, B2)."""
+        """Return the leaf columns of a group in bundles that fit into memory together.
+
+        See INSPECT-1 and INSPECT-2.
+        """
         bundles: list[list[str]] = [[]]
         held = 0
         for at in range(self.metadata.num_columns):
@@ -339,7 +342,7 @@ def parquet_batches(
     tell: Callable[[], None],
     columns: Sequence[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Return the rows of a row group (B3); `tell` is called before each batch.
+    """Return the rows of a row group (INSPECT-3); `tell` is called before each batch.
 
     Raises ArrowMemoryError where not even a row fits into memory.
     """

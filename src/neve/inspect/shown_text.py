@@ -1,9 +1,9 @@
 """Bytes and values as people and programs read them.
 
-T1  Bytes are text where they are UTF-8 and every character is printable, otherwise hexadecimal, and
-    it is always said which.
-T2  Nothing that comes from a file reaches a terminal as a control character.
-T3  Where the output's encoding lacks the characters of drawings, each becomes one of ASCII.
+INSPECT-6  Bytes are text where they are UTF-8 and every character is printable, otherwise
+           hexadecimal, and it is always said which.
+INSPECT-7  Nothing that comes from a file reaches a terminal as a control character.
+INSPECT-8  Where the output's encoding lacks the characters of drawings, each becomes one of ASCII.
 """
 
 import datetime as dt

@@ -39,7 +39,7 @@ class InvariantViolation(Corruption):
 
 
 def check_edit(version: Version | None, edit: VersionEdit) -> None:
-    """Check what an edit changes (MANIFEST-V2 to V5); its cost follows the edit."""
+    """Check what an edit changes (MANIFEST-V2 to MANIFEST-V5); its cost follows the edit."""
     removed = set(edit.removed)
     for path, vector in edit.vectors.items():
         if path in removed:
@@ -68,7 +68,7 @@ def check_edit(version: Version | None, edit: VersionEdit) -> None:
 
 
 def check_file(file: DataFile) -> None:
-    """Check one file's own facts (MANIFEST-V2, V3, V5)."""
+    """Check one file's own facts (MANIFEST-V2, MANIFEST-V3, MANIFEST-V5)."""
     if file.row_count < 1 or file.file_bytes < 1:
         raise InvariantViolation("MANIFEST-V2: a data file is empty", path=file.path)
     if file.key_min > file.key_max or file.sequence_min > file.sequence_max:
@@ -87,7 +87,7 @@ def check_file(file: DataFile) -> None:
 
 
 def check_added(version: Version, edit: VersionEdit) -> None:
-    """Check an edit's new files among the others of the Version it made (MANIFEST-V1, V6).
+    """Check an edit's new files among the others of the Version it made (MANIFEST-V1, MANIFEST-V6).
 
     The Version before obeyed the rules, so a new file can only break them with its neighbours.
     Files of level 0 may overlap, and row ids that were never given out before are new: so a flush
@@ -108,7 +108,7 @@ def check_added(version: Version, edit: VersionEdit) -> None:
 
 
 def check_version(version: Version) -> None:
-    """Check a whole Version (MANIFEST-V1 to V3, V5, V6)."""
+    """Check a whole Version (MANIFEST-V1 to MANIFEST-V3, MANIFEST-V5, MANIFEST-V6)."""
     for file in version.files.values():
         check_file(file)
     for left, right in version.key_order.adjacent():
@@ -127,7 +127,7 @@ def check_table(head: TableHead, version: Version) -> None:
 
 
 def check_head(before: TableHead | None, after: TableHead) -> None:
-    """Check a head alone, and against the one before it (MANIFEST-V7, V8)."""
+    """Check a head alone, and against the one before it (MANIFEST-V7, MANIFEST-V8)."""
     if after.flushed_sequence > after.last_sequence or after.wal_floor > after.next_log_number:
         raise InvariantViolation(
             f"MANIFEST-V8: flushed {after.flushed_sequence} of {after.last_sequence}, "

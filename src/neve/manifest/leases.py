@@ -357,4 +357,5 @@ def _checked(lease: HeldLease, versions: VersionReader) -> HeldLease:
 
 
 def _is_in_force(lease: Lease, now_ms: int, known_ms: int) -> bool:
-    return now_ms < lease.expires_ms <= max(now_ms, known_ms) + _AHEAD_MS_MAX  # MANIFEST-G1, G4
+    # MANIFEST-G1 and MANIFEST-G4.
+    return now_ms < lease.expires_ms <= max(now_ms, known_ms) + _AHEAD_MS_MAX

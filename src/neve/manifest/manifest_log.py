@@ -368,7 +368,7 @@ class ManifestLog:
         )
 
     def _advance(self, segment: Segment, head: Head | None, patience: Patience) -> bool:
-        """Move HEAD over a decided segment that was read, not written (MANIFEST-P4, P7)."""
+        """Move HEAD over a segment that was only read (MANIFEST-P4, MANIFEST-P7)."""
         path = self.paths.segment(segment.number)
         is_settled = self._settle(path, encode_segment(segment), patience)
         return is_settled and self._move_head(segment, head) is not None

@@ -14,7 +14,7 @@
     timestamp_ms, summary       last_updated_ms, properties
     operation, schema_id, …     fields of the same name
 
-MANIFEST-C1  What one side writes the other reads: both check what `version_fit` says, as
+MANIFEST-C1  What one side writes the other reads: both check what `version_checks` says, as
              InvalidArgument before anything is written and as Corruption after anything is read.
 MANIFEST-C2  An unknown form, status, format or operation was written by a newer neve and is
              refused, because its meaning may matter; so are delete files, which neve does not

@@ -107,7 +107,7 @@ def test_an_edit_that_breaks_a_rule_is_refused_and_nothing_is_written(what: str)
     bench = table()
     before = bench.segment()
 
-    with pytest.raises(InvariantViolation, match=rf"^{rule}:"):
+    with pytest.raises(InvariantViolation, match=rf"^MANIFEST-{rule}:"):
         bench.versions.apply_version_edits([edit])
 
     assert bench.segment() == before
@@ -288,7 +288,7 @@ def test_a_stored_version_that_breaks_a_rule_is_not_read(rule: str, files: list[
             check_version(version)
     bench.store.transact(lambda session: session.put(state_key(2), encode_version(version)))
 
-    with pytest.raises(InvariantViolation, match=rf"^{rule}:"):
+    with pytest.raises(InvariantViolation, match=rf"^MANIFEST-{rule}:"):
         bench.another().versions.snapshot_latest()
 
 
@@ -315,9 +315,9 @@ def test_a_stored_edit_that_breaks_a_rule_is_not_read(rule: str, edit: VersionEd
 
     bench.store.transact(plant)
 
-    with pytest.raises(InvariantViolation, match=rf"^{rule}:"):
+    with pytest.raises(InvariantViolation, match=rf"^MANIFEST-{rule}:"):
         bench.another().versions.snapshot_latest()
-    with pytest.raises(InvariantViolation, match=rf"^{rule}:"):
+    with pytest.raises(InvariantViolation, match=rf"^MANIFEST-{rule}:"):
         bench.another().versions.list_versions()
 
 
@@ -327,7 +327,7 @@ def test_a_stored_head_that_breaks_a_rule_is_not_read(change: dict[str, int]) ->
     head = replace(bench.versions.head(), **change)  # type: ignore[arg-type]  # all are numbers
     bench.store.transact(lambda session: session.put(HEAD_KEY, head.encode()))
 
-    with pytest.raises(InvariantViolation, match=r"^V8:"):
+    with pytest.raises(InvariantViolation, match=r"^MANIFEST-V8:"):
         bench.another().versions.head()
 
 

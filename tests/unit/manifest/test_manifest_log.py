@@ -112,7 +112,7 @@ def expected(count: int) -> dict[str, bytes]:
 
 
 class TestWhoGetsTheSlot:
-    """P1: committed, lost, or unknown; a lost one never becomes visible."""
+    """MANIFEST-P1: committed, lost, or unknown; a lost one never becomes visible."""
 
     def test_a_lost_transaction_is_never_adopted_by_anyone(self) -> None:
         # The predecessor told this writer "conflict" and adopted its segment later.
@@ -290,7 +290,7 @@ def leave_dead_segment(objects: ObjectStore, base: Loaded, **records: bytes | No
 
 
 class TestDeadWriters:
-    """P4: a writer that dies blocks nobody."""
+    """MANIFEST-P4: a writer that dies blocks nobody."""
 
     @pytest.mark.parametrize("count", [0, 1, 3])
     def test_a_dead_writers_segment_is_adopted_at_once(self, count: int) -> None:
@@ -324,7 +324,7 @@ class TestDeadWriters:
 
 
 class TestCheckpoints:
-    """P2: HEAD's segment and checkpoint never go down."""
+    """MANIFEST-P2: HEAD's segment and checkpoint never go down."""
 
     def test_an_older_checkpoint_is_not_put_in_the_place_of_a_newer_one(self) -> None:
         # The predecessor's slow compactor could: keys of deleted segments vanished silently.
@@ -480,7 +480,7 @@ def writer_with(objects: ObjectStore, *, before: Operation, do: Callable[[], obj
 
 
 class TestHoles:
-    """P3: folding is contiguous; a hole is never passed over."""
+    """MANIFEST-P3: folding is contiguous; a hole is never passed over."""
 
     @pytest.mark.parametrize("number", [1, 3, 5])
     def test_a_missing_segment_is_corruption_and_never_partial_content(self, number: int) -> None:
@@ -569,7 +569,7 @@ class TestHoles:
 
 
 class TestZombies:
-    """P5: a writer that slept through checkpoint and garbage collection of its slot."""
+    """MANIFEST-P5: a writer that slept through checkpoint and garbage collection of its slot."""
 
     def test_its_recreated_slot_is_a_conflict_and_never_seen(self) -> None:
         objects = with_commits(3)
@@ -699,7 +699,7 @@ def after_head(objects: ObjectStore, do: Callable[[], None]) -> FaultyStore:
 
 
 class TestGarbage:
-    """P6: segments at or below a published checkpoint are garbage."""
+    """MANIFEST-P6: segments at or below a published checkpoint are garbage."""
 
     def test_nothing_is_obsolete_without_a_checkpoint(self) -> None:
         assert Actor(MemoryStore()).collect() == []

@@ -71,7 +71,7 @@ def content(store: ManifestStore) -> dict[str, bytes]:
 
 
 class TestTransactions:
-    """K1: strictly serializable."""
+    """MANIFEST-K1: strictly serializable."""
 
     def test_a_transaction_sees_what_was_acknowledged_elsewhere_before_it_began(self) -> None:
         objects = MemoryStore()
@@ -570,7 +570,7 @@ class TestDeadlines:
 
 
 class TestCost:
-    """K2 and K3."""
+    """MANIFEST-K2 and MANIFEST-K3."""
 
     def test_a_commit_costs_one_conditional_read_and_two_writes(self) -> None:
         objects = FaultyStore(MemoryStore())

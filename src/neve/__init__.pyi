@@ -31,10 +31,10 @@ from neve.model.predicate import Predicate, col
 from neve.model.schema import TableSchema
 from neve.observability.events import Listener
 from neve.observability.metrics import Recorder
-from neve.read.filter_input import Filter
+from neve.read.filters import Filter
 from neve.read.scan import Scan
-from neve.read.table_view import Row
 from neve.storage.clock import Clock, IdSource
+from neve.table.table_view import Row
 
 Catalog = Lake
 __version__: str

@@ -33,8 +33,8 @@ from neve.observability.events import Listener
 from neve.observability.metrics import Recorder
 from neve.read.filters import Filter
 from neve.read.scan import Scan
-from neve.table.table_view import Row
 from neve.storage.clock import Clock, IdSource
+from neve.table.table_view import Row
 
 Catalog = Lake
 __version__: str

@@ -8,7 +8,8 @@ import pytest
 
 from neve.catalog import known_properties, table_name
 from neve.inspect import decoder_process
-from neve.manifest import frame, json_document, leases, mrub, state
+from neve.manifest import documents as frame
+from neve.manifest import json_document, leases, mrub, state
 from neve.model import arrow_types, schema_json
 from neve.storage import cloud_store, local_store, table_paths
 from neve.wal import record_format

@@ -17,8 +17,39 @@ EVERYTHING = sorted(
 )
 MODULE_LINES_MAX = 800
 FUNCTION_LINES_MAX = 70
+PARAMETERS_MAX = 7
+SMALL_LINES = 60
+MODULES_MAX = 260
 DRAWER_NAMES = {"utils", "util", "helpers", "helper", "common", "manager", "misc", "data", "core"}
 GENERATED = re.compile(r"_pb2\.pyi?$")
+# Where a library of others may be imported: everything else asks these packages.
+DOORS = {
+    "click": {"cli", "inspect"},
+    "rich": {"cli", "inspect"},
+    "obstore": {"storage"},
+    "pyiceberg": {"iceberg"},
+    "google.protobuf": {"manifest"},
+    "pyspark": {"spark"},
+    "py4j": {"spark"},
+    "duckdb": set[str](),
+    "hypothesis": {"testing"},
+    "pytest": {"testing"},
+    "moto": {"testing"},
+    "boto3": {"testing"},
+}
+# Where modules of neve are loaded when they are first used.
+LAZY_PLACES = {
+    "__init__.py": "`import neve` takes a few hundredths of a second",
+    "__main__.py": "Ctrl-C is answered before anything else is loaded",
+    "cli/commands.py": "a command loads what it needs",
+    "spark/__init__.py": "PySpark is an extra",
+    "spark/source.py": "Spark sends this module to workers that only read",
+    "storage/open_store.py": "a lake on a disk needs no client of clouds",
+}
+
+
+def neve_path(path: Path) -> str:
+    return str(path.relative_to(ROOT / "src" / "neve"))
 
 
 def module_id(path: Path) -> str:
@@ -83,7 +114,7 @@ def test_nothing_that_reads_a_table_can_run_code(path: Path) -> None:
 
 def test_a_package_file_only_re_exports() -> None:
     for path in SOURCES:
-        if path.name != "__init__.py" or path.parent.name == "neve":  # loads names when used
+        if path.name != "__init__.py" or neve_path(path) in LAZY_PLACES:
             continue
         body = ast.parse(path.read_text()).body
         assert all(
@@ -116,3 +147,87 @@ def test_no_file_names_a_place_on_one_machine() -> None:
     ]
 
     assert not found
+
+
+def imported(tree: ast.Module) -> set[str]:
+    """Return the modules that a module imports, at once or later."""
+    found = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                found |= {name.name for name in names}
+            case ast.ImportFrom(module=str(module), names=names):
+                found |= {module, *(f"{module}.{name.name}" for name in names)}
+            case ast.Call(func=ast.Name(id="import_module"), args=[ast.Constant(value=str(name))]):
+                found.add(name)
+            case ast.Call(
+                func=ast.Attribute(attr="import_module"), args=[ast.Constant(value=str(name))]
+            ):
+                found.add(name)
+    return found
+
+
+def package_of(path: Path) -> str:
+    return path.relative_to(ROOT / "src" / "neve").parts[0]
+
+
+def test_modules_of_neve_are_loaded_later_in_few_places() -> None:
+    places = {
+        neve_path(path)
+        for path in SOURCES
+        if re.search(r'import_module\((?:"neve|module|home|lazy)', path.read_text())
+    }
+
+    assert places == set(LAZY_PLACES)
+
+
+@pytest.mark.parametrize("library", DOORS)
+def test_a_library_of_others_has_one_door(library: str) -> None:
+    inside = {
+        module_id(path)
+        for path in SOURCES
+        if package_of(path) not in DOORS[library]
+        and any(
+            f"{name}.".startswith(f"{library}.") for name in imported(ast.parse(path.read_text()))
+        )
+    }
+
+    assert not inside
+
+
+def test_a_constructor_has_few_parameters() -> None:
+    long = [
+        f"{module_id(path)}: {owner.name} takes {count}"
+        for path in SOURCES
+        for owner in ast.walk(ast.parse(path.read_text()))
+        if isinstance(owner, ast.ClassDef)
+        for node in owner.body
+        if isinstance(node, ast.FunctionDef) and node.name == "__init__"
+        if (count := len(node.args.args) - 1 + len(node.args.kwonlyargs)) > PARAMETERS_MAX
+    ]
+
+    assert not long
+
+
+def test_a_small_module_has_more_than_one_importer() -> None:
+    importers: dict[str, set[str]] = {}
+    for path in SOURCES:
+        for name in imported(ast.parse(path.read_text())):
+            importers.setdefault(name, set()).add(module_id(path))
+    small = [
+        module_id(path)
+        for path in SOURCES
+        if path.name not in {"__init__.py", "__main__.py"}
+        and "DeprecationWarning" not in path.read_text()  # an old name, for one release
+        and len(path.read_text().splitlines()) < SMALL_LINES
+        and len(importers.get(".".join(path.relative_to(ROOT / "src").with_suffix("").parts), ()))
+        < 2
+    ]
+
+    assert not small
+
+
+def test_the_house_has_few_rooms() -> None:
+    rooms = [path for path in SOURCES if path.name != "__init__.py"]
+
+    assert len(rooms) <= MODULES_MAX

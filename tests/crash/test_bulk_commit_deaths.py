@@ -28,7 +28,7 @@ from neve.observability.events import unheard
 from neve.observability.metrics import NoRecorder
 from neve.storage.memory_store import MemoryStore
 from neve.storage.object_store import ObjectStore
-from neve.table.table_parts import TableParts
+from neve.table.table_context import TableParts
 from neve.testing.clean_reader import CleanReader
 from neve.testing.interleaving import Interleaving, Outcome
 from neve.testing.simulated_clock import SeededIds, SimulatedClock

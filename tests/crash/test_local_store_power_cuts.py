@@ -16,9 +16,9 @@ from typing import Final
 import pytest
 
 from neve.errors import NeveError, NotFound, OutcomeUnknown
-from neve.storage.append_file import AppendFile
 from neve.storage.disk import Disk, FileKind
 from neve.storage.local_store import LocalStore
+from neve.storage.object_store import AppendFile
 from neve.testing.disk_calls import CHANGES, CallKind
 from neve.testing.faulty_disk import Failure, FaultyDisk, ShortWrite
 from neve.testing.power_loss import Survival

@@ -21,18 +21,18 @@ import pytest
 from examples.demo.acts import ACTS
 from tests.unit.wal.inspected_logs import neve_log, put
 
-NEVE: Final = (sys.executable, "-c", "from neve.cli.entry import main; main()")
+NEVE: Final = (sys.executable, "-c", "from neve.__main__ import main; main()")
 WITHOUT_SPARK: Final = (
     sys.executable,
     "-c",
-    "import sys; sys.modules['pyspark'] = None; from neve.cli.entry import main; main()",
+    "import sys; sys.modules['pyspark'] = None; from neve.__main__ import main; main()",
 )
 WITHOUT_GUESTS: Final = (
     sys.executable,
     "-c",
     (
         "import sys; sys.modules |= {'pyspark': None, 'rocksdict': None, 'duckdb': None}; "
-        "from neve.cli.entry import main; main()"
+        "from neve.__main__ import main; main()"
     ),
 )
 SECONDS: Final = 120
@@ -113,7 +113,8 @@ def test_a_terminal_without_box_characters_gets_a_drawing_in_ascii(tmp_path: Pat
 LOGS_A_LINE: Final = """
 import logging, sys
 import click
-from neve.cli import demo_command, main
+from neve.cli import main
+from neve.cli import main as demo_command
 @click.command()
 def logs() -> None:
     logging.getLogger("neve.wal.write_ahead_log").error("poisoned log=x")
@@ -169,7 +170,7 @@ def test_a_command_that_makes_no_data_frame_does_not_load_pandas(tmp_path: Path)
         sys.executable,
         "-c",
         (
-            "import atexit, sys; from neve.cli.entry import main; "
+            "import atexit, sys; from neve.__main__ import main; "
             "atexit.register(lambda: print('pandas' in sys.modules, file=sys.stderr)); main()"
         ),
     )

@@ -13,7 +13,9 @@ from tests.interruption import interrupted
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])
 
 
-@pytest.mark.parametrize("part", ["catalog/table.py", "catalog/live_tables", "engine/table_engine"])
+@pytest.mark.parametrize(
+    "part", ["catalog/table.py", "catalog/lake_stores", "catalog/open_table", "engine/table_engine"]
+)
 def test_a_table_whose_opening_was_interrupted_can_be_opened_again(
     tmp_path: Path, part: str
 ) -> None:

@@ -9,7 +9,7 @@ from neve.jobs.commit import BulkCommitter
 from neve.jobs.rows import BulkRows, sorted_by_key
 from neve.jobs.run import JobBase
 from neve.model.schema import normalize_batch
-from neve.table.table_parts import TableParts
+from neve.table.table_context import TableParts
 
 _COLUMNS: dict[str, pa.DataType] = {"id": pa.int64(), "name": pa.string()}
 _SCHEMA = pa.schema(_COLUMNS)

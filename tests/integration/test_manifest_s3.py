@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from random import Random
+from threading import Event
 from typing import Final
 
 import pytest
@@ -112,20 +113,21 @@ def test_racing_writers_on_seaweedfs_do_neither(
 # R16
 
 
-def client(server: MotoServer, prefix: str) -> ObjectStore:
+def client(server: MotoServer, prefix: str, timeout_seconds: float = 0.5) -> ObjectStore:
     """Open a store whose patience is thirty seconds of a clock that needs no waiting."""
     return open_store(
         server.at.location(prefix),
-        storage_options=server.at.storage_options(timeout_seconds="0.5"),
+        storage_options=server.at.storage_options(timeout_seconds=f"{timeout_seconds:g}"),
         clock=SimulatedClock(),
         ids=SeededIds(),
     )
 
 
-def manifest(server: MotoServer, prefix: str, seed: int) -> ManifestStore:
-    return ManifestStore(
-        client(server, prefix), PREFIX, clock=SimulatedClock(), ids=SeededIds(seed)
-    )
+def manifest(
+    server: MotoServer, prefix: str, seed: int, timeout_seconds: float = 0.5
+) -> ManifestStore:
+    store = client(server, prefix, timeout_seconds)
+    return ManifestStore(store, PREFIX, clock=SimulatedClock(), ids=SeededIds(seed))
 
 
 TARGETS: Final = {
@@ -147,8 +149,11 @@ class Cell:
         self._prefix = prefix
         self._fault = fault
         self._target = target
-        self._rival = manifest(server, prefix, 2) if has_rival else None
-        self._writer = manifest(server, prefix, 1)
+        # A request of the writer waits for all of the rival's: only the fault may end it early.
+        patience = 0.5 if fault is Fault.TIMEOUT else 60
+        self._rival = manifest(server, prefix, 2, patience) if has_rival else None
+        self._writer = manifest(server, prefix, 1, patience)
+        self._rival_is_done = Event()
         self._struck: list[StoreCall] = []
 
     def is_right(self, times: int) -> bool:
@@ -158,6 +163,7 @@ class Cell:
             before = self._writer.transact(partial(add, "before"))
         self._strike(times)
         told = self._act()
+        assert self._rival is None or self._rival_is_done.wait(60)
         self._server.application.follow([])
         # What the server still holds back lands before this write, and must not undo anything.
         client(self._server, self._prefix).put("flush", b"")
@@ -194,6 +200,7 @@ class Cell:
             self._struck.append(call)
             if self._rival is not None and len(self._struck) == 1:
                 self._rival.transact(partial(add, "rival"))
+                self._rival_is_done.set()
 
         self._server.application.follow([fault], before_call=come_first)
 

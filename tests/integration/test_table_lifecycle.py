@@ -17,7 +17,7 @@ import pytest
 import neve
 from neve.engine.table_engine import TableEngine
 from neve.errors import Closed, Fenced, InvalidArgument, NotFound
-from neve.table.table_parts import TableParts
+from neve.table.table_context import TableParts
 from tests.conftest import Record
 from tests.gates import Gate
 

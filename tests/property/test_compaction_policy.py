@@ -14,10 +14,8 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neve.compaction.levels import LevelOptions
-from neve.compaction.partition_levels import partitions_of
-from neve.compaction.plan import CompactionPlan, CompactionReason
-from neve.compaction.policy import full_plan, is_garbage, pick, pick_all
+from neve.compaction.plan import CompactionPlan, CompactionReason, LevelOptions
+from neve.compaction.policy import full_plan, is_garbage, partitions_of, pick, pick_all
 from neve.manifest.invariants import check_version
 from neve.model.data_file import DataFile, disjoint_runs
 from neve.model.version import Version

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neve.catalog.compatibility import check_evolution
-from neve.catalog.schema_edits import (
+from neve.catalog.evolution import (
     Position,
     add_field,
     default_field,

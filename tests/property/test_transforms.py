@@ -14,9 +14,18 @@ from pyiceberg import transforms as theirs
 from pyiceberg import types as iceberg
 
 from neve.errors import SchemaMismatch
-from neve.model.bucket_hash import hash_fixed, hash_longs, hash_variable
 from neve.model.plain_values import PlainValue, less, plain_of
-from neve.model.transforms import Bucket, Identity, TimePart, TimeUnit, Transform, Truncate
+from neve.model.transforms import (
+    Bucket,
+    Identity,
+    TimePart,
+    TimeUnit,
+    Transform,
+    Truncate,
+    hash_fixed,
+    hash_longs,
+    hash_variable,
+)
 from tests.property.column_values import INT64, KINDS, ColumnKind
 
 ICEBERG_TYPES: dict[str, iceberg.IcebergType] = {

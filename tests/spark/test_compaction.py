@@ -22,7 +22,7 @@ from neve.model.data_file import DataFile
 from neve.observability.events import unheard
 from neve.observability.metrics import NoRecorder
 from neve.spark.maintenance import SparkExecutor
-from neve.spark.worker_table import site_of
+from neve.spark.task_run import site_of
 from neve.testing.clean_reader import CleanReader
 from neve.testing.executor_contract import PlanExecutorContract
 from neve.testing.model_table import Rows

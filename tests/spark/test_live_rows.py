@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 
 import neve
 from neve import spark as ns
-from neve.spark import live_rows
-from neve.spark.live_rows import scanned_together
+from neve.spark import reading as live_rows
 from neve.spark.read_plan import CleanFile, FileGroup, MarkedFile
+from neve.spark.reading import scanned_together
 from tests.spark.spark_rows import rows_of
 
 QUIET: Final = neve.TableOptions(background=False)

@@ -12,7 +12,6 @@ from pyspark.sql import SparkSession
 
 from neve import spark as ns
 from neve.errors import InvalidArgument, Unavailable
-from neve.spark.lazy_names import HOMES
 from neve.spark.spark_session import NEEDED, _planned_start, find_java
 
 
@@ -87,9 +86,8 @@ def test_no_java_at_all_says_what_was_found_and_what_to_install(
 
 def test_without_pyspark_every_name_says_what_to_install() -> None:
     script = (
-        "import neve.spark.lazy_names as names\n"
-        "names.find_spec = lambda name: None\n"
         "from neve import spark, Unavailable\n"
+        "spark.find_spec = lambda name: None\n"
         "try: spark.read\n"
         "except Unavailable as error: print(error)\n"
     )
@@ -102,7 +100,7 @@ def test_without_pyspark_every_name_says_what_to_install() -> None:
 @pytest.mark.parametrize("name", ns.__all__)
 def test_every_name_of_the_package_is_found(name: str) -> None:
     assert callable(getattr(ns, name))
-    assert set(ns.__all__) == set(HOMES)
+    assert name in dir(ns)
 
 
 def test_a_cluster_keeps_its_own_python_and_memory(tmp_path: Path) -> None:

@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from neve.catalog.compatibility import DefinitionChange, plan_change
 from neve.catalog.evolution import Evolution
 from neve.catalog.known_properties import changed_properties, check_removed, retention_of
 from neve.catalog.lake_stores import LakeStores
 from neve.catalog.moment import Moment, moment_ms
-from neve.catalog.plan_change import DefinitionChange, plan_change
 from neve.catalog.settlement import Settlement, up_to_date
 from neve.catalog.sort_order import SortOrder
 from neve.catalog.stored_table import StoredTable, TableState
@@ -54,7 +54,7 @@ from neve.model.suggestions import similar_name_hint
 from neve.model.version import Version, VersionEdit, VersionFacts
 from neve.notebook import ShownTable, shown_page, table_page
 from neve.storage.own_process import KeptInProcess
-from neve.table.table_parts import PublishedLineage
+from neve.table.table_context import PublishedLineage
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,32 +15,398 @@
 
 Partitions and sort order go by columns, not by names: a rename in the same block, before or after,
 does no harm.
+
+Single changes of a schema: one schema in, the next one out, or the reason why not.
+
+Fields are named as Iceberg names them: `amount`, `address.street`, `tags.element`, `prices.value`.
+A field that is added below a list or a map goes into the struct that is its element or its value.
+
+What rows that exist could not follow is refused at once. `neve.catalog.compatibility` numbers
+the rules, and checks every schema again when it is committed.
 """
 
+import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 import pyarrow as pa
 
-from neve.catalog.plan_change import DefinitionChange
-from neve.catalog.schema_edits import (
-    Position,
-    add_field,
-    default_field,
-    drop_field,
-    move_field,
-    relax_field,
-    rename_field,
-    widen_field,
-)
+from neve.catalog.compatibility import WIDENINGS, DefinitionChange, default_of_key
 from neve.catalog.sort_order import SortOrder
-from neve.errors import Closed, InvalidArgument
+from neve.errors import AlreadyExists, Closed, InvalidArgument, NotFound, SchemaMismatch
 from neve.manifest.table_head import Requirements
-from neve.model.display import counted
+from neve.model.arrow_types import (
+    NESTED_KINDS,
+    ArrowField,
+    TypeKind,
+    child_fields,
+    field_id_of,
+    kind_of,
+    normalize_type,
+    type_name,
+    widens_to,
+    with_child_fields,
+)
+from neve.model.display import counted, shown
+from neve.model.field_ids import walk_fields, with_fresh_ids
 from neve.model.partition_spec import PartitionSpec
-from neve.model.schema import TableSchema
+from neve.model.schema import Column, TableSchema
+from neve.model.suggestions import known_names_hint, similar_name_hint
+from neve.model.type_parser import parse_type
+
+_KEEPS_KEY = "A table keeps its key: make a new table and copy the rows"
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A field of a schema and how it is reached."""
+
+    path: str
+    steps: tuple[int, ...]
+    """Places from the columns down, each among its siblings."""
+    field: ArrowField
+    parent: "ArrowField | None"
+    """The field it is inside; None for a column."""
+
+    @property
+    def place(self) -> int:
+        return self.steps[-1]
+
+    @property
+    def below(self) -> str:
+        """What the full names of its siblings begin with."""
+        return self.path.removesuffix(self.field.name)
+
+    @property
+    def has_role(self) -> bool:
+        """Whether it is the element of a list, or key or value of a map, and so has no name."""
+        return self.parent is not None and kind_of(self.parent.type) is not TypeKind.STRUCT
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a field goes among its siblings: first, or right after or before another one."""
+
+    after: str | None = None
+    before: str | None = None
+
+
+def add_field(
+    schema: TableSchema,
+    path: str,
+    type_: pa.DataType | str,
+    *,
+    nullable: bool,
+    default: object,
+) -> TableSchema:
+    """Add a column, or a field inside one, after its siblings."""
+    parent, name = _home_of(schema, path)
+    below = "" if parent is None else f"{parent.path}."
+    _check_free(schema, f"{below}{name}")
+    if not nullable and default is None:
+        raise SchemaMismatch(
+            f"CATALOG-30: the new field {shown(path)} is required, and rows that exist do not "
+            "have it",
+            column=path,
+            hint="Let it be NULL"
+            if parent is not None
+            else "Let it be NULL, or give it a default, which those rows then have",
+        )
+    wanted = type_of(type_, path=path)
+    first_id = schema.last_field_id + 1
+    bare = pa.field(name, wanted, nullable=nullable)
+    (field,) = with_fresh_ids((bare,), itertools.count(first_id))
+    last_id = max(field_id_of(each) or 0 for _, each in walk_fields((field,)))
+    roomy = replace(schema, last_field_id=last_id)
+    if parent is not None:
+        if default is not None:
+            raise InvalidArgument(
+                f"field {shown(path)} is inside a column and cannot have a default",
+                hint="Only columns have defaults: let it be NULL",
+            )
+        return _with_type_at(
+            roomy, parent.steps, lambda old: pa.struct([*child_fields(old), field])
+        )
+    column = Column(
+        field_id=first_id,
+        name=name,
+        type=field.type,
+        nullable=nullable,
+        initial_default=default,
+        write_default=default,
+    )
+    return replace(roomy, columns=(*schema.columns, column))
+
+
+def drop_field(schema: TableSchema, path: str) -> TableSchema:
+    """Leave a field out; its id is never given out again."""
+    found = _find(schema, path)
+    _refuse_role(found, "dropped", hint=f"Drop {shown(found.below[:-1])} as a whole")
+    siblings = _siblings(schema, found)
+    if found.parent is not None and len(siblings) == 1:
+        raise InvalidArgument(
+            f"field {shown(path)} is the only one of its struct",
+            hint=f"Drop {shown(found.below[:-1])} instead",
+        )
+    if found.parent is None and field_id_of(found.field) in schema.primary_key:
+        raise SchemaMismatch(
+            f"CATALOG-26: column {shown(path)} is in the key and cannot be dropped",
+            column=path,
+            hint=_KEEPS_KEY,
+        )
+    kept = [at for at in range(len(siblings)) if at != found.place]
+    return _arranged(schema, found, kept)
+
+
+def rename_field(schema: TableSchema, path: str, new: str) -> TableSchema:
+    """Rename a field; it stays where it is."""
+    found = _find(schema, path)
+    _refuse_role(found, "renamed", hint="Elements, keys and values have no names of their own")
+    name = _text(new, what="name").removeprefix(found.below)
+    if "." in name:
+        raise InvalidArgument(
+            f"field {shown(path)} would be named {shown(new)}, which reaches into another field",
+            hint=f"A field stays where it is: give the last part of the name, such as "
+            f"{shown(name.rpartition('.')[2] or 'zip')}",
+        )
+    if name != found.field.name:
+        _check_free(schema, f"{found.below}{name}")
+    return _with_field(schema, found, found.field.with_name(name))
+
+
+def move_field(schema: TableSchema, path: str, position: Position) -> TableSchema:
+    """Put a field elsewhere among its siblings."""
+    found = _find(schema, path)
+    _refuse_role(found, "moved", hint="Only columns and fields of structs have an order")
+    siblings = [each.name for each in _siblings(schema, found)]
+    others = [at for at in range(len(siblings)) if at != found.place]
+    anchor = position.after if position.before is None else position.before
+    if anchor is None:
+        return _arranged(schema, found, [found.place, *others])
+    name = _text(anchor, what="neighbour").removeprefix(found.below)
+    if name not in siblings:
+        raise NotFound(
+            f"field {shown(path)} has no neighbour {shown(anchor)}",
+            hint=similar_name_hint(name, siblings)
+            or f"A field moves among its neighbours: {', '.join(map(shown, siblings[:20]))}",
+        )
+    if name == found.field.name:
+        raise InvalidArgument(
+            f"field {shown(path)} cannot be moved beside itself", hint="Name another field"
+        )
+    place = others.index(siblings.index(name)) + (position.before is None)
+    return _arranged(schema, found, [*others[:place], found.place, *others[place:]])
+
+
+def widen_field(schema: TableSchema, path: str, type_: pa.DataType | str) -> TableSchema:
+    """Widen a field to a type that holds every value it can have, and more."""
+    found = _find(schema, path)
+    wanted = type_of(type_, path=path)
+    present = found.field.type
+    nested = kind_of(present) in NESTED_KINDS or kind_of(wanted) in NESTED_KINDS
+    if nested or not widens_to(present, wanted):
+        raise SchemaMismatch(
+            f"CATALOG-28: field {shown(path)} cannot change from {type_name(present)} to "
+            f"{type_name(wanted)}",
+            column=path,
+            hint="Name the fields inside, one by one"
+            if kind_of(present) in NESTED_KINDS
+            else f"{WIDENINGS}; for anything else add a column and copy the values",
+        )
+    if found.parent is None and field_id_of(found.field) in schema.primary_key:
+        raise SchemaMismatch(
+            f"CATALOG-26: column {shown(path)} is in the key, whose types stay",
+            column=path,
+            hint=_KEEPS_KEY,
+        )
+    _refuse_map_key(found)
+    return _with_field(schema, found, found.field.with_type(wanted))
+
+
+def relax_field(schema: TableSchema, path: str) -> TableSchema:
+    """Let a field be NULL that was required."""
+    found = _find(schema, path)
+    if found.parent is None and field_id_of(found.field) in schema.primary_key:
+        raise SchemaMismatch(
+            f"CATALOG-26: column {shown(path)} is in the key and is never NULL",
+            column=path,
+            hint=_KEEPS_KEY,
+        )
+    _refuse_map_key(found)
+    return _with_field(schema, found, found.field.with_nullable(True))
+
+
+def default_field(schema: TableSchema, path: str, value: object) -> TableSchema:
+    """Set what a column is in rows that leave it out from now on; None takes the default away."""
+    found = _find(schema, path)
+    if found.parent is not None:
+        raise InvalidArgument(
+            f"field {shown(path)} is inside a column and cannot have a default",
+            hint="Only columns have defaults",
+        )
+    if value is not None and field_id_of(found.field) in schema.primary_key:
+        raise default_of_key(path)
+    columns = list(schema.columns)
+    columns[found.place] = replace(columns[found.place], write_default=value)
+    return replace(schema, columns=tuple(columns))
+
+
+def type_of(type_: pa.DataType | str, *, path: str) -> pa.DataType:
+    """Read a type, given as Arrow's or in Iceberg's words; raises InvalidArgument."""
+    if isinstance(type_, str):
+        return normalize_type(parse_type(type_), column=path)
+    if isinstance(type_, pa.DataType):
+        return normalize_type(type_, column=path)
+    raise InvalidArgument(
+        f"the type of field {shown(path)} is given as {type(type_).__name__}",
+        hint='Give an Arrow type such as pa.int64(), or Iceberg\'s word for it: "long"',
+    )
+
+
+def _text(given: object, *, what: str) -> str:
+    if not isinstance(given, str):
+        raise InvalidArgument(f"a {what} is text, not {type(given).__name__}", hint='Write "zip"')
+    return given
+
+
+def _all_fields(schema: TableSchema) -> dict[str, _Found]:
+    found: dict[str, _Found] = {}
+
+    def visit(
+        fields: Sequence[ArrowField],
+        below: str,
+        steps: tuple[int, ...],
+        parent: "ArrowField | None",
+    ) -> None:
+        for at, field in enumerate(fields):
+            path = f"{below}{field.name}"
+            found[path] = _Found(path, (*steps, at), field, parent)
+            visit(child_fields(field.type), f"{path}.", (*steps, at), field)
+
+    visit(tuple(schema.arrow_schema), "", (), None)
+    return found
+
+
+def _find(schema: TableSchema, path: str) -> _Found:
+    fields = _all_fields(schema)
+    found = fields.get(_text(path, what="field name"))
+    if found is None:
+        raise NotFound(
+            f"no field is named {shown(path)}", hint=known_names_hint(path, list(fields))
+        )
+    return found
+
+
+def _home_of(schema: TableSchema, path: str) -> tuple[_Found | None, str]:
+    """Return the struct a new field goes into (None: the top level), and its own name."""
+    parent_path, dot, name = _text(path, what="field name").rpartition(".")
+    if not dot:
+        return None, name
+    parent = _find(schema, parent_path)
+    _refuse_map_key(parent)
+    if kind_of(parent.field.type) in {TypeKind.LIST, TypeKind.MAP}:
+        inner = child_fields(parent.field.type)[-1]
+        parent = _find(schema, f"{parent_path}.{inner.name}")
+    if kind_of(parent.field.type) is not TypeKind.STRUCT:
+        raise InvalidArgument(
+            f"field {shown(parent.path)} is a {type_name(parent.field.type)} and has no fields",
+            hint="Add to a struct, or add a column whose name has no dot",
+        )
+    return parent, name
+
+
+def _check_free(schema: TableSchema, path: str) -> None:
+    if path in _all_fields(schema):
+        raise AlreadyExists(
+            f"there is a field {shown(path)} already",
+            hint="Choose another name, or drop or rename that field first",
+        )
+
+
+def _refuse_role(found: _Found, what: str, *, hint: str) -> None:
+    if found.has_role:
+        raise InvalidArgument(
+            f"field {shown(found.path)} is a part of its {_kind_above(found)} and cannot be {what}",
+            hint=hint,
+        )
+
+
+def _refuse_map_key(found: _Found) -> None:
+    if found.parent is not None and kind_of(found.parent.type) is TypeKind.MAP and not found.place:
+        raise SchemaMismatch(
+            f"CATALOG-32: {shown(found.path)} is the key of a map, which stays as it is",
+            column=found.path,
+            hint="Add a column with the map you want",
+        )
+
+
+def _kind_above(found: _Found) -> str:
+    assert found.parent is not None
+    return kind_of(found.parent.type).value
+
+
+def _siblings(schema: TableSchema, found: _Found) -> Sequence[ArrowField]:
+    if found.parent is None:
+        return list(schema.arrow_schema)
+    return child_fields(found.parent.type)
+
+
+def _arranged(schema: TableSchema, found: _Found, places: Sequence[int]) -> TableSchema:
+    """Return the schema with the siblings of a field in another order, or with fewer of them."""
+    if found.parent is None:
+        return replace(schema, columns=_taken(schema.columns, places))
+    return _with_type_at(
+        schema,
+        found.steps[:-1],
+        lambda old: with_child_fields(old, _taken(child_fields(old), places)),
+    )
+
+
+def _taken(items: Sequence[Item], places: Sequence[int]) -> tuple[Item, ...]:
+    return tuple(items[at] for at in places)
+
+
+def _with_field(schema: TableSchema, found: _Found, field: ArrowField) -> TableSchema:
+    """Return the schema with a field of another name, type or nullability in the same place."""
+    if found.parent is not None:
+        return _with_type_at(
+            schema, found.steps[:-1], lambda old: _with_child(old, found.place, field)
+        )
+    columns = list(schema.columns)
+    columns[found.place] = replace(
+        columns[found.place], name=field.name, type=field.type, nullable=field.nullable
+    )
+    return replace(schema, columns=tuple(columns))
+
+
+def _with_type_at(
+    schema: TableSchema, steps: Sequence[int], change: Callable[[pa.DataType], pa.DataType]
+) -> TableSchema:
+    columns = list(schema.columns)
+    column = columns[steps[0]]
+    columns[steps[0]] = replace(column, type=_changed_inside(column.type, steps[1:], change))
+    return replace(schema, columns=tuple(columns))
+
+
+def _changed_inside(
+    type_: pa.DataType, steps: Sequence[int], change: Callable[[pa.DataType], pa.DataType]
+) -> pa.DataType:
+    if not steps:
+        return change(type_)
+    child = child_fields(type_)[steps[0]]
+    inner = child.with_type(_changed_inside(child.type, steps[1:], change))
+    return _with_child(type_, steps[0], inner)
+
+
+def _with_child(type_: pa.DataType, place: int, field: ArrowField) -> pa.DataType:
+    fields = list(child_fields(type_))
+    fields[place] = field
+    return with_child_fields(type_, tuple(fields))
+
 
 Commit = Callable[[DefinitionChange, Requirements], int]
 """Commits a change of the definition; returns the Version."""

@@ -23,14 +23,13 @@ from neve.catalog.catalog_table import CatalogTable
 from neve.catalog.known_properties import check_texts
 from neve.catalog.lake_stores import LakeStores
 from neve.catalog.open_table import OpenTable
-from neve.catalog.schema_input import SchemaInput
 from neve.catalog.settlement import RecoveryReport, Settled, Settlement, refuse_stranger, up_to_date
 from neve.catalog.stored_table import TableState
 from neve.catalog.system_tables import SYSTEM_TABLES, ListedTable, system_listing
 from neve.catalog.table import Table, open_table_of
 from neve.catalog.table_meta import TableMeta
 from neve.catalog.table_name import TableName, check_namespace
-from neve.catalog.table_request import TableRequest
+from neve.catalog.table_request import SchemaInput, TableRequest
 from neve.engine.table_options import TableOptions
 from neve.errors import (
     AlreadyExists,
@@ -200,8 +199,8 @@ class Lake(KeptInProcess):
         """Make a table, and its namespace when missing; raises AlreadyExists for a taken name.
 
         A schema is a `pyarrow.Schema`, a data frame, a dict of types or a dataclass, see
-        `neve.catalog.schema_input`; a key is a column or several. `partition_by` has fields such as
-        `day(ts)` or `bucket(16, id)`, `sort_by` the first columns of the key: files are in its
+        `neve.catalog.table_request`; a key is a column or several. `partition_by` has fields such
+        as `day(ts)` or `bucket(16, id)`, `sort_by` the first columns of the key: files are in its
         order, and `sort_by` asks other engines that write for it too. `options` are those of the
         handle; its rows are opened when first used.
 

@@ -22,7 +22,7 @@ from neve.observability.metrics import NoRecorder, Recorder
 from neve.storage.clock import Clock, IdSource
 from neve.storage.object_store import ObjectStore
 from neve.storage.own_process import check_forked_idle, forked, keep_to_process
-from neve.table.table_parts import TableParts
+from neve.table.table_context import TableParts
 
 
 class _Id(NamedTuple):

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from threading import Lock
 
 from neve.catalog.catalog_table import CatalogTable
+from neve.catalog.compatibility import DefinitionChange
 from neve.catalog.lake_stores import LakeStores, LiveTables
-from neve.catalog.plan_change import DefinitionChange
 from neve.catalog.settlement import Settlement
 from neve.catalog.stored_table import TableState
 from neve.catalog.table_meta import TableMeta
@@ -19,7 +19,7 @@ from neve.engine.table_options import PublishMode, TableOptions
 from neve.errors import Closed, InvalidArgument, NotFound
 from neve.manifest.table_head import Requirements
 from neve.storage.clock import Clock
-from neve.table.table_parts import append_files_of
+from neve.table.table_context import append_files_of
 
 
 class OpenTable(CatalogTable):

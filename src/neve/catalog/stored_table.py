@@ -31,8 +31,7 @@ from neve.observability.metrics import Recorder
 from neve.storage.clock import Clock, IdSource
 from neve.storage.object_store import ObjectStore
 from neve.storage.table_paths import TablePaths
-from neve.table.definitions import Definitions
-from neve.table.table_parts import PublishedLineage, TableParts
+from neve.table.table_context import Definitions, PublishedLineage, TableParts
 
 logger = logging.getLogger(__name__)
 

@@ -2,7 +2,7 @@
 
 `table.history()` lists Versions, `table.files()` the data files of one. Partition values are texts,
 spelled as in `neve.model.transforms`; the manifest has them in Iceberg's single-value form, see
-`neve.model.single_value`. Bytes of another length than the type has are Corruption, except numbers
+`neve.model.plain_values`. Bytes of another length than the type has are Corruption, except numbers
 that were widened since.
 """
 
@@ -20,8 +20,8 @@ from neve.model.arrow_types import ArrowField
 from neve.model.data_file import DataFile, PartitionValue
 from neve.model.display import shown_bytes
 from neve.model.partition_spec import PartitionField, PartitionSpec
+from neve.model.plain_values import decode_single_value
 from neve.model.schema import TableSchema
-from neve.model.single_value import decode_single_value
 from neve.model.transforms import partition_text
 from neve.model.version import Operation, Version
 from neve.model.version_summary import SummedFiles, Totals, shown_counters

@@ -35,8 +35,8 @@ from neve.inspect.page import JsonDocument, Page, write_json
 from neve.inspect.shown_text import Json, shown_text
 from neve.model.display import counted
 from neve.model.suggestions import similar_name_hint
-from neve.storage.append_file import LockHandle
-from neve.table.table_parts import append_files_of
+from neve.storage.object_store import LockHandle
+from neve.table.table_context import append_files_of
 
 _YES: Final = frozenset({"y", "yes"})
 _EXTENSION: Final = "LOAD iceberg;"

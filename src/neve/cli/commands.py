@@ -32,7 +32,7 @@ class LazyCommand:
 
 
 def _begin() -> None:
-    """Leave what holds only while modules are loaded, see `neve.cli.entry`."""
+    """Leave what holds only while modules are loaded, see `neve.__main__`."""
     raise_when_interrupted()
     if not gc.isenabled():
         gc.freeze()

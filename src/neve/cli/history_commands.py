@@ -9,8 +9,8 @@ from rich.text import Text
 
 from neve.catalog.table import Table
 from neve.cli.commands import DocumentedCommand
-from neve.cli.number_type import WholeNumber
 from neve.cli.options import (
+    WholeNumber,
     complete_tag,
     on_a_lake,
     open_lake,

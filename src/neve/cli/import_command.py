@@ -27,10 +27,10 @@ from neve.cli.imported_rows import (
     form_of,
     open_rows,
 )
-from neve.cli.number_type import memory_option
 from neve.cli.options import (
     Command,
     complete_file,
+    memory_option,
     names_of,
     on_a_lake,
     open_lake,

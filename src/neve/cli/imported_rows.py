@@ -9,28 +9,380 @@
 CSV and JSON lines may be compressed: .gz, .bz2, .zst, .lz4. No more than a few batches are in
 memory, however long the file is. Parquet and Arrow are decoded in a child process, see
 `neve.inspect.decoder_process`.
+
+CsvRows: rows of a table out of the cells of a CSV file.
+
+The first line names columns of the table, in any order; those that are left out become their
+default or NULL. A cell holds a value in its text form, see `neve.cli.value_forms`. Nothing between
+two commas is NULL, and "" is a text without letters.
+
+Cells are converted column by column. Where that does not succeed, it is done again cell by cell,
+which takes more forms, and says which cell is wrong.
+
+A wrong row is named by the line on which it begins, as `file:line`. A file is read again to find
+it: lines without anything in them and cells with line breaks count. What cannot be read again, such
+as a pipe, is taken to have a line for each row.
 """
 
+import csv
 import io
+import re
 import shutil
 import sys
 import tempfile
+from bisect import insort
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import BinaryIO, Final, Literal, cast
+from typing import BinaryIO, Final, Literal, TypeAlias, cast
+from uuid import UUID
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pcsv
 
-from neve.cli.csv_rows import CsvRows
-from neve.cli.json_rows import JsonFileRows
-from neve.cli.refused_rows import PlaceOf, PlacesOf, RefusedRows
-from neve.errors import InvalidArgument, NeveError, NotFound, Unavailable
+from neve.cli.command_wording import command_words
+from neve.cli.json_rows import JsonFileRows, codec_of
+from neve.cli.refused_rows import PlaceOf, PlacesOf, RefusedRows, nth_left
+from neve.cli.value_forms import text_reader
+from neve.errors import (
+    InvalidArgument,
+    LimitExceeded,
+    NeveError,
+    NotFound,
+    SchemaMismatch,
+    Unavailable,
+)
 from neve.inspect.decoder_child import SCHEMA, DecoderTask
 from neve.inspect.decoder_process import DecoderFailed, DecoderProcess, memory_for
+from neve.model.arrow_types import NESTED_KINDS, TypeKind, kind_of
+from neve.model.display import shown
+from neve.model.scalar_values import Unfit
 from neve.model.schema import TableSchema
+from neve.model.schema_view import ArrowArray
+from neve.model.suggestions import similar_name_hint
+
+_HINT: Final = "Check the delimiter, and that the file is UTF-8 and has a head"
+_BLOCK_BYTES: Final = 16 << 20
+_HEAD_BYTES: Final = 1 << 16
+_COLUMNS_MIN_MAX: Final = 10_000
+_CELL_BY_CELL: Final = NESTED_KINDS | {TypeKind.TIME}
+_FLOATS: Final = frozenset({TypeKind.FLOAT, TypeKind.DOUBLE})
+_DELIMITERS: Final = (",", ";", "\t", "|")
+# Arrow counts the head as row 1, and no line without anything in it.
+_WRONG_ROW: Final = re.compile(r"CSV parse error: Row #(\d+): (.*)", re.DOTALL)
+
+OpenAgain: TypeAlias = Callable[[], BinaryIO]
+"""Opens the file once more, from its beginning."""
+
+
+class CsvRows:
+    """Reads rows of one schema."""
+
+    def __init__(
+        self,
+        schema: TableSchema,
+        *,
+        source: str,
+        delimiter: str,
+        columns: Sequence[str] | None = None,
+        open_again: OpenAgain | None = None,
+        refused: RefusedRows | None = None,
+    ) -> None:
+        """Take a schema, and how messages name the file.
+
+        `columns` reads these and the key only. With `refused`, rows that are wrong go there, and
+        the others are read.
+        """
+        self._schema = schema
+        self._source = source
+        self._delimiter = delimiter
+        self._codec = codec_of(schema, columns)
+        self._readers = {column.name: text_reader(column.type) for column in schema.columns}
+        self._needed = None if columns is None else self._codec.schema.arrow_schema.names
+        # Names that are not in the table are refused one by one, when all of them are read.
+        self._columns_max = _COLUMNS_MIN_MAX + 2 * len(schema.columns)
+        self._open_again = open_again
+        self._refused = refused
+        # Places of rows that are not given: those that have other numbers of cells, and all.
+        self._cut_off: list[int] = []
+        self._gone: list[int] = []
+        self._unsaid: list[tuple[int, str, str]] = []
+        # Of the rows that were given last: how many came before them, and their cells.
+        self._given_before = 0
+        self._given: pa.RecordBatch | None = None
+
+    def batches(self, stream: BinaryIO) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a stream in batches of some megabytes; raises typed errors."""
+        head, stream = _first_line(stream)
+        columns = head.count(self._delimiter.encode()) + 1
+        if columns > self._columns_max:
+            raise LimitExceeded(
+                f"the first line of {self._source} names {columns:,} columns",
+                limit=self._columns_max,
+                actual=columns,
+                hint=_HINT,
+            )
+        try:
+            reader = self._open(stream)
+            self._check_names(reader.schema.names)
+            if self._refused is not None:
+                self._refused.head = self._line(reader.schema.names)
+            before = 0
+            for batch in reader:
+                self._refuse_cut_off()
+                converted = self._converted(batch, before)
+                yield converted
+                self._given_before += converted.num_rows
+                before += batch.num_rows
+            self._refuse_cut_off()
+        except (pa.ArrowInvalid, UnicodeDecodeError) as error:
+            raise self._unreadable(str(error)) from error
+
+    def place_of(self, row: int) -> str:
+        """Name the line on which a row begins; rows are counted from 0 as they were given."""
+        return self.places_of([self.stands_at(row)])[0]
+
+    def stands_at(self, row: int) -> int:
+        """Return where a row stands in the file, counted from 0 below the head, with all others."""
+        return nth_left(row, self._gone)
+
+    def places_of(self, rows: Sequence[int]) -> list[str]:
+        """Name the lines on which rows begin, counted as they stand in the file."""
+        lines = {row: row + 2 for row in rows}
+        if self._open_again is not None:
+            lines |= _lines_of_rows(self._open_again(), self._delimiter, frozenset(rows))
+        return [f"{self._source}:{lines[row]}" for row in rows]
+
+    def text_of(self, row: int) -> bytes:
+        """Return one of the rows that were given last as a line of CSV."""
+        assert self._given is not None, "rows were given"
+        (cells,) = self._given.slice(row - self._given_before, 1).to_pylist()
+        return self._line([*cells.values()])
+
+    def _line(self, cells: Sequence[str | None]) -> bytes:
+        return f"{self._delimiter.join(map(self._cell, cells))}\n".encode()
+
+    def _cell(self, text: str | None) -> str:
+        if text is None:
+            return ""
+        if text and text == text.strip() and not {'"', "\r", "\n", self._delimiter} & set(text):
+            return text
+        doubled = text.replace('"', '""')
+        return f'"{doubled}"'
+
+    def _cut_off_row(self, row: pcsv.InvalidRow) -> Literal["skip", "error"]:
+        """Decide about a row that has another number of cells than the head."""
+        if self._refused is None or row.number is None:
+            return "error"
+        self._cut_off.append(row.number - 2)
+        self._gone.append(row.number - 2)
+        words = f"Expected {row.expected_columns} columns, got {row.actual_columns}"
+        self._unsaid.append((row.number - 2, words, row.text))
+        return "skip"
+
+    def _refuse_cut_off(self) -> None:
+        """Hand over the rows that were cut off while a block was read, before the head is known."""
+        for place, words, text in self._unsaid:
+            assert self._refused is not None, "without it nothing is cut off"
+            error = SchemaMismatch(words, hint=_HINT)
+            self._refused.add(error, place=place, text=text.encode())
+        self._unsaid = []
+
+    def _unreadable(self, reason: str) -> InvalidArgument:
+        wrong = _WRONG_ROW.fullmatch(reason)
+        if wrong is None:
+            first_line = reason.partition("\n")[0]
+            return InvalidArgument(
+                f"{self._source} cannot be read as CSV: {first_line}", hint=_HINT
+            )
+        (place,), reason = self.places_of([int(wrong[1]) - 2]), wrong[2].partition("\n")[0]
+        return InvalidArgument(f"{place}: {reason}", hint=_HINT)
+
+    def _open(self, stream: BinaryIO) -> pcsv.CSVStreamingReader:
+        texts = {column.name: pa.string() for column in self._schema.columns}
+        return pcsv.open_csv(
+            stream,
+            read_options=pcsv.ReadOptions(block_size=_BLOCK_BYTES, use_threads=False),
+            parse_options=pcsv.ParseOptions(
+                delimiter=self._delimiter,
+                newlines_in_values=True,
+                invalid_row_handler=self._cut_off_row,
+            ),
+            convert_options=pcsv.ConvertOptions(
+                column_types=texts,
+                null_values=[""],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+            ),
+        )
+
+    def _check_names(self, names: list[str]) -> None:
+        counts = Counter(names)
+        for name in names:
+            if name not in self._schema:
+                raise SchemaMismatch(
+                    f"column {shown(name)} of {self._source} is not in the table",
+                    column=name,
+                    hint=self._other_delimiter(name)
+                    or similar_name_hint(name, self._schema.arrow_schema.names)
+                    or "The first line of the file names its columns",
+                )
+            if counts[name] > 1:
+                raise SchemaMismatch(
+                    f"column {shown(name)} is in {self._source} twice", column=name
+                )
+
+        for name in self._needed or ():
+            if name not in counts:
+                raise SchemaMismatch(
+                    f"column {shown(name)} is missing from {self._source}",
+                    column=name,
+                    hint="Give the key and every column that --columns names",
+                )
+
+    def _other_delimiter(self, name: str) -> str | None:
+        """Suggest the delimiter with which a name would be names of columns."""
+        for mark in _DELIMITERS:
+            parts = [part.strip().strip('"') for part in name.split(mark)]
+            if (
+                mark != self._delimiter
+                and len(parts) > 1
+                and any(part in self._schema for part in parts)
+            ):
+                said = "$'\\t'" if mark == "\t" else f"'{mark}'"
+                return f"Its cells seem to be separated otherwise: say --delimiter {said}"
+        return None
+
+    def _converted(self, given: pa.RecordBatch, before: int) -> pa.RecordBatch:
+        cells = given if self._needed is None else given.select(self._needed)
+        self._given = given
+        try:
+            columns = {
+                name: _column(cells.column(name), self._schema.column(name).type)
+                for name in cells.schema.names
+            }
+        except (pa.ArrowException, ValueError):
+            return self._cell_by_cell(cells, before)
+        return pa.RecordBatch.from_pydict(columns)
+
+    def _cell_by_cell(self, cells: pa.RecordBatch, before: int) -> pa.RecordBatch:
+        names = cells.schema.names
+        readers = [self._readers[name] for name in names]
+        texts = [cast("list[str | None]", column.to_pylist()) for column in cells.columns]
+        rows: list[bytes] = []
+        wrong: list[int] = []
+        for number, row in enumerate(zip(*texts, strict=True)):
+            values: dict[str, object] = {}
+            try:
+                for name, read, text in zip(names, readers, row, strict=True):
+                    values[name] = None if text is None else _value(name, read, text)
+                rows.append(self._codec.encode(values))
+            except SchemaMismatch as error:
+                place = nth_left(before + number, self._cut_off)
+                if self._refused is None:
+                    raise SchemaMismatch(
+                        f"{self.places_of([place])[0]}: {command_words(error.message)}",
+                        column=error.column,
+                        hint=error.hint,
+                    ) from None
+                self._refused.add(error, place=place, text=self._given_line(number))
+                wrong.append(number)
+                insort(self._gone, place)
+        self._keep_given(wrong)
+        return self._codec.decode_many(rows)
+
+    def _given_line(self, number: int) -> bytes:
+        """Return a row of the batch that is converted as a line."""
+        return self.text_of(self._given_before + number)
+
+    def _keep_given(self, wrong: Sequence[int]) -> None:
+        """Forget the cells of the rows that are not given."""
+        if wrong and self._given is not None:
+            kept = sorted({*range(self._given.num_rows)}.difference(wrong))
+            self._given = self._given.take(pa.array(kept, pa.int64()))
+
+
+def _first_line(stream: BinaryIO) -> tuple[bytes, BinaryIO]:
+    """Read a stream as far as its first line; returns that, and the stream with it."""
+    head = b""
+    while b"\n" not in head and len(head) < _BLOCK_BYTES and (more := stream.read(_HEAD_BYTES)):
+        head += more
+    return head.partition(b"\n")[0], cast("BinaryIO", io.BufferedReader(_Rejoined(head, stream)))
+
+
+class _Rejoined(io.RawIOBase):
+    """A stream, with what was read of it already."""
+
+    def __init__(self, head: bytes, stream: BinaryIO) -> None:
+        super().__init__()
+        self._head = head
+        self._stream = stream
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, target: object, /) -> int:
+        view = memoryview(cast("bytearray", target))
+        content = self._head[: len(view)] or self._stream.read(len(view))
+        self._head = self._head[len(view) :]
+        view[: len(content)] = content
+        return len(content)
+
+
+def _value(name: str, read: Callable[[str], object], text: str) -> object:
+    try:
+        return read(text)
+    except Unfit as unfit:
+        column = f"{name}.{unfit.path}" if unfit.path else name
+        raise SchemaMismatch(f"column {shown(column)}: {unfit.reason}", column=column) from None
+
+
+def _lines_of_rows(stream: BinaryIO, delimiter: str, rows: frozenset[int]) -> dict[int, int]:
+    """Find the lines on which rows begin, and close the stream; those that are not there lack."""
+    found: dict[int, int] = {}
+    # The head is the row before the first.
+    place, lines_before = -1, 0
+    with (
+        io.TextIOWrapper(stream, "utf-8-sig", errors="replace", newline="") as texts,
+        suppress(csv.Error),  # such as a cell longer than this reader takes
+    ):
+        reader = csv.reader(texts, delimiter=delimiter)
+        # A loop over rows: it runs once, for a message.
+        for cells in reader:
+            if cells:
+                if place in rows:
+                    found[place] = lines_before + 1
+                    if len(found) == len(rows):
+                        break
+                place += 1
+            lines_before = reader.line_num
+    return found
+
+
+def _column(texts: ArrowArray, arrow_type: pa.DataType) -> ArrowArray:
+    """Convert a column of cells at once; raises ValueError or ArrowException when it cannot."""
+    kind = kind_of(arrow_type)
+    if kind in _CELL_BY_CELL:
+        raise ValueError(f"cells of {kind} are converted one by one")
+    if kind in {TypeKind.BINARY, TypeKind.FIXED}:
+        contents = [None if each is None else bytes.fromhex(each) for each in _texts(texts)]
+        return pa.array(contents, arrow_type)
+    if isinstance(arrow_type, pa.UuidType):
+        uuids = [None if each is None else UUID(each).bytes for each in _texts(texts)]
+        return pa.ExtensionArray.from_storage(arrow_type, pa.array(uuids, pa.binary(16)))
+    converted = cast("ArrowArray", pc.cast(texts, arrow_type))
+    if kind in _FLOATS and pc.any(pc.is_inf(converted)).as_py():
+        raise ValueError("a number may be too large for the column")
+    return converted
+
+
+def _texts(texts: ArrowArray) -> list[str | None]:
+    return cast("list[str | None]", texts.to_pylist())
+
 
 STANDARD_INPUT: Final = "-"
 _COMPRESSIONS: Final[dict[str, Literal["gzip", "bz2", "zstd", "lz4"]]] = {

@@ -8,7 +8,7 @@ import click
 
 from neve.cli.commands import DocumentedCommand
 from neve.cli.exit_codes import report_failure
-from neve.cli.number_type import WholeNumber, memory_option
+from neve.cli.options import WholeNumber, memory_option
 from neve.errors import Corruption, InvalidArgument, LimitExceeded, NeveError
 from neve.inspect.data_file import data_file_tree, decoded_facts
 from neve.inspect.decoder_process import memory_for
@@ -16,8 +16,7 @@ from neve.inspect.log_drawing import LogDrawing
 from neve.inspect.log_json import LogJson
 from neve.inspect.manifest import object_tree, store_tree
 from neve.inspect.opened_file import OpenedFile, open_inspected
-from neve.inspect.page import Page
-from neve.inspect.tree import Tree, draw_tree, write_tree
+from neve.inspect.page import Page, Tree, draw_tree, write_tree
 from neve.inspect.vectors import vector_tree
 from neve.model.display import counted
 from neve.wal.inspection import LogInspection, PayloadKind, payload_kind_of

@@ -29,7 +29,7 @@ import pyarrow as pa
 from neve.cli.command_wording import command_words
 from neve.cli.refused_rows import RefusedRows
 from neve.cli.value_forms import json_reader, parse_json
-from neve.engine.partial_rows import given_columns, narrowed_codec
+from neve.engine.row_input import given_columns, narrowed_codec
 from neve.errors import InvalidArgument, LimitExceeded, SchemaMismatch
 from neve.model.display import shown
 from neve.model.row_codec import RowCodec

@@ -33,9 +33,9 @@ from neve.catalog.system_tables import is_system_name, readable_rows, readable_s
 from neve.catalog.table import Table
 from neve.cli.commands import DocumentedCommand
 from neve.cli.json_rows import JsonFileRows, JsonRows
-from neve.cli.number_type import WholeNumber
 from neve.cli.options import (
     Rows,
+    WholeNumber,
     at_a_version,
     complete_column,
     filter_option,

@@ -31,8 +31,7 @@ from neve.model.arrow_types import (
 )
 from neve.model.display import counted, shown_moment
 from neve.model.field_ids import walk_fields
-from neve.model.partition_spec import PartitionSpec
-from neve.model.partitions import PartitionId, PartitionIdentity
+from neve.model.partition_spec import PartitionId, PartitionIdentity, PartitionSpec
 from neve.model.schema import Column, TableSchema
 from neve.model.schema_json import default_to_json, type_to_json
 from neve.model.type_parser import type_text

@@ -16,8 +16,7 @@ from neve.catalog.settlement import RecoveryReport, Settled
 from neve.catalog.table import Table
 from neve.cli.command_wording import failure_text
 from neve.cli.commands import DocumentedCommand
-from neve.cli.number_type import WholeNumber
-from neve.cli.options import on_a_lake, open_lake, table_argument
+from neve.cli.options import WholeNumber, on_a_lake, open_lake, table_argument
 from neve.cli.progress_bar import progress_bar
 from neve.cli.table_words import lease_json, lease_lines, unflushed_words
 from neve.engine.table_options import TableOptions

@@ -17,7 +17,7 @@ from threading import Condition
 from typing import Final
 
 from neve.engine.background import BackgroundWork
-from neve.engine.current_view import CurrentView
+from neve.engine.snapshot import CurrentView
 from neve.engine.table_options import TableOptions
 from neve.errors import NeveError, Unavailable
 from neve.observability.metrics import STALL_SECONDS, Recorder

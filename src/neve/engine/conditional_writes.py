@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from neve.engine.live_writer import LiveWriter
-from neve.engine.partial_rows import (
+from neve.engine.row_input import (
     given_columns,
     given_rows,
     narrowed_batches,

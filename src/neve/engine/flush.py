@@ -37,7 +37,7 @@ from neve.model.data_file import FileFormat, VectorRef, WalSegmentRef
 from neve.model.partition_spec import PartitionSpec
 from neve.model.version import Version
 from neve.sstable.data_file_writer import WrittenFile
-from neve.sstable.superseded_rows import superseded_rows
+from neve.sstable.deletion_vector import superseded_rows
 from neve.table.partial_merge import GivenRows, merged_on
 from neve.table.partitions import PartitionedKeys, split_by_partition, split_by_spec
 from neve.table.schema_mapping import SchemaMapping

@@ -26,11 +26,11 @@ from neve.compaction.policy import pick_all
 from neve.compaction.rewrite_job import PlanExecutor
 from neve.engine.background import BackgroundWork, run_side_by_side
 from neve.engine.backlog import CALM, Backlog
-from neve.engine.current_view import CurrentView
 from neve.engine.flush import Flush, FlushTarget
 from neve.engine.lease_book import LeaseBook
 from neve.engine.publishing import CommitPublishing
 from neve.engine.rewrite import Execution, Progress, Rewrite, note_compacted
+from neve.engine.snapshot import CurrentView
 from neve.engine.table_options import TableOptions
 from neve.engine.write_buffer import WriteBuffer
 from neve.engine.write_path import Decide, PreparedWrite, WritePath
@@ -47,7 +47,7 @@ from neve.observability.metrics import (
     FLUSHED_ROWS,
     FLUSHES,
 )
-from neve.storage.append_file import LockHandle
+from neve.storage.object_store import LockHandle
 from neve.table.table_context import TableContext
 from neve.table.table_files import TableFiles
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from neve.errors import NeveError, NotPublished, Phrase, Unavailable, Wording
 from neve.observability.metrics import PUBLISH_FAILURES, PUBLISH_SECONDS, PUBLISHES
-from neve.table.table_parts import TableParts
+from neve.table.table_context import TableParts
 
 logger = logging.getLogger(__name__)
 

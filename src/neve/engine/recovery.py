@@ -24,7 +24,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from neve.engine.partial_rows import given_rows
+from neve.engine.row_input import given_rows
 from neve.errors import Corruption, NeveError, NotFound, Phrase, Unavailable, Wording
 from neve.keys.columns import KeyArray
 from neve.manifest.table_head import TableHead
@@ -41,8 +41,7 @@ from neve.storage.disk import FileKind
 from neve.storage.table_paths import log_epoch, log_number, split_path
 from neve.table.file_set import FileSet
 from neve.table.partial_merge import merged, widened
-from neve.table.table_context import TableContext
-from neve.table.table_parts import TableParts, append_files_of
+from neve.table.table_context import TableContext, TableParts, append_files_of
 from neve.table.table_view import TableView
 from neve.wal.batch_codec import LoggedBatch
 from neve.wal.durability import LogMark, MarkedLog

@@ -46,9 +46,8 @@ from neve.table.partitions import (
     split_by_partition,
     split_by_spec,
 )
-from neve.table.table_context import TableContext
+from neve.table.table_context import TableContext, TableParts
 from neve.table.table_files import TableFiles
-from neve.table.table_parts import TableParts
 
 logger = logging.getLogger(__name__)
 

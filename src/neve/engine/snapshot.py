@@ -3,12 +3,20 @@
 `table.snapshot()` freezes memtables and Version together; `table.at(…)` shows an old Version, under
 the schema it was committed with. Both hold a lease, so that no collector deletes what they read;
 closing releases it, and so does forgetting the snapshot.
+
+CurrentView: the view that readers take, and the last sequence number that is visible.
+
+ENGINE-1  The view is replaced whole, under the lock, and its Version never goes back: of two
+          commits that are installed out of order, the older one changes nothing.
+ENGINE-2  A memtable leaves in the same replacement that brings the Version with its rows.
+ENGINE-3  The sequence moves only after a whole batch was applied. Readers take the view first.
 """
 
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Condition, Lock
 from types import TracebackType
 from typing import Self
 
@@ -24,12 +32,13 @@ from neve.memtable.memtable import Memtable
 from neve.memtable.memtable_view import taken_rows
 from neve.model.array_fit import nulls
 from neve.model.schema import TableSchema
+from neve.model.version import Version
 from neve.notebook import first_words, shown_page, version_page, warning
 from neve.read.filters import Filter
 from neve.read.scan import Scan, ScanRequest
 from neve.storage.own_process import KeptInProcess
 from neve.table.partial_merge import Places
-from neve.table.table_parts import TableParts
+from neve.table.table_context import TableContext, TableParts
 from neve.table.table_view import Row, TableView
 
 GetRows = Callable[[KeyArray], tuple[pa.Table, Places]]
@@ -247,3 +256,69 @@ def unpin_memtables(view: TableView, sequence: int) -> None:
     """End what `pin_memtables` began."""
     for memtable in view.memtables:
         memtable.unpin(sequence)
+
+
+class CurrentView:
+    """Holds the newest view of a table; safe for many threads."""
+
+    def __init__(self, view: TableView, sequence: int) -> None:
+        # Safe on their own: read without the lock, each replaced whole.
+        self.view = view
+        self.sequence = sequence
+        # Held while the view is replaced; threads that wait for a newer Version are woken then.
+        self._lock = Lock()
+        self._moved = Condition(self._lock)
+
+    def wait_beyond(self, version: int, seconds: float) -> bool:
+        """Wait for a newer Version than this one; False when there is none in time."""
+        with self._moved:
+            return self._moved.wait_for(lambda: self.view.version > version, seconds)
+
+    def push_memtable(self, memtable: Memtable) -> None:
+        """Let a memtable take the writes from now on."""
+        with self._lock:
+            view = self.view
+            self.view = TableView(
+                (memtable, *view.memtables),
+                view.files,
+                view.context,
+                others_version=view.others_version,
+            )
+
+    def install(
+        self,
+        version: Version,
+        *,
+        flushed: Memtable | None = None,
+        context: TableContext | None = None,
+        is_own: bool = False,
+    ) -> bool:
+        """Show a Version, without the memtable whose rows it has; False when it is older.
+
+        `is_own`: the live writer committed it, of its own rows or of no new ones. When it follows
+        the Version shown, no one else has written in between.
+        """
+        with self._lock:
+            view = self.view
+            is_newer = version.number > view.version
+            files = view.files
+            if is_newer:
+                files = files.moved_to(version)
+            memtables = tuple(each for each in view.memtables if each is not flushed)
+            is_alone = not is_newer or (is_own and version.number == view.version + 1)
+            self.view = TableView(
+                memtables,
+                files,
+                context or view.context,
+                others_version=view.others_version if is_alone else version.number,
+            )
+            self._moved.notify_all()
+            return is_newer
+
+    def replace(self, view: TableView, sequence: int) -> None:
+        """Show another view, unless its Version is older; for readers that tail the log."""
+        with self._lock:
+            if view.version >= self.view.version:
+                self.view = view
+                self.sequence = sequence
+                self._moved.notify_all()

@@ -20,12 +20,11 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from neve.engine.current_view import CurrentView
 from neve.engine.lease_book import LeaseBook
 from neve.engine.live_writer import LiveWriter, WriterClaim
 from neve.engine.publishing import CommitPublishing
 from neve.engine.recovery import Recovered, drop_logs, read_steadily, recover
-from neve.engine.snapshot import LostFiles, Snapshot, SnapshotOrigin
+from neve.engine.snapshot import CurrentView, LostFiles, Snapshot, SnapshotOrigin
 from neve.engine.table_options import PublishMode, TableOptions
 from neve.engine.upkeep import Upkeep, remove_old_epochs, sweep_leftovers
 from neve.engine.write_buffer import WriteBuffer
@@ -41,9 +40,8 @@ from neve.read.scan import Scan, ScanRequest
 from neve.storage.own_process import forked, keep_to_process, note_forked_at_work
 from neve.table.file_set import FileSet
 from neve.table.partial_merge import Places
-from neve.table.table_context import TableContext
+from neve.table.table_context import TableContext, TableParts, append_files_of
 from neve.table.table_files import TableFiles
-from neve.table.table_parts import TableParts, append_files_of
 from neve.table.table_view import Row, TableView
 from neve.wal.durability import LogOwner
 from neve.wal.replay import RecoveryMode, ReplayReport

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Literal
 
-from neve.compaction.levels import LevelOptions
+from neve.compaction.plan import LevelOptions
 from neve.compaction.rewrite_job import TASK_ROWS
 from neve.errors import InvalidArgument
 from neve.wal.log_options import LogOptions, SyncPolicy

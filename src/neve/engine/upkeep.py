@@ -40,7 +40,7 @@ from neve.observability.metrics import GARBAGE_FILES
 from neve.storage.local_store import LocalStore
 from neve.storage.table_paths import split_path
 from neve.table.file_writers import delete_data_file
-from neve.table.table_parts import TableParts
+from neve.table.table_context import TableParts
 
 logger = logging.getLogger(__name__)
 

@@ -35,8 +35,8 @@ from neve.model.version import Version
 from neve.sstable.deletion_vector import read_vector
 from neve.sstable.puffin import read_puffin_footer
 from neve.storage.table_paths import join_path
+from neve.table.table_context import TableParts, append_files_of
 from neve.table.table_files import TableFiles
-from neve.table.table_parts import TableParts, append_files_of
 
 _KEYS_AT_ONCE: Final = 4_000_000
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from threading import Lock
 from typing import Final
 
-from neve.engine.current_view import CurrentView
+from neve.engine.snapshot import CurrentView
 from neve.engine.write_path import Decide, PreparedWrite
 from neve.memtable.memtable import Memtable
 from neve.model.data_file import WalSegmentRef, joined_segments

@@ -11,8 +11,7 @@ from typing import Any, Final, NamedTuple, cast
 
 import pyarrow as pa
 
-from neve.engine.partial_rows import narrowed_codec
-from neve.engine.row_input import ArrowStream, batches_of, imported_table
+from neve.engine.row_input import ArrowStream, batches_of, imported_table, narrowed_codec
 from neve.errors import InvalidArgument, SchemaMismatch
 from neve.keys.columns import KEY_BYTES_MAX, KeyArray, KeyColumn, value_codec
 from neve.memtable.memtable import Memtable

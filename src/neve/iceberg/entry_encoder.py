@@ -30,9 +30,8 @@ from neve.iceberg.pyiceberg_bridge import FieldSummary, ManifestCodec, ManifestE
 from neve.iceberg.schema_document import schema_document
 from neve.model.data_file import DataFile
 from neve.model.partition_spec import PartitionSpec
-from neve.model.plain_values import PlainValue, is_nan, less
+from neve.model.plain_values import PlainValue, encode_single_value, is_nan, less
 from neve.model.schema import TableSchema
-from neve.model.single_value import encode_single_value
 
 FORMAT_WITH_VECTORS: Final = 3
 

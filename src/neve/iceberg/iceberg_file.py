@@ -18,9 +18,8 @@ import pyarrow as pa
 from neve.errors import Corruption
 from neve.model.data_file import ColumnStatistics, DataFile, VectorRef
 from neve.model.partition_spec import PartitionSpec
-from neve.model.plain_values import PlainValue
+from neve.model.plain_values import PlainValue, decode_single_value
 from neve.model.schema import TableSchema
-from neve.model.single_value import decode_single_value
 
 DATA: Final = 0
 POSITION_DELETES: Final = 1

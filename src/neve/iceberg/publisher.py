@@ -50,7 +50,7 @@ from neve.model.row_lineage import has_lineage
 from neve.model.schema_json import JsonObject
 from neve.storage.object_store import ObjectStore
 from neve.storage.table_paths import TablePaths
-from neve.table.definitions import Definitions
+from neve.table.table_context import Definitions
 
 logger = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""The one door to PyIceberg: Avro records of manifests and manifest lists.
+"""The one door to PyIceberg: Avro records of manifests, and scans of Iceberg tables of others.
 
 PyIceberg knows Iceberg's Avro schemas and how a record becomes bytes; it writes no format 3, no
 delete manifests, and one block per entry. So the schemas and the record codec are taken from it,
@@ -20,12 +20,14 @@ import importlib
 import io
 import json
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any, Final
 
-from neve.errors import Corruption
+import pyarrow as pa
+
+from neve.errors import Corruption, InvalidArgument
 from neve.iceberg.iceberg_file import IcebergFile
 
 EXISTING: Final = 0
@@ -309,3 +311,53 @@ class _Bytes:
 @lru_cache(maxsize=16)
 def _load(name: str) -> Any:  # noqa: ANN401 - a module
     return importlib.import_module(name)
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignTask:
+    """One data file of a scan, with its deletes, as PyIceberg planned it."""
+
+    file_bytes: int
+    planned: object
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignScan:
+    """Files of an Iceberg table that neve did not write; a worker reads them with `read`."""
+
+    location: str
+    schema: pa.Schema
+    metadata: Any
+    properties: Mapping[str, str]
+    tasks: tuple[ForeignTask, ...]
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """Return the live rows: columns by field id, deletes applied."""
+        arrow_io = importlib.import_module("pyiceberg.io.pyarrow")
+        load_file_io = importlib.import_module("pyiceberg.io").load_file_io
+        always = importlib.import_module("pyiceberg.expressions").AlwaysTrue()
+        file_io = load_file_io(dict(self.properties), self.location)
+        scan = arrow_io.ArrowScan(self.metadata, file_io, self.metadata.schema(), always)
+        yield from scan.to_record_batches([task.planned for task in self.tasks])
+
+
+def plan_foreign_scan(location: str) -> ForeignScan:
+    """Plan a scan of the current snapshot; raises InvalidArgument for deletes that cannot apply."""
+    tables = importlib.import_module("pyiceberg.table")
+    arrow_io = importlib.import_module("pyiceberg.io.pyarrow")
+    table = tables.StaticTable.from_metadata(location)
+    try:
+        planned = list(table.scan().plan_files())
+    except ValueError as error:
+        raise InvalidArgument(
+            f"the table has deletes that PyIceberg cannot apply: {error}",
+            path=location,
+            hint="Have its own engine compact it first: that applies equality deletes",
+        ) from error
+    return ForeignScan(
+        location=location,
+        schema=arrow_io.schema_to_pyarrow(table.schema(), include_field_ids=False),
+        metadata=table.metadata,
+        properties=dict(table.io.properties),
+        tasks=tuple(ForeignTask(int(task.file.file_size_in_bytes), task) for task in planned),
+    )

@@ -36,7 +36,7 @@ from neve.iceberg.table_metadata import (
 from neve.manifest.sessions import ReadSession
 from neve.manifest.table_versions import TableVersions
 from neve.model.data_file import DataFile
-from neve.model.partitions import PartitionIdentity
+from neve.model.partition_spec import PartitionIdentity
 from neve.model.schema_json import JsonObject
 from neve.model.version import Version, VersionEdit
 from neve.model.version_summary import Totals, VersionChange, change_between

@@ -37,8 +37,7 @@ from neve.iceberg.schema_document import (
     spec_documents,
     start_of_key_order,
 )
-from neve.model.partition_spec import FIRST_FIELD_ID, PartitionSpec
-from neve.model.partitions import PartitionIdentity
+from neve.model.partition_spec import FIRST_FIELD_ID, PartitionIdentity, PartitionSpec
 from neve.model.schema import TableSchema
 from neve.model.schema_json import Json, JsonObject
 from neve.model.version import Operation, Version

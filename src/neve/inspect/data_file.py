@@ -35,8 +35,8 @@ from neve.inspect.data_file_facts import (
 from neve.inspect.decoder_child import FACTS, DecoderTask
 from neve.inspect.decoder_process import DecoderFailed, DecoderProcess
 from neve.inspect.opened_file import OpenedFile
+from neve.inspect.page import Group, Line, Part, Tree, damaged
 from neve.inspect.shown_text import Json, shown_text
-from neve.inspect.tree import Group, Line, Part, Tree, damaged
 from neve.model.display import counted
 
 _INDENT: Final = 5

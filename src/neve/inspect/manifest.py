@@ -29,21 +29,23 @@ from rich.text import Text
 
 from neve.errors import Corruption, InvalidArgument, LimitExceeded, NeveError, NotFound
 from neve.inspect.opened_file import OpenedFile
+from neve.inspect.page import Group, Line, Part, Tree, damaged
 from neve.inspect.shown_text import Json, show_bytes, shown_text
-from neve.inspect.tree import Group, Line, Part, Tree, damaged
 from neve.manifest import mrub_pb2, store_pb2
 from neve.manifest.documents import (
+    FRAME_BYTES_MAX,
+    FrameKind,
     Head,
     Lease,
     Segment,
     StorePaths,
     decode_checkpoint,
+    decode_frame,
     decode_head,
     decode_lease,
     decode_segment,
     numbers_in,
 )
-from neve.manifest.frame import FRAME_BYTES_MAX, FrameKind, decode_frame
 from neve.manifest.mrub import decode_mrub
 from neve.manifest.state import State
 from neve.model.display import counted, shown_moment

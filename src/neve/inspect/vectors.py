@@ -18,8 +18,8 @@ from rich.text import Text
 
 from neve.errors import Corruption, InvalidArgument, LimitExceeded
 from neve.inspect.opened_file import OpenedFile
+from neve.inspect.page import Group, Line, Part, Tree, damaged
 from neve.inspect.shown_text import Json, shown_text
-from neve.inspect.tree import Group, Line, Part, Tree, damaged
 from neve.model.display import counted
 from neve.sstable.puffin import (
     MAGIC,

@@ -31,7 +31,7 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from neve.compaction.levels import LevelOptions
+from neve.compaction.plan import LevelOptions
 from neve.engine.publishing import CommitPublishing
 from neve.engine.run_name import RunName
 from neve.errors import Conflict, NeveError, NotFound, OutcomeUnknown
@@ -44,12 +44,12 @@ from neve.manifest.table_versions import Committed
 from neve.manifest.version_reader import Session, TableSnapshot
 from neve.manifest.writer_state import Intent
 from neve.model.data_file import DataFile, PartitionValue
-from neve.model.partitions import PartitionId, PartitionIdentity, Positions, partition_groups
+from neve.model.partition_spec import PartitionId, PartitionIdentity, Positions, partition_groups
 from neve.model.version import Operation, Version, VersionEdit
 from neve.sstable.deletion_vector import bitmap_of
 from neve.table.file_writers import delete_data_file
 from neve.table.partitions import refused_rows
-from neve.table.table_parts import TableParts
+from neve.table.table_context import TableParts
 
 logger = logging.getLogger(__name__)
 

@@ -57,9 +57,9 @@ from neve.manifest.table_head import HeadChange
 from neve.manifest.version_reader import Session, TableSnapshot
 from neve.manifest.writer_state import Intent
 from neve.model.data_file import DataFile
-from neve.model.partitions import PartitionIdentity
+from neve.model.partition_spec import PartitionIdentity
 from neve.model.version import Operation, Version, VersionEdit, VersionFacts
-from neve.table.table_parts import TableParts, append_files_of
+from neve.table.table_context import TableParts, append_files_of
 
 _ANNOUNCED_MS: Final = 24 * 60 * 60 * 1000
 _VOID_SECONDS_MAX: Final = 600.0

@@ -21,10 +21,10 @@ from neve.model.partition_spec import PartitionSpec
 from neve.model.schema import TableSchema
 from neve.model.version import Version
 from neve.sstable.data_file_writer import DataFileWriter
-from neve.sstable.superseded_rows import superseded_rows
+from neve.sstable.deletion_vector import superseded_rows
 from neve.table.partitions import Partition, PartitionedKeys
+from neve.table.table_context import TableParts
 from neve.table.table_files import FILE_BYTES, TableFiles
-from neve.table.table_parts import TableParts
 from neve.table.table_view import TableView
 
 

@@ -44,13 +44,13 @@ from neve.model.bound_predicate import (
     BoundColumn,
     BoundCondition,
     BoundPredicate,
+    LikePattern,
     Operator,
     all_of,
     any_of,
     named_field,
 )
 from neve.model.display import shown, shown_type
-from neve.model.like_pattern import LikePattern
 from neve.model.plain_values import Located, PlainValue, is_float, is_nan, locate
 from neve.model.schema_view import SchemaView
 

@@ -36,15 +36,13 @@ from neve.model.bound_predicate import (
 from neve.model.data_file import ColumnStatistics, DataFile
 from neve.model.display import listed, shown
 from neve.model.partition_spec import PartitionSpec
-from neve.model.plain_values import PlainValue, stored_type, to_plain
+from neve.model.plain_values import PlainValue, decode_single_value, stored_type, to_plain
 from neve.model.pruning import ColumnFacts, Match, match, project
 from neve.model.schema import Column, TableSchema
 from neve.model.schema_view import ArrowArray
-from neve.model.single_value import decode_single_value
 from neve.read.filters import ALL_ROWS, RowFilter
-from neve.table.definitions import Definitions
 from neve.table.file_set import FileProbe
-from neve.table.table_context import TableContext
+from neve.table.table_context import Definitions, TableContext
 from neve.table.table_view import TableView
 
 ALL_KEYS: Final = KeyRange()

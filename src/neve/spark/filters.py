@@ -30,8 +30,8 @@ from neve.model.bound_predicate import (
     BoundCondition,
     BoundPredicate,
     Operator,
+    escaped,
 )
-from neve.model.like_pattern import escaped
 from neve.model.plain_values import PlainValue, is_float, is_nan
 from neve.model.predicate import ColumnName, Predicate, col
 from neve.model.schema import Column, TableSchema

@@ -23,7 +23,7 @@ from neve.spark.job_site import JobSite, TableSite, pairs_of
 from neve.spark.progress import Progress, watched
 from neve.spark.task_answers import answer_of
 from neve.spark.write_plan import collect
-from neve.table.table_parts import TableParts
+from neve.table.table_context import TableParts
 
 _DECISIONS: Final = 5
 

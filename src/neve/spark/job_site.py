@@ -12,8 +12,8 @@ from neve.observability.events import unheard
 from neve.observability.metrics import NoRecorder
 from neve.storage.clock import SystemClock, SystemIds
 from neve.storage.open_store import open_store
+from neve.table.table_context import TableParts
 from neve.table.table_files import FILE_BYTES
-from neve.table.table_parts import TableParts
 
 Pairs = tuple[tuple[str, str], ...]
 

@@ -42,8 +42,7 @@ from neve.spark.call_check import check_place, check_session
 from neve.spark.job_site import TableSite, pairs_of
 from neve.spark.progress import Progress, shown
 from neve.spark.task_answers import TaskAnswer
-from neve.spark.task_run import Watch, answers_of, run_tasks
-from neve.spark.worker_table import site_of, worker_files
+from neve.spark.task_run import Watch, answers_of, run_tasks, site_of, worker_files
 from neve.storage.clock import SystemClock
 from neve.table.file_writers import delete_data_file
 

@@ -26,7 +26,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from neve.engine.partial_rows import given_columns
+from neve.engine.row_input import given_columns
 from neve.errors import InvalidArgument, SchemaMismatch
 from neve.jobs.merge import ClauseKind, MergeClause, narrowed_schema
 from neve.jobs.run import BulkOutcome, JobBase, JobIdentity

@@ -18,11 +18,11 @@ the libraries of those formats; what these cannot read is refused before anythin
 import importlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
 from types import ModuleType
-from typing import Any, Final, Protocol, TypeVar, cast
+from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
@@ -34,6 +34,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from neve.catalog.lake import open_lake
 from neve.errors import AlreadyExists, InvalidArgument, NotFound, Unavailable
+from neve.iceberg.pyiceberg_bridge import ForeignScan, plan_foreign_scan
 from neve.jobs.run import BulkOutcome
 from neve.model.row_lineage import LINEAGE_NAMES
 from neve.model.schema import TableSchema, normalize_batch
@@ -125,47 +126,19 @@ class DeltaSource:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class IcebergFiles:
-    """Files of an Iceberg table that one task reads, in PyIceberg's own objects."""
-
-    metadata: object
-    properties: Mapping[str, str]
-    tasks: tuple[object, ...]
-    location: str = field(default="")
-
-
 class IcebergSource:
     """The current snapshot of an Iceberg table."""
 
     def __init__(self, location: str) -> None:
         """Plan a scan; raises NotFound, InvalidArgument for deletes that cannot be applied."""
-        tables = _library("pyiceberg.table", needed_for="reading Iceberg tables", install="neve")
-        arrow_io = importlib.import_module("pyiceberg.io.pyarrow")
-        self._location = _newest_metadata(location)
-        self._table = tables.StaticTable.from_metadata(self._location)
-        self.schema: pa.Schema = arrow_io.schema_to_pyarrow(
-            self._table.schema(), include_field_ids=False
-        )
-        try:
-            self._tasks = list(self._table.scan().plan_files())
-        except ValueError as error:
-            raise InvalidArgument(
-                f"the table has deletes that PyIceberg cannot apply: {error}",
-                path=self._location,
-                hint="Have its own engine compact it first: that applies equality deletes",
-            ) from error
+        self._plan = plan_foreign_scan(_newest_metadata(location))
+        self.schema: Final = self._plan.schema
 
     def frame(self, session: SparkSession, schema: TableSchema) -> DataFrame:
         """Return the live rows."""
         files = [
-            IcebergFiles(
-                self._table.metadata,
-                dict(self._table.io.properties),
-                tuple(tasks),
-                self._location,
-            )
-            for tasks in _cut(self._tasks, lambda task: int(task.file.file_size_in_bytes))
+            replace(self._plan, tasks=tuple(tasks))
+            for tasks in _cut(self._plan.tasks, lambda task: task.file_bytes)
         ]
         return _frame(session, files, partial(_read_iceberg, schema.to_json()), schema)
 
@@ -202,16 +175,9 @@ def _with_partition(
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
-def _read_iceberg(schema_json: str, files: IcebergFiles) -> Iterator[pa.RecordBatch]:
+def _read_iceberg(schema_json: str, files: ForeignScan) -> Iterator[pa.RecordBatch]:
     schema = TableSchema.from_json(schema_json)
-    arrow_io = importlib.import_module("pyiceberg.io.pyarrow")
-    load_file_io = importlib.import_module("pyiceberg.io").load_file_io
-    always = importlib.import_module("pyiceberg.expressions").AlwaysTrue()
-    metadata = cast("Any", files.metadata)
-    scan = arrow_io.ArrowScan(
-        metadata, load_file_io(dict(files.properties), files.location), metadata.schema(), always
-    )
-    for batch in scan.to_record_batches(list(files.tasks)):
+    for batch in files.read():
         yield normalize_batch(batch, schema)
 
 

@@ -6,9 +6,14 @@ Answers and errors are those of `neve.spark.task_answers`.
 
 A task may run twice, at once even, and a first try may have written files: the answer that comes
 back is that of one whole try. Workers open the warehouse themselves.
+
+The files of a table inside a worker, which reads and writes them and commits nothing.
+
+A worker gets the table's location and definitions with its task. It reads no manifest, so a task
+costs the same however long the table's history is.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +25,10 @@ from pyspark import SparkContext
 from pyspark.accumulators import Accumulator
 from pyspark.sql import SparkSession
 
-from neve.errors import NeveError, Unavailable
+from neve.compaction.rewrite_job import TableDefinition
+from neve.engine.run_name import RunIds, RunName
+from neve.errors import InvalidArgument, NeveError, Unavailable
+from neve.spark.job_site import TableSite, pairs_of
 from neve.spark.task_answers import (
     ANSWER_DDL,
     Message,
@@ -31,6 +39,7 @@ from neve.spark.task_answers import (
     messages_in,
 )
 from neve.storage.clock import SystemIds
+from neve.table.table_files import TableFiles
 
 Task = TypeVar("Task")
 Work: TypeAlias = Callable[[Task], TaskAnswer]
@@ -208,3 +217,34 @@ class _Watching:
         if done > self._told:
             self._watch.tell(done - self._told)
             self._told = done
+
+
+_CACHE_BYTES: Final = 32 << 20
+
+
+def site_of(table: TableDefinition, storage_options: Mapping[str, str] | None) -> TableSite:
+    """Return where workers find a table; raises InvalidArgument when only this process has it."""
+    if table.location.startswith("memory:"):
+        raise InvalidArgument(
+            "a warehouse in memory cannot be reached by Spark's workers",
+            path=table.location,
+            hint="Keep it in a directory that all of them see, or in an object store",
+        )
+    return TableSite(
+        location=table.location,
+        table_id=table.table_id,
+        storage_options=pairs_of(storage_options),
+        properties=pairs_of(table.properties),
+    )
+
+
+def worker_files(site: TableSite, table: TableDefinition, *, run: str | None = None) -> TableFiles:
+    """Open the files of a table in a worker; the names of new ones begin with that of `run`."""
+    parts = site.parts()
+    parts.definitions.add(table.schemas, table.specs)
+    return TableFiles(
+        parts,
+        table.schema_id,
+        cache_bytes=_CACHE_BYTES,
+        ids=None if run is None else RunIds(RunName(run), parts.ids),
+    )

@@ -27,7 +27,7 @@ from neve.jobs.rows import BulkRows, KeyedRows, duplicate_keys, last_of_each
 from neve.jobs.run import JobBase
 from neve.keys.columns import KeyArray
 from neve.model.array_fit import nulls
-from neve.model.partitions import partition_groups
+from neve.model.partition_spec import partition_groups
 from neve.model.schema_view import ArrowArray
 from neve.spark.job_site import JobSite
 from neve.spark.row_form import (

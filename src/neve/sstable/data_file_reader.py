@@ -38,10 +38,9 @@ from neve.observability.metrics import (
     Recorder,
 )
 from neve.sstable.data_file_footer import GroupFacts, OpenFooter
-from neve.sstable.group_cache import CachedGroup, GroupCache
 from neve.sstable.index_file import IndexFile, open_index_file
 from neve.sstable.key_index import KeyIndex
-from neve.sstable.parquet_groups import ParquetGroups, one_batch
+from neve.sstable.parquet_groups import CachedGroup, GroupCache, ParquetGroups, one_batch
 from neve.sstable.row_cells import Row, RowCells, RowGetter
 from neve.storage.object_store import ObjectStore, map_object
 from neve.storage.table_paths import TablePaths
@@ -64,7 +63,6 @@ class DataFileReader:
         paths: TablePaths,
         schema: TableSchema,
         encoder: KeyEncoder,
-        words: KeyHashes,
         group_cache: GroupCache,
         recorder: Recorder | None = None,
     ) -> None:
@@ -75,7 +73,7 @@ class DataFileReader:
         self._paths = paths
         self._schema = schema
         self._encoder = encoder
-        self._words = words
+        self._words = KeyHashes(encoder)
         self._recorder = NoRecorder() if recorder is None else recorder
         # The file's own names: a key column may have been renamed since.
         self._key_names = [column.name for column in schema.key_columns]

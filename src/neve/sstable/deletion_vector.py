@@ -20,18 +20,39 @@ SSTABLE-17  The vector ends with its last bitmap; positions are below 2^63.
 SSTABLE-18  A vector marks as many rows as its reference says, all of them rows of its data file.
 
 Bytes that break a rule are Corruption; nothing is allocated by a number before it was checked.
+
+VectorCache: deletion vectors of one table, read once and kept while there is room.
+
+A vector is known by its file and its offset, and its bytes never change; so nothing is ever stale,
+and what was used longest ago makes room. Two threads that miss together both read, and one keeps.
+
+Which rows of the files of a Version new rows and deletes stand in for.
+
+A commit is clean when no key is left with two live rows. A writer that adds or deletes rows asks
+here where the older rows of their keys are, and marks these in the same commit.
+
+    keys, sorted        b  d  e  k  m  q  z
+    file 1  [c … l]        d  e  k             looked up in its index: positions 17, 40
+    file 2  [n … o]                            not opened: no key in its bounds
+    file 3  [a … z]                            not opened: of a partition that none of them is in
 """
 
 import struct
 import zlib
 from array import array
-from typing import Final
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from threading import Lock
+from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap64
 
 from neve.errors import Corruption, LimitExceeded
+from neve.keys.arrays import within
+from neve.keys.columns import KeyArray
 from neve.model.data_file import DataFile, VectorRef
 from neve.storage.object_store import ObjectStore
 from neve.storage.table_paths import TablePaths, join_path
@@ -181,3 +202,141 @@ def _read_bitmaps(vector: bytes, path: str | None, offset: int) -> BitMap64:
             f"a deletion vector marks row {positions.max():,}", path=path, offset=offset
         )
     return positions
+
+
+_Key = tuple[str, int]
+
+# What an entry costs beside its bitmap and its mask.
+_ENTRY_BYTES: Final = 512
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    vector: BitMap64
+    vector_bytes: int
+    mask: npt.NDArray[np.bool_] | None = None
+
+    @property
+    def byte_count(self) -> int:
+        mask_bytes = 0 if self.mask is None else self.mask.nbytes
+        return _ENTRY_BYTES + self.vector_bytes + mask_bytes
+
+
+class VectorCache:
+    """Returns the vector of a data file, and the mask of its live rows. Safe for many threads.
+
+    What it returns is shared: a bitmap that came from here is never changed.
+    """
+
+    def __init__(self, store: ObjectStore, paths: TablePaths, bytes_max: int) -> None:
+        # Fixed at construction.
+        self._store = store
+        self._paths = paths
+        self._bytes_max = bytes_max
+        # Guarded by _lock; the entry used last is at the end.
+        self._lock = Lock()
+        self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
+        self._byte_count = 0
+
+    @property
+    def byte_count(self) -> int:
+        """Bytes that the cache holds."""
+        with self._lock:
+            return self._byte_count
+
+    def positions(self, file: DataFile) -> BitMap64:
+        """Return the marked positions of a file; raises Corruption, or NotFound for the vector."""
+        return BitMap64() if file.vector is None else self._entry(file, file.vector).vector
+
+    def mask(self, file: DataFile) -> npt.NDArray[np.bool_] | None:
+        """Return True for each live row, read-only; None when no row is marked."""
+        if file.vector is None:
+            return None
+        entry = self._entry(file, file.vector)
+        if entry.mask is not None:
+            return entry.mask
+        mask = keep_mask(entry.vector, file)
+        mask.flags.writeable = False
+        self._keep(file.vector, _Entry(entry.vector, entry.vector_bytes, mask))
+        return mask
+
+    def remember(self, file: DataFile, vector: BitMap64) -> None:
+        """Keep the vector of a file that was just written, so that no reader has to read it."""
+        if file.vector is not None:
+            check_marked(vector, file.vector, row_count=file.row_count)
+            self._keep(file.vector, _Entry(vector, file.vector.length))
+
+    def clear(self) -> None:
+        """Let go of everything."""
+        with self._lock:
+            self._entries.clear()
+            self._byte_count = 0
+
+    def _entry(self, file: DataFile, ref: VectorRef) -> _Entry:
+        key = (ref.path, ref.offset)
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is not None:
+                self._entries.move_to_end(key)
+                return entry
+        # Outside of the lock: a slow store does not hold up readers of what is here.
+        vector = read_vector(self._store, self._paths, ref, row_count=file.row_count)
+        entry = _Entry(vector, ref.length)
+        self._keep(ref, entry)
+        return entry
+
+    def _keep(self, ref: VectorRef, entry: _Entry) -> None:
+        key = (ref.path, ref.offset)
+        with self._lock:
+            before = self._entries.pop(key, None)
+            if before is not None:
+                self._byte_count -= before.byte_count
+            self._entries[key] = entry
+            self._byte_count += entry.byte_count
+            while self._byte_count > self._bytes_max:
+                _, dropped = self._entries.popitem(last=False)
+                self._byte_count -= dropped.byte_count
+
+
+class FindsPositions(Protocol):
+    """An open data file, as far as it matters here: a `DataFileReader`."""
+
+    def positions_of(self, keys: KeyArray) -> npt.NDArray[np.int64]:
+        """Positions of the rows that have one of these keys, ascending."""
+        ...
+
+
+def superseded_rows(
+    files: Iterable[DataFile],
+    keys: KeyArray,
+    *,
+    open_reader: Callable[[DataFile], FindsPositions],
+    vector_of: Callable[[DataFile], BitMap64 | None],
+    keys_for: Callable[[DataFile], KeyArray] | None = None,
+) -> dict[str, BitMap64]:
+    """Return the live rows of ascending `keys` by path of their file; others are left out.
+
+    `vector_of` returns the rows of a file that are marked already, and so no longer live. Only
+    files whose bounds hold one of the keys are opened. `keys_for` returns those of the keys that
+    may be in a file's partition, where the key decides that.
+    """
+    found: dict[str, BitMap64] = {}
+    if not len(keys):
+        return found
+    for file in files:
+        wanted = keys if keys_for is None else keys_for(file)
+        inside = within(wanted, file.key_min, file.key_max)
+        if inside.start == inside.stop:
+            continue
+        positions = open_reader(file).positions_of(
+            wanted.slice(inside.start, inside.stop - inside.start)
+        )
+        if not len(positions):
+            continue
+        live = BitMap64(positions.astype(np.uint64))
+        marked = vector_of(file)
+        if marked is not None:
+            live -= marked
+        if live:
+            found[file.path] = live
+    return found

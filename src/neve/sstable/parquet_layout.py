@@ -42,8 +42,7 @@ from neve.model.display import shown
 from neve.model.row_lineage import LINEAGE_NAMES, ROW_ID, with_lineage
 from neve.model.schema import TableSchema
 from neve.model.schema_view import ArrowArray
-from neve.sstable.column_leaves import LINEAGE_LEAVES, Leaf, leaves_of
-from neve.sstable.column_statistics import mean_length
+from neve.sstable.column_statistics import LINEAGE_LEAVES, Leaf, leaves_of, mean_length
 
 GROUP_ROWS_MAX: Final = 65_536
 _COLUMNAR_ROWS_MAX: Final = 32_768

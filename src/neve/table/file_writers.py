@@ -22,7 +22,7 @@ from neve.storage.clock import IdSource
 from neve.storage.object_store import plain_location
 from neve.storage.table_paths import join_path
 from neve.table.partitions import Partition
-from neve.table.table_parts import TableParts
+from neve.table.table_context import TableParts
 
 WRITER_NAME: Final = "neve"
 

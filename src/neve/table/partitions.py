@@ -28,11 +28,22 @@ from neve.errors import Corruption, NotFound, SchemaMismatch
 from neve.keys.columns import KeyArray
 from neve.keys.encoding import KeyEncoder
 from neve.model.data_file import DataFile, PartitionValue
-from neve.model.partition_spec import PartitionField, PartitionSpec
-from neve.model.partitions import PartitionIdentity, Positions, newest_form, partition_groups
-from neve.model.plain_values import PlainValue, is_float, to_plain
+from neve.model.partition_spec import (
+    PartitionField,
+    PartitionIdentity,
+    PartitionSpec,
+    Positions,
+    newest_form,
+    partition_groups,
+)
+from neve.model.plain_values import (
+    PlainValue,
+    decode_single_value,
+    encode_single_value,
+    is_float,
+    to_plain,
+)
 from neve.model.schema import Column, TableSchema
-from neve.model.single_value import decode_single_value, encode_single_value
 from neve.model.transforms import Transform, partition_text
 
 _SEGMENT_MAX: Final = 80

@@ -28,15 +28,13 @@ from neve.keys.columns import KeyArray
 from neve.model.data_file import DataFile
 from neve.model.version import Version
 from neve.sstable.data_file_reader import DataFileReader
-from neve.sstable.deletion_vector import bitmap_of, positions_in
-from neve.sstable.group_cache import GroupCache
-from neve.sstable.index_rebuild import IndexFiles
-from neve.sstable.vector_cache import VectorCache
+from neve.sstable.deletion_vector import VectorCache, bitmap_of, positions_in
+from neve.sstable.index_file import IndexFiles
+from neve.sstable.parquet_groups import GroupCache
 from neve.storage.clock import IdSource
 from neve.table.file_set import FileSet
 from neve.table.file_writers import FileWriters
-from neve.table.table_context import TableContext
-from neve.table.table_parts import TableParts
+from neve.table.table_context import TableContext, TableParts
 from neve.table.table_view import TableView
 
 FILE_BYTES: Final = 64 << 20
@@ -69,7 +67,6 @@ class TableFiles:
         self.partitions = context.partitions
         """What a key says of the partition of its row."""
         self._encoder = context.encoder
-        self._hashes = context.words
         self.writers = FileWriters(
             parts, encoder=context.encoder, file_bytes=file_bytes, ids=ids or parts.ids
         )
@@ -115,7 +112,6 @@ class TableFiles:
             paths=self.parts.paths,
             schema=self.definitions.schema(file.schema_id),
             encoder=self._encoder,
-            words=self._hashes,
             group_cache=self.groups,
             recorder=self.parts.recorder,
         )

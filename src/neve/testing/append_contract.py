@@ -7,7 +7,7 @@
             return store, store
 
 The store must be empty; reading goes through the ObjectStore beside it. Each test names the rule of
-`neve.storage.append_file` it shows. STORAGE-8 to STORAGE-11 also speak of power loss and failing
+`neve.storage.object_store` it shows. STORAGE-8 to STORAGE-11 also speak of power loss and failing
 disks, and those halves are shown with a simulated disk.
 """
 
@@ -27,8 +27,7 @@ from neve.errors import (
     LimitExceeded,
     NotFound,
 )
-from neve.storage.append_file import AppendFile, AppendFiles, LockHandle
-from neve.storage.object_store import ObjectStore
+from neve.storage.object_store import AppendFile, AppendFiles, LockHandle, ObjectStore
 
 Files = tuple[AppendFiles, ObjectStore]
 

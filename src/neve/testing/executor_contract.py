@@ -22,8 +22,7 @@ import pytest
 
 from neve.catalog.lake import Lake
 from neve.catalog.table import Table, open_table_of
-from neve.compaction.levels import LevelOptions
-from neve.compaction.plan import CompactionPlan
+from neve.compaction.plan import CompactionPlan, LevelOptions
 from neve.compaction.policy import full_plan, move_plan
 from neve.compaction.rewrite_job import PlanExecutor, RewriteJob
 from neve.engine.rewrite import LocalExecutor, Rewrite, TaskFiles

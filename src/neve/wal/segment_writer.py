@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from neve.errors import LimitExceeded
-from neve.storage.append_file import AppendFile
+from neve.storage.object_store import AppendFile
 from neve.wal.record_format import (
     BLOCK_BYTES,
     HEADER,

@@ -55,10 +55,9 @@ from neve.observability.metrics import (
     NoRecorder,
     Recorder,
 )
-from neve.storage.append_file import AppendFile, AppendFiles
 from neve.storage.clock import Clock, IdSource, SystemClock, SystemIds
 from neve.storage.commit_queue import CommitQueue, Latch
-from neve.storage.object_store import ObjectStore
+from neve.storage.object_store import AppendFile, AppendFiles, ObjectStore
 from neve.wal.batch_codec import (
     BATCH_BYTES_MAX,
     EncodedChanges,

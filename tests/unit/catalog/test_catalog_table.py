@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from neve.catalog.catalog_table import CatalogTable
+from neve.catalog.compatibility import DefinitionChange
 from neve.catalog.lake import Lake
-from neve.catalog.plan_change import DefinitionChange
 from neve.catalog.version_view import FILES_SCHEMA
 from neve.errors import (
     CatalogConflict,

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import neve
-from neve.catalog.schema_input import SchemaInput, arrow_schema_of
+from neve.catalog.table_request import SchemaInput, arrow_schema_of
 from neve.errors import InvalidArgument, LimitExceeded, NeveError, NotFound, SchemaMismatch
 from neve.model.arrow_types import ArrowField
 

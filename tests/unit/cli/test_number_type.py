@@ -3,7 +3,7 @@
 import click
 import pytest
 
-from neve.cli.number_type import WholeNumber
+from neve.cli.options import WholeNumber
 
 
 @pytest.mark.parametrize(

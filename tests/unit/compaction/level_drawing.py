@@ -14,8 +14,7 @@ pick      level0 a x -> L1 dual                 or: pick none; `all` and `full`:
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from neve.compaction.levels import LevelOptions
-from neve.compaction.plan import CompactionPlan
+from neve.compaction.plan import CompactionPlan, LevelOptions
 from neve.model.data_file import DataFile
 from neve.model.version import Version
 from tests.unit.compaction.builders import MIB, data_file, version_of

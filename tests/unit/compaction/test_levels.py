@@ -1,6 +1,6 @@
 import pytest
 
-from neve.compaction.levels import LevelOptions
+from neve.compaction.plan import LevelOptions
 from neve.errors import InvalidArgument
 from neve.model.data_file import FileFormat
 

@@ -3,11 +3,9 @@
 import pyarrow as pa
 import pytest
 
-from neve.compaction.levels import LevelOptions
-from neve.compaction.plan import CompactionReason
+from neve.compaction.plan import CompactionReason, LevelOptions
 from neve.compaction.policy import full_plan, move_plan, pick, pick_all
-from neve.model.partition_spec import PartitionSpec
-from neve.model.partitions import PartitionIdentity
+from neve.model.partition_spec import PartitionIdentity, PartitionSpec
 from neve.model.schema import TableSchema
 from tests.unit.compaction.builders import MIB, data_file, version_of
 from tests.unit.compaction.level_drawing import CASES, Case, drawn, read_cases

@@ -17,7 +17,7 @@ from neve.manifest.table_head import HeadChange
 from neve.model.data_file import FileFormat
 from neve.model.version import Operation, VersionFacts
 from neve.sstable.data_file_writer import WrittenFile
-from neve.sstable.superseded_rows import superseded_rows
+from neve.sstable.deletion_vector import superseded_rows
 from neve.table.partitions import split_by_partition
 from neve.table.table_context import TableContext
 from neve.table.table_files import TableFiles

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import neve
-from neve.engine.current_view import CurrentView
+from neve.engine.snapshot import CurrentView
 
 COLUMNS: dict[str, pa.DataType] = {"id": pa.int64(), "v": pa.int64()}
 SCHEMA = pa.schema(COLUMNS)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from rich.text import Text
 
-from neve.inspect.tree import Group, Line, Part, Tree, damaged, draw_tree, write_tree
+from neve.inspect.page import Group, Line, Part, Tree, damaged, draw_tree, write_tree
 
 
 def a_tree() -> Tree:

@@ -10,7 +10,7 @@ from neve.jobs.rows import BulkRows, last_of_each, sorted_by_key
 from neve.jobs.run import BulkOutcome, BulkWork, JobBase, JobIdentity
 from neve.keys.arrays import concat_keys
 from neve.model.schema import normalize_batch
-from neve.table.table_parts import TableParts
+from neve.table.table_context import TableParts
 
 
 class Jobs:

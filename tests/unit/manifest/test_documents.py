@@ -5,6 +5,7 @@ import pytest
 from neve.errors import Corruption
 from neve.manifest import store_pb2
 from neve.manifest.documents import (
+    FrameKind,
     Lease,
     Segment,
     StorePaths,
@@ -13,12 +14,12 @@ from neve.manifest.documents import (
     decode_lease,
     decode_segment,
     encode_checkpoint,
+    encode_frame,
     encode_head,
     encode_lease,
     encode_segment,
     numbers_in,
 )
-from neve.manifest.frame import FrameKind, encode_frame
 from neve.manifest.state import Decided, State
 from neve.storage.memory_store import MemoryStore
 from neve.storage.object_store import ObjectStore

@@ -7,8 +7,9 @@ import pytest
 from google.protobuf.message import Message
 
 from neve.errors import Corruption, LimitExceeded
-from neve.manifest import frame, store_pb2
-from neve.manifest.frame import FORMAT, HEADER_BYTES, FrameKind, decode_frame, encode_frame
+from neve.manifest import documents as frame
+from neve.manifest import store_pb2
+from neve.manifest.documents import FORMAT, HEADER_BYTES, FrameKind, decode_frame, encode_frame
 
 PATH = "manifest/t/HEAD"
 

@@ -17,7 +17,7 @@ from neve.errors import (
     OutcomeUnknown,
     Unavailable,
 )
-from neve.manifest import frame
+from neve.manifest import documents as frame
 from neve.manifest.documents import Segment, encode_segment
 from neve.manifest.manifest_store import ManifestStore, StoreOptions, _Work
 from neve.manifest.sessions import WriteSession

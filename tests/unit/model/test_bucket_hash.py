@@ -5,7 +5,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from neve.model.bucket_hash import hash_fixed, hash_longs, hash_one, hash_variable
+from neve.model.transforms import hash_fixed, hash_longs, hash_one, hash_variable
 
 
 @pytest.mark.parametrize(

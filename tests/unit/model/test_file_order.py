@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from neve.model.data_file import DataFile, PartitionValue
-from neve.model.file_order import FileOrder
+from neve.model.version import FileOrder
 
 
 def file(

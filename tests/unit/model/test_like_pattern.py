@@ -5,8 +5,16 @@ import pyarrow.compute as pc
 import pytest
 
 from neve.errors import InvalidArgument, LimitExceeded, SchemaMismatch
-from neve.model.bound_predicate import AllOf, AnyOf, BoundCondition, Operator
-from neve.model.like_pattern import LIKE_PATTERN_MAX, LikePattern, escaped, like_regex
+from neve.model.bound_predicate import (
+    LIKE_PATTERN_MAX,
+    AllOf,
+    AnyOf,
+    BoundCondition,
+    LikePattern,
+    Operator,
+    escaped,
+    like_regex,
+)
 from neve.model.predicate import Predicate, col
 from neve.model.pruning import ColumnFacts, Match, match
 from neve.model.schema import TableSchema

@@ -8,8 +8,7 @@ import pytest
 
 from neve.errors import Corruption
 from neve.model.data_file import PartitionValue
-from neve.model.partition_spec import PartitionSpec
-from neve.model.partitions import PartitionIdentity, newest_form
+from neve.model.partition_spec import PartitionIdentity, PartitionSpec, newest_form
 from neve.model.schema import TableSchema
 
 _COLUMNS: dict[str, pa.DataType] = {"id": pa.int64(), "x": pa.int32(), "note": pa.string()}

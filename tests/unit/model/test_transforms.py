@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 
 from neve.errors import InvalidArgument, SchemaMismatch
-from neve.model.bucket_hash import hash_value
 from neve.model.plain_values import plain_of, to_plain
 from neve.model.transforms import (
     Bucket,
@@ -18,6 +17,7 @@ from neve.model.transforms import (
     TimeUnit,
     Transform,
     Truncate,
+    hash_value,
     parse_transform,
 )
 

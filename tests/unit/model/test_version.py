@@ -3,8 +3,7 @@
 from dataclasses import replace
 
 from neve.model.data_file import DataFile
-from neve.model.file_order import FileOrder
-from neve.model.version import Operation, Version, VersionEdit, VersionFacts, apply_edit
+from neve.model.version import FileOrder, Operation, Version, VersionEdit, VersionFacts, apply_edit
 
 FACTS = VersionFacts(operation=Operation.APPEND, timestamp_ms=0, schema_id=0, spec_id=0)
 

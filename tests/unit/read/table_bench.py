@@ -28,8 +28,8 @@ from neve.storage.memory_store import MemoryStore
 from neve.storage.object_store import ObjectStore
 from neve.storage.table_paths import TablePaths
 from neve.table.file_set import FileSet
+from neve.table.table_context import TableParts
 from neve.table.table_files import TableFiles
-from neve.table.table_parts import TableParts
 from neve.table.table_view import TableView
 from neve.testing.simulated_clock import SeededIds, SimulatedClock
 

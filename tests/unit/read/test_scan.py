@@ -15,9 +15,9 @@ import pytest
 from neve.errors import Closed, Corruption, InvalidArgument, NotFound
 from neve.model.data_file import FileFormat, PartitionValue
 from neve.model.partition_spec import PartitionSpec
+from neve.model.plain_values import encode_single_value
 from neve.model.predicate import col
 from neve.model.schema import Column
-from neve.model.single_value import encode_single_value
 from neve.read.scan import Scan
 from neve.storage.memory_store import MemoryStore
 from tests.unit.read.table_bench import (

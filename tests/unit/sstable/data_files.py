@@ -16,7 +16,7 @@ from neve.model.schema import TableSchema
 from neve.observability.metrics import Counters
 from neve.sstable.data_file_reader import DataFileReader
 from neve.sstable.data_file_writer import DataFileWriter, WriteTarget, WrittenFile
-from neve.sstable.group_cache import GroupCache
+from neve.sstable.parquet_groups import GroupCache
 from neve.sstable.parquet_layout import ParquetLayout
 from neve.storage.memory_store import MemoryStore
 from neve.storage.object_store import ObjectStore
@@ -218,7 +218,6 @@ class Files:
             paths=PATHS,
             schema=self.schema,
             encoder=self.encoder,
-            words=self.words,
             group_cache=self.cache,
             recorder=self.counters,
         )

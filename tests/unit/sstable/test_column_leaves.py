@@ -4,7 +4,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from neve.sstable.column_leaves import Leaf, leaves_of
+from neve.sstable.column_statistics import Leaf, leaves_of
 from tests.unit.sstable.data_files import (
     ALL_TYPES,
     Files,

@@ -24,8 +24,7 @@ from pyiceberg.types import (
 )
 
 from neve.model.data_file import ColumnStatistics
-from neve.model.plain_values import PlainValue
-from neve.model.single_value import encode_single_value
+from neve.model.plain_values import PlainValue, encode_single_value
 from neve.sstable.column_statistics import lower_bound, upper_bound
 from tests.unit.sstable.data_files import Files, arrow_schema, rows_of_all_types, schema_of
 

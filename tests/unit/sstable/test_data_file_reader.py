@@ -19,7 +19,7 @@ from neve.model.schema import TableSchema
 from neve.observability.metrics import SSTABLE_GROUPS_DECODED, SSTABLE_INDEX_REBUILDS
 from neve.sstable.data_file_reader import DataFileReader
 from neve.sstable.data_file_writer import WrittenFile
-from neve.sstable.group_cache import GroupCache
+from neve.sstable.parquet_groups import GroupCache
 from neve.storage.local_store import LocalStore
 from tests.conftest import Record
 from tests.gates import Gate

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from neve.errors import Corruption
-from neve.sstable.group_cache import GroupCache
+from neve.sstable.parquet_groups import GroupCache
 
 
 def batch(size: int) -> pa.RecordBatch:

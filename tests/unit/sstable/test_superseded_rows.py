@@ -9,7 +9,7 @@ from neve.keys.columns import KeyArray
 from neve.model.data_file import DataFile, FileFormat
 from neve.sstable.data_file_reader import DataFileReader
 from neve.sstable.data_file_writer import WrittenFile
-from neve.sstable.superseded_rows import superseded_rows
+from neve.sstable.deletion_vector import superseded_rows
 from tests.unit.sstable.data_files import FORMATS, Files, named_rows, plain_rows
 
 

@@ -8,8 +8,8 @@ from pyroaring import BitMap64
 
 from neve.errors import Corruption, NotFound
 from neve.model.data_file import DataFile, VectorRef
+from neve.sstable.deletion_vector import VectorCache
 from neve.sstable.puffin import write_puffin
-from neve.sstable.vector_cache import VectorCache
 from neve.storage.memory_store import MemoryStore
 from neve.storage.table_paths import TablePaths
 

@@ -23,10 +23,9 @@ from neve.errors import (
     OutcomeUnknown,
     Unavailable,
 )
-from neve.storage.append_file import AppendFiles
 from neve.storage.disk import error_from_disk
 from neve.storage.local_store import LocalStore, content_tag
-from neve.storage.object_store import ObjectStore
+from neve.storage.object_store import AppendFiles, ObjectStore
 from neve.testing.append_contract import AppendFilesContract
 from neve.testing.disk_calls import CallKind
 from neve.testing.faulty_disk import Failure, Fault, FaultyDisk, ShortWrite

@@ -2,9 +2,8 @@
 
 import pytest
 
-from neve.storage.append_file import AppendFiles
 from neve.storage.memory_store import MemoryStore, forget_memory_stores, named_memory_store
-from neve.storage.object_store import ObjectStore
+from neve.storage.object_store import AppendFiles, ObjectStore
 from neve.testing.append_contract import AppendFilesContract
 from neve.testing.store_contract import ObjectStoreContract
 

@@ -3,9 +3,8 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from neve.storage.append_file import AppendFiles
 from neve.storage.memory_store import MemoryStore
-from neve.storage.object_store import ObjectStore
+from neve.storage.object_store import AppendFiles, ObjectStore
 from neve.wal.batch_codec import EncodedChanges, LoggedBatch, encode_put
 from neve.wal.durability import LogOwner
 from neve.wal.log_options import LogOptions, SyncPolicy

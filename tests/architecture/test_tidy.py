@@ -164,6 +164,8 @@ def imported(tree: ast.Module) -> set[str]:
                 func=ast.Attribute(attr="import_module"), args=[ast.Constant(value=str(name))]
             ):
                 found.add(name)
+            case _:
+                pass
     return found
 
 

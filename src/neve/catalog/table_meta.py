@@ -22,6 +22,7 @@ CATALOG-25  Of the schemas a table had, the newest stay as long as there is room
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 from uuid import UUID
 
@@ -123,6 +124,7 @@ class TableMeta:
         )
 
     @classmethod
+    @lru_cache(maxsize=16)  # a commit reads the same bytes several times
     def decode(cls, payload: bytes, *, path: str) -> "TableMeta":
         """Read the document; raises Corruption."""
         document = read_catalog_document(payload, format_number=_FORMAT, path=path)

@@ -50,7 +50,7 @@ from neve.iceberg.pyiceberg_bridge import ManifestRecord, read_manifest_list
 from neve.iceberg.table_metadata import PublishedHistory, decode_document, history_of
 from neve.model.schema_json import JsonObject
 from neve.storage.object_store import ObjectStore, plain_location
-from neve.storage.table_paths import TablePaths, join_path, puffin_of_position_deletes, split_path
+from neve.storage.table_paths import TablePaths, puffin_of_position_deletes
 
 HINT_NAME: Final = "version-hint.text"
 
@@ -110,11 +110,10 @@ class MetadataFolder:
     def __init__(self, objects: ObjectStore, paths: TablePaths) -> None:
         self.objects = objects
         self.paths = paths
-
-    @property
-    def table_location(self) -> str:
+        self.table_location: Final = plain_location(objects.location, paths.root)
         """Where the table is, as Iceberg spells it."""
-        return plain_location(self.objects.location, self.paths.root)
+        self._folder: Final = paths.metadata
+        self._location_start: Final = plain_location(objects.location, f"{self._folder}/")
 
     def locate(self, path: str) -> str:
         """Location of a file of the table."""
@@ -127,9 +126,10 @@ class MetadataFolder:
     def sizes(self) -> dict[str, int]:
         """Sizes of all files that are there, by name."""
         found = {}
-        for info in self.objects.list(f"{self.paths.metadata}/"):
-            directory, name = split_path(info.path)
-            if directory == self.paths.metadata:
+        start = f"{self._folder}/"
+        for info in self.objects.list(start):
+            name = info.path.removeprefix(start)
+            if "/" not in name:
                 found[name] = info.size
         return found
 
@@ -262,7 +262,7 @@ class MetadataFolder:
         return self.paths.metadata_file(name)
 
     def _location(self, name: str) -> str:
-        return plain_location(self.objects.location, join_path(self.paths.metadata, name))
+        return f"{self._location_start}{name}"
 
 
 def _number(text: bytes) -> int | None:

@@ -79,6 +79,8 @@ class VersionReader:
         # safe on their own: entries are values, and a lost one is only read again
         self._versions: OrderedDict[int, Version] = OrderedDict()
         self._edits: OrderedDict[int, tuple[bytes, VersionEdit]] = OrderedDict()
+        self._last_head: tuple[bytes, TableHead | None] = b"", None
+        """The head read last, by its bytes."""
         self._staged: tuple[bytes, Version] | None = None
         """The Version staged last in the current group, by its edit's bytes (MANIFEST-R2)."""
 
@@ -128,8 +130,11 @@ class VersionReader:
         payload = session.get(HEAD_KEY)
         if payload is None:
             raise NotFound("there is no such table", path=self._path)
-        head = TableHead.decode(payload, path=self._path)
-        check_head(None, head)
+        read, head = self._last_head
+        if head is None or payload != read:
+            head = TableHead.decode(payload, path=self._path)
+            check_head(None, head)
+            self._last_head = payload, head
         return head
 
     def refuse_dropped(self, head: TableHead) -> None:

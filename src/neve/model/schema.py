@@ -169,6 +169,7 @@ class TableSchema:
     key_columns: tuple[Column, ...] = field(init=False, repr=False, compare=False)
     _by_name: dict[str, Column] = field(init=False, repr=False, compare=False)
     _by_id: dict[int, Column] = field(init=False, repr=False, compare=False)
+    _json: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         # Bounded before anything walks them: a schema may come from a hostile file.
@@ -184,7 +185,8 @@ class TableSchema:
         object.__setattr__(self, "key_columns", tuple(by_id[each] for each in self.primary_key))
         object.__setattr__(self, "_by_name", {column.name: column for column in self.columns})
         object.__setattr__(self, "_by_id", by_id)
-        json_bytes = len(self.to_json())
+        object.__setattr__(self, "_json", self._written())
+        json_bytes = len(self._json)
         if json_bytes > SCHEMA_JSON_BYTES_MAX:
             raise LimitExceeded(
                 f"schema takes {json_bytes} bytes as JSON",
@@ -233,11 +235,14 @@ class TableSchema:
             raise Corruption(f"schema JSON describes no valid schema: {error}") from error
 
     def to_json(self) -> str:
-        """Write the schema as Iceberg's schema JSON.
+        """Return the schema as Iceberg's schema JSON.
 
-        Two members are neve's own, and passed over by Iceberg's readers: `primary-key`, because
+        Two members are neve's own, and Iceberg's readers skip them: `primary-key`, because
         `identifier-field-ids` has no order, and `last-column-id`.
         """
+        return self._json
+
+    def _written(self) -> str:
         members: JsonObject = {
             "type": "struct",
             "schema-id": self.schema_id,

@@ -183,7 +183,7 @@ def test_what_is_wrong_with_rows_is_said_and_nothing_is_committed(
             ns.upsert(cast("DataFrame", make()), tmp_path, NAME)
     with pytest.raises(neve.SchemaMismatch, match="key column 'id' is missing"):
         ns.delete(given.select("v"), tmp_path, NAME)
-    with pytest.raises(neve.InvalidArgument, match="no column of the rows"):
+    with pytest.raises(neve.InvalidArgument, match="not a column of the rows"):
         ns.upsert(given, tmp_path, NAME, order_by="at")
     with pytest.raises(neve.InvalidArgument, match="tasks=0"):
         ns.upsert(given, tmp_path, NAME, tasks=0)

@@ -309,7 +309,7 @@ import psutil
 import neve
 from neve import spark as ns
 from neve.spark import write_plan
-from neve.spark import maintenance as plan_executor
+from neve.spark import maintenance
 from neve.spark.job_site import JobSite
 from tests.spark.test_compaction import NAME, OPTIONS, UPSERTED
 

@@ -100,7 +100,7 @@ def test_clauses_that_make_no_sense_are_refused_before_anything_runs(
         ns.merge(given, tmp_path, NAME, when_matched="insert")
     with pytest.raises(neve.InvalidArgument, match="of the key"):
         ns.merge(given, tmp_path, NAME, when_matched=ns.Clause("update", set={"id": "1"}))
-    with pytest.raises(neve.InvalidArgument, match="no column of the table"):
+    with pytest.raises(neve.InvalidArgument, match="not a column of the table"):
         ns.merge(given, tmp_path, NAME, when_matched=ns.Clause("update", set={"w": "1"}))
     with pytest.raises(neve.InvalidArgument, match="does not understand a clause"):
         ns.merge(given, tmp_path, NAME, when_matched=ns.Clause("update", "source.w > 1"))

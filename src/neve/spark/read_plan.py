@@ -241,7 +241,8 @@ def plan_read(
             )
             with _released_on_error(lease):
                 memory = MemoryRows(view, sequence)
-                return _plan(view, table.stored, memory, lease, columns=columns, asked=filter)
+                stored = open_table_of(live).stored
+                return _plan(view, stored, memory, lease, columns=columns, asked=filter)
 
 
 def leased_view(table: CatalogTable, wanted: WantedVersion) -> tuple[TableView, HeldLease | None]:

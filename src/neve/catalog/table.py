@@ -23,6 +23,7 @@ from neve.catalog.open_table import OpenTable
 from neve.catalog.sort_order import SortOrder
 from neve.catalog.version_view import VersionStats
 from neve.compaction.rewrite_job import PlanExecutor
+from neve.engine.applied_changes import AppliedChanges, ChangeOptions
 from neve.engine.change_feed import ChangeFeed
 from neve.engine.conditional_writes import ConditionalWrites
 from neve.engine.row_input import Rows
@@ -227,6 +228,40 @@ class Table(KeptInProcess):
         for prepared in writer.path.upsert(rows):
             sequence = writer.write(prepared)
         return sequence
+
+    def apply(
+        self,
+        changes: Rows,
+        op: str = "op",
+        order_by: str | Sequence[str] | None = None,
+        *,
+        app_id: str | None = None,
+        batch: int | None = None,
+        operations: Mapping[str, str] | None = None,
+    ) -> int:
+        """Write a batch of changes, upserts and deletes, all or none.
+
+        Return the last sequence number. `op` names the column with the operation: `c u d r`,
+        `insert`, `update`, `upsert`, `delete`, or `+I -U +U -D`; `operations` maps others to
+        "upsert", "delete" or "skip". A delete needs only the key. Of several changes of one key
+        the one with the greatest `order_by` wins, otherwise the last. Columns for `op` and
+        `order_by` that the table does not have are not stored.
+
+        With `app_id`, the number of the batch is durable together with its rows: a batch that is
+        applied again is acknowledged and skipped, one that goes back is InvalidArgument.
+        """
+        if (app_id is None) != (batch is None):
+            raise InvalidArgument(
+                "app_id and batch belong together", hint="Pass both, or neither of them"
+            )
+        ordering = (order_by,) if isinstance(order_by, str) else tuple(order_by or ())
+        options = ChangeOptions(op=op, order_by=ordering, operations=operations)
+        application = None if app_id is None or batch is None else (app_id, batch)
+        return AppliedChanges(self._open.engine).apply(changes, options, application)
+
+    def last_batch(self, app_id: str) -> int | None:
+        """Return the number of the last batch of an application, or None before its first."""
+        return AppliedChanges(self._open.engine).last_batch(app_id)
 
     def put_if_absent(self, row: Mapping[str, object]) -> int | None:
         """Write one row if its key has none; return its sequence number, or None.

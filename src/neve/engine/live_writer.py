@@ -197,6 +197,7 @@ class LiveWriter:
                     last_sequence=flushed,
                     next_log_number=log.active_log_number + 1,
                     wal_floor=floor,
+                    applied=memtable.applied,
                 ),
             ),
         )

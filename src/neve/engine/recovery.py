@@ -30,6 +30,7 @@ from neve.keys.columns import KeyArray
 from neve.manifest.table_head import TableHead
 from neve.memtable.memtable import Memtable
 from neve.model.write_batch import (
+    AppliedBatch,
     Change,
     DeleteRow,
     DeleteRows,
@@ -281,6 +282,8 @@ class BatchApply:
                 memtable.delete_batch(sequence, encoded)
             case PartialRows(rows, field_ids):
                 self._merge(memtable, sequence, rows.slice(skipped), field_ids, schema_id)
+            case AppliedBatch(application, number):
+                memtable.note_applied(sequence, application, number)
 
     def _merge(
         self,

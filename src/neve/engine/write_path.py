@@ -127,7 +127,7 @@ class WritePath:
         """Prepare the delete of one row."""
         encoded = self.context.encode_key(key)
         return PreparedBatch(
-            self._encoded([DeleteRow(encoded)]),
+            self.encoded([DeleteRow(encoded)]),
             lambda memtable, sequence: memtable.delete(sequence, encoded),
         )
 
@@ -142,7 +142,7 @@ class WritePath:
         """Prepare the delete of the rows of a batch of key columns."""
         encoded = self.encode_keys(batch)
         return PreparedBatch(
-            self._encoded([DeleteRows(batch)]),
+            self.encoded([DeleteRows(batch)]),
             lambda memtable, sequence: memtable.delete_batch(sequence, encoded),
         )
 
@@ -175,22 +175,30 @@ class WritePath:
             yield self._upsert_batch(group)
 
     def _upsert_batch(self, group: Sequence[tuple[pa.RecordBatch, KeyArray]]) -> PreparedBatch:
-        schema = self.context.schema
-        held = tuple(group)
+        held = [(rows.num_rows, self.upserted(rows, keys)) for rows, keys in group]
 
         def apply(memtable: Memtable, sequence: int) -> None:
-            for rows, keys in held:
-                if memtable.schema is not schema:
-                    # The table's schema was changed between preparing and applying.
-                    mapped = SchemaMapping(schema, memtable.schema).batch(rows)
-                    memtable.upsert_batch(sequence, keys, mapped)
-                else:
-                    memtable.upsert_batch(sequence, keys, rows)
-                sequence += rows.num_rows
+            for count, apply_rows in held:
+                apply_rows(memtable, sequence)
+                sequence += count
 
-        return PreparedBatch(self._encoded([UpsertRows(rows) for rows, _ in held]), apply)
+        return PreparedBatch(self.encoded([UpsertRows(rows) for rows, _ in group]), apply)
 
-    def _encoded(self, changes: Sequence[Change]) -> EncodedChanges:
+    def upserted(self, rows: pa.RecordBatch, keys: KeyArray) -> Callable[[Memtable, int], None]:
+        """Return what applies rows of this schema to a memtable."""
+        schema = self.context.schema
+
+        def apply(memtable: Memtable, sequence: int) -> None:
+            mapped = rows
+            if memtable.schema is not schema:
+                # The table's schema was changed between preparing and applying.
+                mapped = SchemaMapping(schema, memtable.schema).batch(rows)
+            memtable.upsert_batch(sequence, keys, mapped)
+
+        return apply
+
+    def encoded(self, changes: Sequence[Change]) -> EncodedChanges:
+        """Return changes under this schema as the log takes them."""
         return encode_changes(WriteBatch(tuple(changes), self._schema_id))
 
 

@@ -22,7 +22,8 @@ MANIFEST-H3  Names from outside (tags, applications, jobs) are 1 to 255 bytes wi
 """
 
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final
 
@@ -257,6 +258,8 @@ class HeadChange:
     retention: Retention | None = None
     application: tuple[str, int] | None = None
     """Application id and batch number, committed at most once."""
+    applied: Mapping[str, int] = field(default_factory=dict)
+    """Last batches of applications whose rows the live writer's commit has."""
     job_id: str | None = None
     intent_id: str | None = None
     restored_version: int | None = None

@@ -227,6 +227,11 @@ class TableVersions(VersionReader):
         session = self.store.read()
         return self.repeat_in(session, self.head_in(session), change)
 
+    def last_batch_in(self, session: Session, application: str) -> int | None:
+        """Return the last committed batch of an application."""
+        done = self._read_document(session, transaction_key(application))
+        return None if done is None else done.integer("batch")
+
     def repeat_in(self, session: Session, head: TableHead, asked: HeadChange) -> Committed | None:
         """Return the outcome of this very batch or job, if a session sees it committed."""
         number: int | None = None
@@ -287,12 +292,15 @@ class TableVersions(VersionReader):
             self._stage_text(session, spec_key(head.spec_id), spec)
         elif asked.spec_id is not None:
             self._text(session, spec_key(head.spec_id), f"partition spec {head.spec_id}")
+        applied = dict(asked.applied)
         if asked.application is not None:
-            name, batch = asked.application
-            session.put(
-                transaction_key(name),
-                write_document(_FORMAT, {"batch": batch, "version": head.current_version}),
-            )
+            applied |= dict([asked.application])
+        for name, batch in applied.items():
+            if batch >= (self.last_batch_in(session, name) or batch):
+                session.put(
+                    transaction_key(name),
+                    write_document(_FORMAT, {"batch": batch, "version": head.current_version}),
+                )
         if asked.job_id is not None:
             session.put(
                 job_key(asked.job_id),

@@ -63,6 +63,7 @@ class Memtable:
         "_schema",
         "_view",
         "_width",
+        "applied",
         "byte_count",
         "is_frozen",
         "row_readers",
@@ -83,6 +84,8 @@ class Memtable:
         self._journal: Final = BatchJournal(encoder.width)
         self._accepted = first_sequence - 1
         self._view: MemtableView | None = None
+        self.applied: dict[str, int] = {}
+        """The last batch of each application whose rows are here; replaced whole."""
         # filled by readers, each by one step: what reads single rows of a batch, by its identity
         self.row_readers: Final[dict[int, Callable[[int], dict[str, object]]]] = {}
         # used by the writer only: a key for each change that another one hides
@@ -173,6 +176,15 @@ class Memtable:
     def delete_batch(self, first_sequence: int, keys: KeyArray) -> None:
         """Apply the deletes of many keys; key i has sequence `first_sequence + i`."""
         self._append(first_sequence, keys, None)
+
+    def note_applied(self, sequence: int, application: str, batch: int) -> None:
+        """Note that the rows before this sequence are a batch of an application."""
+        if sequence <= self._accepted or self.is_frozen:
+            self._refuse(sequence)
+        self.applied = {**self.applied, application: batch}
+        self.byte_count += len(application) + _NEW_KEY_BYTES
+        self._accepted = sequence
+        self._view = None
 
     def given_with(self, key: bytes, more: GivenColumns) -> GivenColumns | None:
         """Return what is given of a key's row once a partial write of it is applied; None: all.

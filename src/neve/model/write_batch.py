@@ -1,7 +1,8 @@
 """Write batches: the changes that become visible together, before they have sequence numbers.
 
 A batch is a list of changes under one schema version. Each changed row takes one sequence number,
-in the order of the batch; a later change of the same key wins.
+in the order of the batch; a later change of the same key wins. The number of an application's batch
+takes one, too.
 """
 
 from dataclasses import dataclass
@@ -83,7 +84,20 @@ class PartialRows:
         return self.rows.num_rows
 
 
-Change = PutRow | DeleteRow | UpsertRows | DeleteRows | PartialRows
+@dataclass(frozen=True, slots=True)
+class AppliedBatch:
+    """The number of a batch of an application: its rows are the other changes of the write."""
+
+    application: str
+    batch: int
+
+    @property
+    def row_count(self) -> int:
+        """Sequence numbers this change takes."""
+        return 1
+
+
+Change = PutRow | DeleteRow | UpsertRows | DeleteRows | PartialRows | AppliedBatch
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ The frame is LevelDB's and RocksDB's; entries 00 and 01 are theirs, the others a
     11 ArrowDelete     the same, key columns only
     12 ArrowPartial    varint n, n × varint field id, then as 10: the key, the columns of these ids,
                        and others that are never NULL and have no default, as they were
+    13 AppliedBatch    varint length, application (UTF-8), varint batch: whose batch these rows are
     20 SchemaVersion   varint version         schema the rows of this batch were written with
     21 DurableThrough  u64 sequence, u64 nonce     every row up to here was synced before this
                        batch; the nonce is the log's own
@@ -19,8 +20,8 @@ The frame is LevelDB's and RocksDB's; entries 00 and 01 are theirs, the others a
                        16 bytes table uuid, u64 writer epoch, u64 bytes reserved for the file
     23 LogEnd          (nothing)              last record of a log that was closed in good order
 
-WAL-11  `sequence` is that of the first row; entries 00 and 01 take one number, 10-12 take `rows`,
-        20-23 none.
+WAL-11  `sequence` is that of the first row; entries 00, 01 and 13 take one number, 10-12 take
+        `rows`, 20-23 none.
 WAL-12  Every neve batch begins with 20 and 21; the rocksdb and merutable dialects have only 00 and
         01.
 WAL-13  merutable's deletes carry a value, the row before: written empty, read and dropped.
@@ -51,6 +52,7 @@ from neve.model.varint import encode_varint, read_varint
 from neve.model.write_batch import (
     SCHEMA_VERSION_MAX,
     SEQUENCE_MAX,
+    AppliedBatch,
     Change,
     DeleteRow,
     DeleteRows,
@@ -176,6 +178,7 @@ class Op:
     ARROW_UPSERT: Final = 0x10
     ARROW_DELETE: Final = 0x11
     ARROW_PARTIAL: Final = 0x12
+    APPLIED_BATCH: Final = 0x13
     SCHEMA_VERSION: Final = 0x20
     DURABLE_THROUGH: Final = 0x21
     LOG_START: Final = 0x22
@@ -345,6 +348,10 @@ def _encode_change(change: Change) -> Sequence[bytes | memoryview]:
             mask = b"".join(encode_varint(field_id) for field_id in field_ids)
             head = bytes((Op.ARROW_PARTIAL,)) + encode_varint(len(field_ids)) + mask
             return _encode_rows(head, rows)
+        case AppliedBatch(application, number):
+            name = application.encode()
+            head = bytes((Op.APPLIED_BATCH,)) + encode_varint(len(name))
+            return (head + name + encode_varint(number),)
         case _:
             assert_never(change)
 
@@ -459,6 +466,8 @@ class _EntryReader:
             field_ids = self._take_field_ids()
             rows = self._take_rows()
             self._add(PartialRows(rows, field_ids), rows.num_rows)
+        elif op == Op.APPLIED_BATCH:
+            self._add(AppliedBatch(self._take_text(), self._take_varint()), 1)
         elif op == Op.SCHEMA_VERSION:
             self.schema_version = self._take_varint()
         elif op == Op.DURABLE_THROUGH:
@@ -511,6 +520,12 @@ class _EntryReader:
                 self.position = end
                 return payload[position + 1 : end]
         return self._take(self._take_varint())
+
+    def _take_text(self) -> str:
+        try:
+            return self._take_prefixed().decode()
+        except UnicodeDecodeError as error:
+            raise Corruption("the name of an application is not UTF-8") from error
 
     def _take_field_ids(self) -> tuple[int, ...]:
         count = self._take_varint()

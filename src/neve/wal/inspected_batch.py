@@ -36,7 +36,14 @@ import pyarrow as pa
 
 from neve.errors import Corruption, NeveError
 from neve.model.varint import read_varint
-from neve.model.write_batch import DeleteRow, DeleteRows, PartialRows, PutRow, UpsertRows
+from neve.model.write_batch import (
+    AppliedBatch,
+    DeleteRow,
+    DeleteRows,
+    PartialRows,
+    PutRow,
+    UpsertRows,
+)
 from neve.wal.batch_codec import FRAME_BYTES, LoggedBatch, LogStart, Op, decode_batch, read_stamp
 from neve.wal.record_format import Dialect
 
@@ -317,6 +324,12 @@ def _entries(logged: LoggedBatch) -> Iterator[Entry | RowsEntry]:
                 yield RowsEntry("delete rows", Op.ARROW_DELETE, sequence, keys, ())
             case PartialRows(rows, field_ids):
                 yield RowsEntry("partial rows", Op.ARROW_PARTIAL, sequence, rows, field_ids)
+            case AppliedBatch(application, number):
+                fields = (
+                    NamedBytes("application", application.encode()),
+                    NamedBytes("batch", str(number).encode()),
+                )
+                yield Entry("applied batch", Op.APPLIED_BATCH, sequence, None, fields)
             case _:
                 assert_never(change)
         sequence += change.row_count

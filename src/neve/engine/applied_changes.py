@@ -1,0 +1,423 @@
+"""Changes of other systems, as one write: upserts and deletes together, in their own order.
+
+    op                                              what happens to the row of the key
+    c  r  i   insert  update  upsert  u   +I  +U    it is written
+    d         delete                      -D        it is deleted
+    -U                                              nothing: +U follows with the new row
+
+1. Read the operation of each row, and refuse one that is unknown before anything is written.
+2. Check the rows that are written as `upsert` does, and of the others the key.
+3. Of several changes of one key keep the one with the greatest order values, and of equal ones the
+   last.
+4. Log what is left as one batch, with the number that an application gives it.
+
+ENGINE-15  A batch of an application and its number are one record of the log: both are there after
+           a crash, or neither. The flush that commits the rows commits the number, too.
+ENGINE-16  A batch whose number is the last one is acknowledged and skipped; one before it is
+           refused.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from neve.engine.row_input import Rows, arrow_batches, batches_of
+from neve.engine.table_engine import TableEngine
+from neve.engine.write_path import PreparedBatch, WritePath, key_batch
+from neve.errors import InvalidArgument, SchemaMismatch
+from neve.keys.arrays import Positions
+from neve.keys.columns import KeyArray
+from neve.manifest.table_head import HeadChange
+from neve.memtable.memtable import Memtable
+from neve.model.display import shown
+from neve.model.suggestions import known_names_hint
+from neve.model.write_batch import AppliedBatch, Change, DeleteRows, UpsertRows
+
+_WRITE: Final = "upsert"
+_DELETE: Final = "delete"
+_SKIP: Final = "skip"
+OPERATIONS: Final = {
+    **dict.fromkeys(("c", "r", "u", "i", "insert", "update", "upsert", "+i", "+u"), _WRITE),
+    **dict.fromkeys(("d", "delete", "-d"), _DELETE),
+    "-u": _SKIP,
+}
+"""What an operation does, by its name in small letters."""
+_MEANINGS: Final = (_WRITE, _DELETE, _SKIP)
+_BATCH_MAX: Final = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeOptions:
+    """How the rows of a change feed say what they mean."""
+
+    op: str = "op"
+    """The column with the operation."""
+    order_by: Sequence[str] = ()
+    """The columns that decide which change of a key is newest; without any, the last one is."""
+    operations: Mapping[str, str] | None = None
+    """Operations besides the usual ones: their name, then upsert, delete or skip."""
+
+    def __post_init__(self) -> None:
+        for name in (self.op, *self.order_by):
+            if not isinstance(name, str):
+                raise InvalidArgument(
+                    f"a column is given as {type(name).__name__}", hint="Pass its name"
+                )
+        for name, meaning in (self.operations or {}).items():
+            if meaning not in _MEANINGS:
+                raise InvalidArgument(
+                    f"operation {shown(name)} means {shown(meaning)}",
+                    hint=f"Map it to one of {', '.join(_MEANINGS)}",
+                )
+
+    def meaning(self, operation: object) -> str | None:
+        """Return what an operation does; None for one that is unknown."""
+        if not isinstance(operation, str):
+            return None
+        if self.operations is not None and operation in self.operations:
+            return self.operations[operation]
+        return OPERATIONS.get(operation.lower())
+
+
+class ChangeRows(list[dict[str, object]]):
+    """Changes as dicts, some of whose columns only say where a change came from."""
+
+    position_columns: frozenset[str] = frozenset()
+    """Columns that are dropped where the table does not have them."""
+
+
+class AppliedChanges:
+    """Applies change feeds to one table; safe for many threads."""
+
+    def __init__(self, engine: TableEngine) -> None:
+        self._engine = engine
+
+    def apply(
+        self, changes: Rows, options: ChangeOptions, application: tuple[str, int] | None
+    ) -> int:
+        """Write the changes as one batch; returns the last sequence number."""
+        engine = self._engine
+        writer = engine.writer
+        if application is not None:
+            _check_batch(*application)
+            if self._is_done(*application):
+                return engine.current.sequence
+        write = prepare(changes, options, writer.path, application)
+        if write is None:
+            return engine.current.sequence
+
+        def decide() -> PreparedBatch | None:
+            assert application is not None
+            return None if self._is_done(*application) else write
+
+        if application is None:
+            return writer.write(write)
+        sequence = engine.once_more(lambda: writer.write(decide))
+        return engine.current.sequence if sequence is None else sequence
+
+    def last_batch(self, application: str) -> int | None:
+        """Return the last batch of an application, in memory or committed."""
+        HeadChange(application=(application, 0))  # refuses what cannot be a name
+        for memtable in self._engine.current.view.memtables:
+            found = memtable.applied.get(application)
+            if found is not None:
+                return found
+        versions = self._engine.parts.versions
+        return versions.last_batch_in(versions.store.read(), application)
+
+    def _is_done(self, application: str, batch: int) -> bool:
+        last = self.last_batch(application)
+        if last is None or batch > last:
+            return False
+        if batch == last:
+            return True
+        raise InvalidArgument(
+            f"batch {batch:,} of {application!a} comes after its batch {last:,}, which is applied",
+            path=self._engine.parts.paths.root,
+            hint="An application counts its batches up: `last_batch` says where to go on. One "
+            "that starts over needs another app_id",
+        )
+
+
+def prepare(
+    changes: Rows, options: ChangeOptions, path: WritePath, application: tuple[str, int] | None
+) -> PreparedBatch | None:
+    """Check changes and make one write of them; None when there is nothing to write."""
+    read = _ArrowChanges if _is_arrow(changes) else _DictChanges
+    feed = read(changes, options, path)
+    written, deleted = feed.written(), feed.deleted()
+    keys = path.encode_keys(written), path.encode_keys(deleted)
+    kept = _newest(keys, feed.places, feed.order(), has_order=bool(options.order_by))
+    upserts, upsert_keys = written.take(kept[0]), keys[0].take(kept[0])
+    deletes, delete_keys = deleted.take(kept[1]), keys[1].take(kept[1])
+    path.check_partition(upserts)
+    logged: list[Change] = []
+    if upserts.num_rows:
+        logged.append(UpsertRows(upserts))
+    if deletes.num_rows:
+        logged.append(DeleteRows(deletes))
+    if application is not None:
+        logged.append(AppliedBatch(*application))
+    if not logged:
+        return None
+    whole = path.upserted(upserts, upsert_keys)
+
+    def apply(memtable: Memtable, sequence: int) -> None:
+        whole(memtable, sequence)
+        memtable.delete_batch(sequence + len(upsert_keys), delete_keys)
+        if application is not None:
+            last = sequence + len(upsert_keys) + len(delete_keys)
+            memtable.note_applied(last, *application)
+
+    return PreparedBatch(path.encoded(logged), apply)
+
+
+class _DictChanges:
+    """Changes that are given as dicts: each may have its own columns."""
+
+    def __init__(self, changes: Rows, options: ChangeOptions, path: WritePath) -> None:
+        self._path = path
+        self._options = options
+        self._schema = path.context.schema
+        if isinstance(changes, Mapping):
+            changes = [changes]
+        if isinstance(changes, str | bytes) or not isinstance(changes, Iterable):
+            next(batches_of(changes, path.context.codec))  # it says what is accepted
+        given = list(cast("Iterable[Mapping[str, object]]", changes))
+        meanings: list[str | None] = []
+        for place, row in enumerate(given):
+            if not isinstance(row, Mapping):
+                raise InvalidArgument(
+                    f"change {place:,} is {type(row).__name__}", hint="Pass dicts, or Arrow"
+                )
+            if options.op not in row:
+                raise _without_column(options.op, "operation", place)
+            meanings.append(options.meaning(row[options.op]))
+        _refuse_unknown(meanings, [row[options.op] for row in given])
+        extra = frozenset((options.op, *options.order_by))
+        if isinstance(changes, ChangeRows):
+            extra |= changes.position_columns
+        self._dropped = frozenset(name for name in extra if name not in self._schema)
+        self._given = given
+        self.places = _places(meanings)
+
+    def written(self) -> pa.RecordBatch:
+        """Return the rows that are written, in the table's schema."""
+        dropped = self._dropped
+        rows = [
+            {name: value for name, value in self._given[place].items() if name not in dropped}
+            for place in self.places[0].tolist()
+        ]
+        batches = list(batches_of(rows, self._path.context.codec))
+        return _joined(batches, self._schema.arrow_schema)
+
+    def deleted(self) -> pa.RecordBatch:
+        """Return the key columns of the rows that are deleted."""
+        names = self._path.context.encoder.names
+        keys = []
+        for place in self.places[1].tolist():
+            row = self._given[place]
+            for name in names:
+                if name not in row:
+                    raise _without_column(name, "key", place)
+            keys.append(tuple(row[name] for name in names))
+        single = len(names) == 1
+        return key_batch([key[0] if single else key for key in keys], self._path.context)
+
+    def order(self) -> list[pa.Array[Any]]:
+        """Return the order columns of all changes."""
+        found = []
+        for name in self._options.order_by:
+            for place, row in enumerate(self._given):
+                if row.get(name) is None:
+                    raise _without_order(name, place)
+            found.append(_order_array([row[name] for row in self._given], name, self._path))
+        return found
+
+
+class _ArrowChanges:
+    """Changes that are given as Arrow: all have the same columns."""
+
+    def __init__(self, changes: Rows, options: ChangeOptions, path: WritePath) -> None:
+        self._path = path
+        self._options = options
+        batches = arrow_batches(changes)
+        assert batches is not None, "the caller looked"
+        held = list(batches)
+        schema = path.context.schema
+        self._schema = schema
+        self._rows = pa.Table.from_batches(held) if held else pa.table({})
+        names = self._rows.column_names
+        if not held:
+            self.places = _places([])
+            return
+        if options.op not in names:
+            raise _without_column(options.op, "operation", None, names)
+        column = self._rows.column(options.op)
+        values = pc.unique(column)
+        meaning_of = {value: options.meaning(value) for value in values.to_pylist()}
+        # One look per row into a dict of the few operations there are.
+        meanings = [meaning_of[value] for value in column.to_pylist()]
+        _refuse_unknown(meanings, cast("Sequence[object]", column))
+        self.places = _places(meanings)
+
+    def written(self) -> pa.RecordBatch:
+        """Return the rows that are written, in the table's schema."""
+        extra = {self._options.op, *self._options.order_by}
+        names = [
+            name for name in self._rows.column_names if name in self._schema or name not in extra
+        ]
+        rows = self._rows.select(names).take(self.places[0])
+        if not rows.num_rows:
+            return _joined([], self._schema.arrow_schema)
+        batches = list(batches_of(rows.combine_chunks(), self._path.context.codec))
+        return _joined(batches, self._schema.arrow_schema)
+
+    def deleted(self) -> pa.RecordBatch:
+        """Return the key columns of the rows that are deleted."""
+        if not len(self.places[1]):
+            return key_batch([], self._path.context)
+        return key_batch(self._rows.take(self.places[1]), self._path.context)
+
+    def order(self) -> list[pa.Array[Any]]:
+        """Return the order columns of all changes."""
+        found = []
+        for name in self._options.order_by:
+            if name not in self._rows.column_names:
+                if not self._rows.num_rows:
+                    continue
+                raise _without_column(name, "order", None, self._rows.column_names)
+            column = self._rows.column(name).combine_chunks()
+            if column.null_count:
+                raise _without_order(name, int(np.flatnonzero(column.is_null())[0]))
+            found.append(column)
+        return found
+
+
+def _newest(
+    keys: tuple[KeyArray, KeyArray],
+    places: tuple[Positions, Positions],
+    order: Sequence[pa.Array[Any]],
+    *,
+    has_order: bool,
+) -> tuple[Positions, Positions]:
+    """Return which upserts and which deletes are the newest change of their key."""
+    count = len(keys[0])
+    codes = pa.concat_arrays(keys).dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    arrival = np.concatenate(places)
+    if has_order and order:
+        ranks = _ranks(order)[arrival]
+        by_age = np.lexsort((arrival, ranks))
+    else:
+        by_age = np.argsort(arrival, kind="stable")
+    newest = np.empty(int(codes.max(initial=-1)) + 1, np.int64)
+    # Of several values for one place the last one stays.
+    newest[codes[by_age]] = by_age
+    newest = newest[np.argsort(arrival[newest], kind="stable")]
+    return newest[newest < count], newest[newest >= count] - count
+
+
+def _ranks(order: Sequence[pa.Array[Any]]) -> Positions:
+    """Return how many smaller values there are of each, counted once."""
+    names = [str(number) for number in range(len(order))]
+    table = pa.table(dict(zip(names, order, strict=True)))
+    try:
+        by_value = pc.sort_indices(table, [(name, "ascending") for name in names]).to_numpy()
+    except pa.ArrowException as error:
+        raise InvalidArgument(
+            f"the order columns cannot be compared: {error}",
+            hint="Order by numbers, text, dates or timestamps",
+        ) from error
+    is_new = np.zeros(len(by_value), np.bool_)
+    for column in order:
+        ordered = column.take(pa.array(by_value))
+        if len(ordered):
+            differs = pc.not_equal(ordered.slice(1), ordered.slice(0, len(ordered) - 1))
+            is_new[1:] |= differs.to_numpy(zero_copy_only=False)
+    ranks = np.empty(len(by_value), np.int64)
+    ranks[by_value] = np.cumsum(is_new)
+    return ranks
+
+
+def _order_array(values: list[object], name: str, path: WritePath) -> pa.Array[Any]:
+    schema = path.context.schema
+    try:
+        if name in schema and not isinstance(values[0], str):
+            return pa.array(values, schema.column(name).type)
+        return pa.array(values)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise InvalidArgument(
+            f"the values of order column {shown(name)} cannot be compared: {error}",
+            hint="Give all of them one type",
+        ) from error
+
+
+def _places(meanings: Sequence[str | None]) -> tuple[Positions, Positions]:
+    """Return where the rows are that are written, and those that are deleted."""
+    kinds = np.array(meanings, dtype=object)
+    written: Positions = np.flatnonzero(kinds == _WRITE).astype(np.int64)
+    deleted: Positions = np.flatnonzero(kinds == _DELETE).astype(np.int64)
+    return written, deleted
+
+
+def _joined(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+    table = pa.Table.from_batches(batches, schema).combine_chunks()
+    found = table.to_batches()
+    return found[0] if found else pa.RecordBatch.from_pylist([], schema=schema)
+
+
+def _is_arrow(changes: Rows) -> bool:
+    return (
+        isinstance(changes, pa.RecordBatch | pa.Table | pa.RecordBatchReader)
+        or hasattr(changes, "__arrow_c_stream__")
+        or hasattr(changes, "__arrow_c_array__")
+    )
+
+
+def _refuse_unknown(meanings: Sequence[str | None], operations: Sequence[object]) -> None:
+    unknown = [place for place, meaning in enumerate(meanings) if meaning is None]
+    if not unknown:
+        return
+    first = operations[unknown[0]]
+    value = first.as_py() if isinstance(first, pa.Scalar) else first
+    more = f" and {len(unknown) - 1:,} more" if len(unknown) > 1 else ""
+    raise InvalidArgument(
+        f"operation {shown(value)} of change {unknown[0]:,}{more} is unknown",
+        hint="Known are c, r, u, d, i, insert, update, upsert, delete, +I, +U, -U and -D; pass "
+        "operations={name: 'upsert', 'delete' or 'skip'} for others",
+    )
+
+
+def _without_column(
+    name: str, role: str, place: int | None, names: Sequence[str] = ()
+) -> SchemaMismatch:
+    where = "the changes have" if place is None else f"change {place:,} has"
+    return SchemaMismatch(
+        f"{where} no {role} column {shown(name)}",
+        column=name,
+        hint=known_names_hint(name, names) if names else "Name the column that has it",
+    )
+
+
+def _without_order(name: str, place: int) -> SchemaMismatch:
+    return SchemaMismatch(
+        f"change {place:,} has no value in order column {shown(name)}",
+        column=name,
+        hint="Each change needs one: without it, its age is unknown",
+    )
+
+
+def _check_batch(application: object, batch: object) -> None:
+    if not isinstance(application, str):
+        raise InvalidArgument(
+            f"app_id is {type(application).__name__}, not text", hint="Name the application"
+        )
+    if type(batch) is not int or not 0 <= batch <= _BATCH_MAX:
+        raise InvalidArgument(
+            f"batch {shown(batch)} of {application!a} is not a number from 0 on",
+            hint="Count batches up, or pass the offset of the last change",
+        )

@@ -68,6 +68,7 @@ __all__ = [
     "Unavailable",
     "VerifyReport",
     "__version__",
+    "cdc",
     "col",
     "open",
 ]
@@ -104,11 +105,13 @@ def open(  # noqa: A001 - it is called neve.open
     create: bool = True,
     recorder: Recorder | None = None,
     listener: Listener | None = None,
+    read_only: bool = False,
 ) -> "Lake":  # noqa: F821 - not loaded yet; the stub imports it
     """Open a lake, making an empty one when there is none.
 
     A location is a directory, `file:///directory`, `s3://bucket/prefix` or `memory://name`; options
-    are those of `neve.storage.s3_options`. Without `create`, a missing lake is NotFound. The
+    are those of `neve.storage.s3_options`. Without `create`, a missing lake is NotFound. With
+    `read_only`, nothing is changed but leases, and every table is opened beside its writer. The
     recorder takes the metrics of its tables, the listener what happens to them.
     """
     return importlib.import_module("neve.catalog.lake").open_lake(
@@ -119,12 +122,15 @@ def open(  # noqa: A001 - it is called neve.open
         create=create,
         recorder=recorder,
         listener=listener,
+        read_only=read_only,
     )
 
 
 def __getattr__(name: str) -> object:
     if name == "__version__":
         return _installed_version()
+    if name == "cdc":
+        return importlib.import_module("neve.cdc")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'neve' has no attribute {name!r}")

@@ -1,6 +1,7 @@
 from collections.abc import Mapping
 from os import PathLike
 
+from neve import cdc as cdc
 from neve.catalog.evolution import Evolution
 from neve.catalog.lake import Lake
 from neve.catalog.table import Table, TableStats
@@ -48,6 +49,7 @@ def open(  # noqa: A001 - it is called neve.open
     create: bool = True,
     recorder: Recorder | None = None,
     listener: Listener | None = None,
+    read_only: bool = False,
 ) -> Lake: ...
 
 __all__ = [
@@ -86,6 +88,7 @@ __all__ = [
     "Unavailable",
     "VerifyReport",
     "__version__",
+    "cdc",
     "col",
     "open",
 ]

@@ -35,12 +35,15 @@ from neve.errors import (
     AlreadyExists,
     CatalogConflict,
     Conflict,
+    Fenced,
     InvalidArgument,
     NeveError,
     NotFound,
     OutcomeUnknown,
     Unavailable,
 )
+from neve.jobs.bulk_job import BulkJob
+from neve.jobs.run import JobIdentity
 from neve.notebook import TABLES_SHOWN, TableLine, lake_page, shown_page
 from neve.observability.events import Listener
 from neve.observability.metrics import Recorder
@@ -54,6 +57,10 @@ logger = logging.getLogger(__name__)
 # How often `exists_ok` looks for a table that others drop and make again meanwhile.
 _DROPPED_MEANWHILE_MAX: Final = 10
 _DIFFERENCES_SHOWN: Final = 5
+# How often a table that another process writes is tried again.
+_FIRST_PAUSE_SECONDS: Final = 0.02
+_LONGEST_PAUSE_SECONDS: Final = 0.5
+_WAIT_SECONDS_MAX: Final = 24 * 60 * 60.0
 
 # Stores whose promises are kept by code of this project; others have to show theirs.
 _OWN_STORES: Final = ("file:", "memory:")
@@ -71,8 +78,11 @@ class Lake(KeptInProcess):
         create: bool = True,
         recorder: Recorder | None = None,
         listener: Listener | None = None,
+        read_only: bool = False,
     ) -> None:
         """Open the catalog of a store; without `create`, one that is not there is NotFound.
+
+        `read_only` changes nothing but leases, and opens all tables for reading.
 
         The recorder takes the metrics of its tables, the listener what happens to them.
 
@@ -85,15 +95,19 @@ class Lake(KeptInProcess):
             ids=ids or SystemIds(),
             recorder=recorder,
             listener=listener,
+            read_only=read_only,
         )
         self._entries = self._stores.entries
         self._settlement = Settlement(self._stores)
         if not self._entries.is_begun():
-            self._begin(create=create)
-        self._settlement.settle_announced()
+            self._begin(create=create and not read_only)
+        if not read_only:
+            self._settlement.settle_announced()
 
     def __repr__(self) -> str:
-        return f"Lake({self.location!r}{', closed' * self._stores.is_closed})"
+        stores = self._stores
+        notes = ", read_only" * stores.read_only + ", closed" * stores.is_closed
+        return f"Lake({self.location!r}{notes})"
 
     def _repr_html_(self) -> str:
         return shown_page(f"Lake {self.location}", self._page)
@@ -135,13 +149,13 @@ class Lake(KeptInProcess):
 
     def create_namespace(self, name: str, properties: Mapping[str, str] | None = None) -> None:
         """Make a namespace, and its parents; raises AlreadyExists."""
-        self._stores.check_open()
+        self._stores.check_writable()
         check_namespace(name)
         self._entries.create_namespace(name, check_texts(properties or {}))
 
     def drop_namespace(self, name: str) -> None:
         """Remove a namespace; raises NotFound, and InvalidArgument when it is not empty."""
-        self._stores.check_open()
+        self._stores.check_writable()
         self._entries.drop_namespace(name)
 
     # Tables
@@ -163,16 +177,69 @@ class Lake(KeptInProcess):
         return True
 
     def table(
-        self, name: str, *, read_only: bool = False, options: TableOptions | None = None
+        self,
+        name: str,
+        *,
+        read_only: bool = False,
+        options: TableOptions | None = None,
+        wait_seconds: float = 0.0,
     ) -> Table:
         """Open a table; raises NotFound with the most similar name.
 
-        One process at a time writes a table: Fenced says that another one does. `read_only` opens
-        it beside that one. Handles of one table share what they hold open.
+        One process at a time writes a table: Fenced says that another one does, after waiting for
+        it as long as `wait_seconds`. `read_only` opens it beside that one; so does every table of a
+        lake that was opened read-only. Handles of one table share what they hold open.
         """
-        table = self._live(*self._find(name), read_only=read_only, options=options)
-        _ = open_table_of(table).engine
-        return table
+        if type(wait_seconds) not in {int, float} or not 0 <= wait_seconds < _WAIT_SECONDS_MAX:
+            raise InvalidArgument(
+                f"wait_seconds={wait_seconds!r} cannot be", hint="Give seconds, 0 for no waiting"
+            )
+        clock = self._stores.clock
+        ends_at = clock.monotonic() + wait_seconds
+        pause = _FIRST_PAUSE_SECONDS
+        while True:
+            read = read_only or self._stores.read_only
+            table = self._live(*self._find(name), read_only=read, options=options)
+            try:
+                _ = open_table_of(table).engine
+            except Fenced:
+                table.close()
+                left = ends_at - clock.monotonic()
+                if left <= 0:
+                    raise
+                clock.sleep(min(pause, left))
+                pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+            else:
+                return table
+
+    def bulk(
+        self,
+        name: str,
+        *,
+        app_id: str | None = None,
+        batch: int | None = None,
+        job_id: str | None = None,
+    ) -> BulkJob:
+        """Begin a job: its `upsert`, `delete`, `apply` or `overwrite_partitions` are one commit.
+
+        Any process may run it, beside the live writer; it commits at the end of its `with` block,
+        and its `outcome` says what it did. With `app_id` and `batch`, or with `job_id`, a job that
+        is repeated is committed once.
+        """
+        self._stores.check_writable()
+        if (app_id is None) != (batch is None):
+            raise InvalidArgument(
+                "app_id and batch belong together", hint="Pass both, or neither of them"
+            )
+        table = self.load_table(name)
+        application = None if app_id is None or batch is None else (app_id, batch)
+        parts = table.stored.parts(
+            table.properties,
+            recorder=self._stores.recorder,
+            listener=self._stores.listener,
+            publish=lambda: bool(table.iceberg_metadata()),
+        )
+        return BulkJob(parts, JobIdentity(job_id=job_id, application=application))
 
     def load_table(self, name: str) -> CatalogTable:
         """Return a table's definition, history and files, without opening its rows."""
@@ -208,7 +275,7 @@ class Lake(KeptInProcess):
         partitions and this sort order; its properties stay as they are. Otherwise AlreadyExists
         says what differs.
         """
-        self._stores.check_open()
+        self._stores.check_writable()
         definition = TableRequest.of(
             name,
             schema,
@@ -236,7 +303,7 @@ class Lake(KeptInProcess):
         Raises CatalogConflict, with what differs in `keys`, when the table is defined in another
         way. Properties are not part of a definition, except retention.
         """
-        self._stores.check_open()
+        self._stores.check_writable()
         definition = TableRequest.of(
             name,
             schema,
@@ -265,7 +332,7 @@ class Lake(KeptInProcess):
 
         The new namespace is made when missing. Handles that are open stay open.
         """
-        self._stores.check_open()
+        self._stores.check_writable()
         self._entries.rename_table(TableName.parse(old), TableName.parse(new))
 
     def drop_table(self, name: str, purge: bool = False) -> bool:
@@ -274,7 +341,7 @@ class Lake(KeptInProcess):
         Its files stay, unless `purge` has them deleted, or `purge_table` does later. False says
         that readers' leases hold them for now: `recover` deletes them once those have ended.
         """
-        self._stores.check_open()
+        self._stores.check_writable()
         announcement = self._entries.announce_drop(str(TableName.parse(name)))
         with self._settlement.withdrawn_on_failure(announcement):
             # The mark needs a store that was begun: its maker may have been cut off.
@@ -300,7 +367,7 @@ class Lake(KeptInProcess):
         False says that readers' leases hold them for now: `recover` deletes them once those have
         ended. Raises NotFound, and InvalidArgument for a table that is not dropped.
         """
-        self._stores.check_open()
+        self._stores.check_writable()
         stored = self._stores.stored_table(table_id) if is_table_id(table_id) else None
         if stored is None or stored.find_head() is None:
             raise NotFound(
@@ -331,7 +398,7 @@ class Lake(KeptInProcess):
         Opening does this for tables with an announced change; this looks at every table, and is
         for use after a restore from copies. Tables that are damaged are in the report.
         """
-        self._stores.check_open()
+        self._stores.check_writable()
         self._entries.is_begun()
         return self._settlement.recover()
 
@@ -429,6 +496,8 @@ class Lake(KeptInProcess):
         try:
             state = stored.load()
         except NotFound:
+            if self._stores.read_only:
+                raise
             self._settlement.settle(meta.table_id, purge=False)
             try:
                 state = stored.load()
@@ -436,7 +505,7 @@ class Lake(KeptInProcess):
                 raise NotFound(f"the table {meta.name!a} was dropped") from error
         refuse_stranger(meta, state.head, path=stored.paths.manifest)
         updated = up_to_date(meta, state)
-        if updated is not meta:
+        if updated is not meta and not self._stores.read_only:
             try:
                 return self._settlement.update_copy(state), state
             except (Unavailable, Conflict, OutcomeUnknown) as error:
@@ -463,6 +532,7 @@ def open_lake(
     create: bool = True,
     recorder: Recorder | None = None,
     listener: Listener | None = None,
+    read_only: bool = False,
 ) -> Lake:
     """Open the lake at a location; this is `neve.open`."""
     text = fspath(location) if isinstance(location, PathLike) else location
@@ -473,10 +543,20 @@ def open_lake(
         )
     try:
         objects = open_store(
-            text, storage_options=storage_options, clock=clock, ids=ids, create=create
+            text,
+            storage_options=storage_options,
+            clock=clock,
+            ids=ids,
+            create=create and not read_only,
         )
         return Lake(
-            objects, clock=clock, ids=ids, create=create, recorder=recorder, listener=listener
+            objects,
+            clock=clock,
+            ids=ids,
+            create=create,
+            recorder=recorder,
+            listener=listener,
+            read_only=read_only,
         )
     except InvalidArgument as error:
         if isinstance(error.__cause__, NotADirectoryError):

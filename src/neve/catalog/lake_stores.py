@@ -152,6 +152,7 @@ class LakeStores:
         ids: IdSource,
         recorder: Recorder | None = None,
         listener: Listener | None = None,
+        read_only: bool = False,
     ) -> None:
         """Begin; raises InvalidArgument in a child that was forked while a table was open."""
         check_forked_idle(path=objects.location)
@@ -161,6 +162,7 @@ class LakeStores:
         self.ids = ids
         self.recorder: Recorder = recorder or NoRecorder()
         self.listener: Listener = listener or unheard
+        self.read_only = read_only
         # Safe on its own.
         self.entries = CatalogEntries(objects, clock=clock, ids=ids)
         self.live_tables = LiveTables()
@@ -193,6 +195,16 @@ class LakeStores:
                 "the catalog was closed",
                 path=self.objects.location,
                 hint="Open it again with neve.open",
+            )
+
+    def check_writable(self) -> None:
+        """Raise InvalidArgument when the lake was opened for reading only; Closed when closed."""
+        self.check_open()
+        if self.read_only:
+            raise InvalidArgument(
+                "the lake was opened for reading only",
+                path=self.objects.location,
+                hint="Open it without read_only to change it",
             )
 
     @property

@@ -31,6 +31,7 @@ from neve.engine.snapshot import Snapshot, SnapshotOrigin, rows_in_order
 from neve.engine.table_engine import TableEngine
 from neve.engine.upkeep import ExpireReport, GarbageReport
 from neve.engine.verification import VerifyReport
+from neve.errors import InvalidArgument
 from neve.iceberg.published_check import PublishedCheck
 from neve.jobs.maintenance import LiveMaintenance
 from neve.manifest.documents import Lease

@@ -143,18 +143,28 @@ class AppliedChanges:
         )
 
 
-def prepare(
-    changes: Rows, options: ChangeOptions, path: WritePath, application: tuple[str, int] | None
-) -> PreparedBatch | None:
-    """Check changes and make one write of them; None when there is nothing to write."""
+KeyedRows = tuple[pa.RecordBatch, KeyArray]
+
+
+def newest_changes(
+    changes: Rows, options: ChangeOptions, path: WritePath
+) -> tuple[KeyedRows, KeyedRows]:
+    """Return the rows to write and the keys to delete, each key once; raises what is wrong."""
     read = _ArrowChanges if _is_arrow(changes) else _DictChanges
     feed = read(changes, options, path)
     written, deleted = feed.written(), feed.deleted()
     keys = path.encode_keys(written), path.encode_keys(deleted)
     kept = _newest(keys, feed.places, feed.order(), has_order=bool(options.order_by))
-    upserts, upsert_keys = written.take(kept[0]), keys[0].take(kept[0])
-    deletes, delete_keys = deleted.take(kept[1]), keys[1].take(kept[1])
+    upserts, deletes = written.take(kept[0]), deleted.take(kept[1])
     path.check_partition(upserts)
+    return (upserts, keys[0].take(kept[0])), (deletes, keys[1].take(kept[1]))
+
+
+def prepare(
+    changes: Rows, options: ChangeOptions, path: WritePath, application: tuple[str, int] | None
+) -> PreparedBatch | None:
+    """Check changes and make one write of them; None when there is nothing to write."""
+    (upserts, upsert_keys), (deletes, delete_keys) = newest_changes(changes, options, path)
     logged: list[Change] = []
     if upserts.num_rows:
         logged.append(UpsertRows(upserts))
@@ -228,7 +238,7 @@ class _DictChanges:
         single = len(names) == 1
         return key_batch([key[0] if single else key for key in keys], self._path.context)
 
-    def order(self) -> list[pa.Array[Any]]:
+    def order(self) -> list["pa.Array[Any]"]:
         """Return the order columns of all changes."""
         found = []
         for name in self._options.order_by:
@@ -283,7 +293,7 @@ class _ArrowChanges:
             return key_batch([], self._path.context)
         return key_batch(self._rows.take(self.places[1]), self._path.context)
 
-    def order(self) -> list[pa.Array[Any]]:
+    def order(self) -> list["pa.Array[Any]"]:
         """Return the order columns of all changes."""
         found = []
         for name in self._options.order_by:
@@ -301,7 +311,7 @@ class _ArrowChanges:
 def _newest(
     keys: tuple[KeyArray, KeyArray],
     places: tuple[Positions, Positions],
-    order: Sequence[pa.Array[Any]],
+    order: Sequence["pa.Array[Any]"],
     *,
     has_order: bool,
 ) -> tuple[Positions, Positions]:
@@ -321,7 +331,7 @@ def _newest(
     return newest[newest < count], newest[newest >= count] - count
 
 
-def _ranks(order: Sequence[pa.Array[Any]]) -> Positions:
+def _ranks(order: Sequence["pa.Array[Any]"]) -> Positions:
     """Return how many smaller values there are of each, counted once."""
     names = [str(number) for number in range(len(order))]
     table = pa.table(dict(zip(names, order, strict=True)))
@@ -343,7 +353,7 @@ def _ranks(order: Sequence[pa.Array[Any]]) -> Positions:
     return ranks
 
 
-def _order_array(values: list[object], name: str, path: WritePath) -> pa.Array[Any]:
+def _order_array(values: list[object], name: str, path: WritePath) -> "pa.Array[Any]":
     schema = path.context.schema
     try:
         if name in schema and not isinstance(values[0], str):

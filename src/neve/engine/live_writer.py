@@ -105,6 +105,7 @@ class LiveWriter:
         self._ending = Lock()
         # Safe on their own: each is replaced whole.
         self.path = WritePath(current.view.context, files.definitions.spec(claim.spec_id))
+        self._unflushed_since: float | None = None
         self._is_roll_due = False  # a full memtable could not be rolled: writes wait for that
         self._ended: NeveError | None = None
 
@@ -172,6 +173,22 @@ class LiveWriter:
         self.backlog.judge()
         self.backlog.wake()
         return True
+
+    def flush_due_once(self) -> bool:
+        """Have rows flushed that are older than half of `flush_seconds`; never finds more to do.
+
+        The other half is for noticing them, writing their files and publishing.
+        """
+        now = self._parts.clock.monotonic()
+        if self._buffer.active.is_empty:
+            self._unflushed_since = None
+        elif self._unflushed_since is None:
+            self._unflushed_since = now
+        elif now - self._unflushed_since >= (self._options.flush_seconds or 0) / 2:
+            self._unflushed_since = None
+            self._buffer.roll()
+            self.backlog.wake()
+        return False
 
     def _flush_memtable(self, memtable: Memtable) -> None:
         began = self._parts.clock.monotonic()
@@ -348,6 +365,11 @@ class LiveWriter:
             f"neve-upkeep-{name}", [self.refresh_once, *upkeep], idle_seconds=_UPKEEP_SECONDS
         )
         beside = [tending]
+        if self._options.flush_seconds is not None:
+            look_seconds = min(_UPKEEP_SECONDS, self._options.flush_seconds / 4)
+            beside.append(
+                work(f"neve-fresh-{name}", [self.flush_due_once], idle_seconds=look_seconds)
+            )
         if self.publishing is not None:
             beside.append(work(f"neve-publish-{name}", [self.publishing.publish_once]))
         self.backlog.start(flushing, compacting, beside=beside)
@@ -358,7 +380,7 @@ class LiveWriter:
             return
         self.backlog.stop()
         try:
-            if flush and self._ended is None:
+            if (flush or self._options.flush_on_close) and self._ended is None:
                 self.flush()
             is_due = publish and self._ended is None and self.backlog.has_workers
             if self.publishing is not None and is_due:

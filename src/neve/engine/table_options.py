@@ -39,6 +39,10 @@ class TableOptions:
         recovery               What opening does about a damaged log; see `neve.wal.replay`.
         memtable_bytes         Rows in memory are flushed to a data file when they take this much.
         frozen_memtables       Full memtables that may wait for their flush; beyond, writers wait.
+        flush_seconds          With `background`: rows are flushed, and so seen by other engines, at
+                               most about this long after they were written; None waits until
+                               memory is full.
+        flush_on_close         Flush when the table is closed, instead of leaving rows in the log.
         background             Flush, compact and clean up in a thread of the table; otherwise only
                                when called.
         level0_files           Young files that start a compaction.
@@ -75,6 +79,8 @@ class TableOptions:
     ) = RecoveryMode.TOLERATE_TORN_TAIL
     memtable_bytes: int = 64 << 20
     frozen_memtables: int = 2
+    flush_seconds: float | None = None
+    flush_on_close: bool = False
     background: bool = True
     level0_files: int = 4
     level0_files_slow: int = 12
@@ -111,8 +117,16 @@ class TableOptions:
             "level0_files_max",
         ):
             self._check_whole(name, 1)
-        if type(self.background) is not bool:
-            raise InvalidArgument(f"background={self.background!r}", hint="Use True or False")
+        for name in ("background", "flush_on_close"):
+            if type(getattr(self, name)) is not bool:
+                raise InvalidArgument(f"{name}={getattr(self, name)!r}", hint="Use True or False")
+        if self.flush_seconds is not None and not (
+            type(self.flush_seconds) in {int, float} and 0 < self.flush_seconds <= 24 * 60 * 60
+        ):
+            raise InvalidArgument(
+                f"flush_seconds={self.flush_seconds!r} cannot be",
+                hint="Use up to a day, or None",
+            )
         if not self.level0_files <= self.level0_files_slow <= self.level0_files_max:
             raise InvalidArgument(
                 "level0_files, level0_files_slow and level0_files_max do not ascend",

@@ -1,0 +1,364 @@
+"""Change feeds: upserts and deletes as one batch, in their own order, exactly once."""
+
+import json
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from random import Random
+
+import pyarrow as pa
+import pytest
+
+import neve
+from neve.engine.applied_changes import OPERATIONS
+from neve.errors import InvalidArgument, SchemaMismatch
+from tests.unit.engine.other_committer import OtherCommitter
+from tests.unit.engine.tables import a_catalog, a_table
+
+SCHEMA = {"id": "long!", "v": "long!", "text": "string"}
+
+
+@pytest.fixture
+def table() -> Iterator[neve.Table]:
+    with a_catalog() as catalog:
+        yield a_table(catalog)
+
+
+def change(op: str, key: int, v: int = 0, **more: object) -> dict[str, object]:
+    if op == "d":
+        return {"op": op, "id": key, **more}
+    return {"op": op, "id": key, "v": v, "text": "t", **more}
+
+
+def rows(table: neve.Table) -> dict[object, object]:
+    return {row["id"]: row["v"] for row in table.scan().to_arrow().to_pylist()}
+
+
+def as_arrow(changes: list[dict[str, object]]) -> pa.Table:
+    names = list(dict.fromkeys(name for each in changes for name in each))
+    return pa.table({name: [each.get(name) for each in changes] for name in names})
+
+
+@pytest.mark.parametrize("form", [list, as_arrow])
+def test_upserts_and_deletes_are_one_batch(table: neve.Table, form: object) -> None:
+    table.put({"id": 1, "v": 1, "text": "one"})
+    changes = [change("d", 1), change("c", 2, 2), change("u", 3, 3), change("d", 4)]
+
+    sequence = table.apply(form(changes))  # type: ignore[operator]
+
+    assert rows(table) == {2: 2, 3: 3}
+    assert sequence == 5
+
+
+@pytest.mark.parametrize("form", [list, as_arrow])
+def test_the_last_change_of_a_key_wins_without_an_order(table: neve.Table, form: object) -> None:
+    changes = [change("c", 1, 1), change("d", 1), change("c", 2, 1), change("u", 2, 9)]
+
+    table.apply(form(changes))  # type: ignore[operator]
+
+    assert rows(table) == {2: 9}
+
+
+@pytest.mark.parametrize("form", [list, as_arrow])
+def test_the_greatest_order_wins_and_of_equal_ones_the_last(
+    table: neve.Table, form: object
+) -> None:
+    changes = [
+        change("u", 1, 9, lsn=3),
+        change("c", 1, 1, lsn=1),
+        change("d", 2, lsn=7),
+        change("c", 2, 5, lsn=6),
+        change("c", 3, 1, lsn=2),
+        change("u", 3, 2, lsn=2),
+    ]
+
+    table.apply(form(changes), order_by="lsn")  # type: ignore[operator]
+
+    assert rows(table) == {1: 9, 3: 2}
+
+
+def test_an_order_may_have_several_columns(table: neve.Table) -> None:
+    changes = [
+        change("c", 1, 1, file="b", pos=1),
+        change("c", 1, 2, file="a", pos=9),
+        change("c", 1, 3, file="b", pos=2),
+    ]
+
+    table.apply(changes, order_by=["file", "pos"])
+
+    assert rows(table) == {1: 3}
+
+
+def test_columns_of_the_feed_that_the_table_has_are_stored(table: neve.Table) -> None:
+    table.apply([change("c", 1, 5), change("c", 1, 4)], order_by="v")
+
+    assert rows(table) == {1: 5}
+
+
+@pytest.mark.parametrize("operation", [*OPERATIONS, "INSERT", "+I", "-U", "D"])
+def test_every_operation_does_what_it_says(table: neve.Table, operation: str) -> None:
+    table.put({"id": 1, "v": 1, "text": ""})
+
+    table.apply([{"op": operation, "id": 1, "v": 2, "text": ""}])
+
+    kept = {"upsert": {1: 2}, "delete": {}, "skip": {1: 1}}
+    assert rows(table) == kept[OPERATIONS[operation.lower()]]
+
+
+def test_a_mapping_names_operations_of_ones_own(table: neve.Table) -> None:
+    operations = {"new": "upsert", "gone": "delete", "note": "skip", "u": "skip"}
+    table.put({"id": 2, "v": 1, "text": ""})
+
+    table.apply(
+        [change("new", 1, 1), change("gone", 2), change("note", 3), change("u", 4)],
+        operations=operations,
+    )
+
+    assert rows(table) == {1: 1}
+
+
+@pytest.mark.parametrize("form", [list, as_arrow])
+def test_an_unknown_operation_is_refused_with_its_row(table: neve.Table, form: object) -> None:
+    changes = [change("c", 1), change("x", 2), change("y", 3)]
+
+    with pytest.raises(InvalidArgument, match="operation 'x' of change 1 and 1 more is unknown"):
+        table.apply(form(changes))  # type: ignore[operator]
+
+    assert rows(table) == {}
+
+
+@pytest.mark.parametrize("form", [list, as_arrow])
+def test_what_is_wrong_with_a_change_is_said_before_anything_is_written(
+    table: neve.Table, form: object
+) -> None:
+    def refuse(kind: type[Exception], match: str, **changed: object) -> None:
+        order_by = changed.pop("order_by", None)
+        changes = [change("c", 1), {**change("c", 2), **changed}]
+        with pytest.raises(kind, match=match):
+            table.apply(form(changes), order_by=order_by)  # type: ignore[arg-type, operator]
+
+    refuse(SchemaMismatch, "unknown|not in the table|no column", other=1)
+    refuse(SchemaMismatch, "order column 'lsn'", lsn=None, order_by="lsn")
+    refuse(InvalidArgument, "operation 5|operation None|is unknown", op=None)
+    with pytest.raises(SchemaMismatch, match="no operation column 'kind'"):
+        table.apply(form([change("c", 1)]), op="kind")  # type: ignore[operator]
+    with pytest.raises(SchemaMismatch, match="id"):
+        table.apply(form([{"op": "d", "v": 1}]))  # type: ignore[operator]
+    with pytest.raises(InvalidArgument, match="means 'drop'"):
+        table.apply([], operations={"x": "drop"})
+    with pytest.raises(InvalidArgument, match="given as int"):
+        table.apply(5)  # type: ignore[arg-type]
+    assert rows(table) == {}
+
+
+# Exactly once
+
+
+def test_a_batch_that_is_repeated_is_skipped_and_one_that_goes_back_refused(
+    table: neve.Table,
+) -> None:
+    assert table.last_batch("feed") is None
+    table.apply([change("c", 1, 1)], app_id="feed", batch=7)
+
+    again = table.apply([change("c", 1, 2)], app_id="feed", batch=7)
+
+    assert rows(table) == {1: 1}
+    assert again == table._open.engine.current.sequence
+    assert table.last_batch("feed") == 7
+    with pytest.raises(InvalidArgument, match="batch 6 of 'feed' comes after its batch 7"):
+        table.apply([change("c", 1, 3)], app_id="feed", batch=6)
+    assert rows(table) == {1: 1}
+    assert table.last_batch("other") is None
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"app_id": "a"}, "belong together"),
+        ({"batch": 1}, "belong together"),
+        ({"app_id": "a", "batch": -1}, "is not a number"),
+        ({"app_id": "a", "batch": 1.5}, "is not a number"),
+        ({"app_id": "a", "batch": True}, "is not a number"),
+        ({"app_id": 5, "batch": 1}, "not text"),
+        ({"app_id": "", "batch": 1}, "application"),
+        ({"app_id": "a\n", "batch": 1}, "application"),
+    ],
+)
+def test_a_name_or_number_that_cannot_be_kept_is_refused(
+    table: neve.Table, given: dict[str, object], message: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=message):
+        table.apply([change("c", 1)], **given)  # type: ignore[arg-type]
+
+    assert rows(table) == {}
+
+
+@pytest.mark.parametrize("flush", ["never", "at the end", "after each"])
+@pytest.mark.parametrize("changes", [[], [change("c", 1, 1)], [change("d", 5)]])
+def test_a_number_survives_with_its_rows(
+    tmp_path: Path, flush: str, changes: list[dict[str, object]]
+) -> None:
+    for number in range(3):
+        with neve.open(tmp_path) as lake:
+            table = lake.create_table("a.t", schema=SCHEMA, primary_key="id", exists_ok=True)
+            assert table.last_batch("feed") == (None if number == 0 else number - 1)
+            table.apply(changes, app_id="feed", batch=number)
+            if flush == "after each" or (flush == "at the end" and number == 2):
+                table.flush()
+
+    with neve.open(tmp_path) as lake, lake.table("a.t") as table:
+        assert table.last_batch("feed") == 2
+        table.compact(full=True)
+        table.expire(keep_last=1)
+        table.apply([change("c", 9, 9)], app_id="feed", batch=2)
+        assert table.get(9) is None
+        table.rollback(table.version)
+        assert table.last_batch("feed") == 2
+
+
+def test_a_batch_that_a_job_committed_is_known_to_the_writer(table: neve.Table) -> None:
+    other = OtherCommitter(table)
+    other.upsert([{"id": 1, "v": 1, "text": ""}], application=("feed", 4))
+
+    table.apply([change("c", 1, 2)], app_id="feed", batch=4)
+
+    assert table.last_batch("feed") == 4
+    table.refresh()
+    assert rows(table) == {1: 1}
+
+
+def test_a_reader_sees_the_number_beside_the_writer(tmp_path: Path) -> None:
+    with neve.open(tmp_path) as lake:
+        table = lake.create_table("a.t", schema=SCHEMA, primary_key="id")
+        table.apply([change("c", 1)], app_id="feed", batch=3)
+        with neve.open(tmp_path) as other, other.table("a.t", read_only=True) as reader:
+            assert reader.last_batch("feed") == 3
+            with pytest.raises(InvalidArgument, match="reading only"):
+                reader.apply([change("c", 2)])
+
+
+def test_a_shuffled_feed_ends_as_its_oracle(tmp_path: Path) -> None:
+    random = Random(11)
+    events = [
+        change(random.choice("cud"), random.randrange(60), number, lsn=number)
+        for number in range(3_000)
+    ]
+    last = {each["id"]: each for each in events}
+    random.shuffle(events)
+    with neve.open(tmp_path) as lake:
+        table = lake.create_table("a.t", schema=SCHEMA, primary_key="id")
+        table.apply(events, order_by="lsn", app_id="feed", batch=0)
+
+        assert rows(table) == {key: each["v"] for key, each in last.items() if each["op"] != "d"}
+        table.flush()
+        assert rows(table) == {key: each["v"] for key, each in last.items() if each["op"] != "d"}
+
+
+# Debezium
+
+
+def envelope(op: str, row: dict[str, object] | None, **source: object) -> dict[str, object]:
+    before, after = (row, None) if op == "d" else (None, row)
+    return {"op": op, "before": before, "after": after, "source": source, "ts_ms": 5}
+
+
+RECORDS = [
+    envelope("r", {"id": 1, "v": 1, "text": "a"}, lsn=1),
+    envelope("u", {"id": 1, "v": 2, "text": "b"}, lsn=3),
+    envelope("d", {"id": 2}, lsn=4),
+    envelope("c", {"id": 2, "v": 5, "text": "c"}, lsn=2),
+]
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        RECORDS,
+        [{"schema": None, "payload": each} for each in RECORDS],
+        [json.dumps(each) for each in RECORDS],
+        [json.dumps(each).encode() for each in [*RECORDS, None]],
+        "\n".join(json.dumps(each) for each in RECORDS),
+        [(b"key", json.dumps(each).encode()) for each in RECORDS] + [(b"key", None)],
+        pa.array(RECORDS),
+        pa.Table.from_pylist(RECORDS),
+    ],
+)
+def test_debezium_records_are_applied_whatever_they_come_in(
+    table: neve.Table, records: object
+) -> None:
+    table.apply(neve.cdc.debezium(records), order_by="lsn")
+
+    assert rows(table) == {1: 2}
+
+
+def test_a_delete_without_the_row_before_takes_the_key_of_the_message(table: neve.Table) -> None:
+    table.put({"id": 7, "v": 1, "text": ""})
+
+    table.apply(neve.cdc.debezium([('{"id": 7}', json.dumps(envelope("d", None)))]))
+
+    assert rows(table) == {}
+
+
+def test_values_of_debeziums_types_become_what_they_mean() -> None:
+    fields = [
+        {"field": "day", "type": "int32", "name": "io.debezium.time.Date"},
+        {"field": "at", "type": "int64", "name": "io.debezium.time.MicroTimestamp"},
+        {"field": "ms", "type": "int64", "name": "io.debezium.time.Timestamp"},
+        {"field": "zoned", "type": "string", "name": "io.debezium.time.ZonedTimestamp"},
+        {"field": "clock", "type": "int64", "name": "io.debezium.time.MicroTime"},
+        {"field": "raw", "type": "bytes"},
+        {
+            "field": "price",
+            "type": "bytes",
+            "name": "org.apache.kafka.connect.data.Decimal",
+            "parameters": {"scale": "2"},
+        },
+        {"field": "n", "type": "int32"},
+    ]
+    row = {
+        "day": 19_000,
+        "at": 1_700_000_000_123_456,
+        "ms": 1_700_000_000_123,
+        "zoned": "2024-01-31T12:00:00.5+02:00",
+        "clock": 3_600_000_000,
+        "raw": "AP8=",
+        "price": "BNI=",
+        "n": None,
+    }
+    record = {
+        "schema": {"fields": [{"field": "after", "fields": fields}]},
+        "payload": envelope("c", row),
+    }
+
+    (found,) = neve.cdc.debezium(json.dumps(record))
+
+    assert found["price"] == Decimal("12.34")
+    assert found["raw"] == b"\x00\xff"
+    assert [str(found[name]) for name in ("day", "at", "ms", "zoned", "clock")] == [
+        "2022-01-08",
+        "2023-11-14 22:13:20.123456",
+        "2023-11-14 22:13:20.123000",
+        "2024-01-31 10:00:00.500000+00:00",
+        "01:00:00",
+    ]
+    assert found["n"] is None
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ("{", "not JSON"),
+        ([5], "it is int"),
+        (7, "given as int"),
+        (envelope("t", {"id": 1}), "operation is 't'"),
+        (envelope("c", None), "nothing in 'after'"),
+        (envelope("d", None), "nothing in 'before'"),
+    ],
+)
+def test_what_is_not_a_change_is_refused_with_its_number(record: object, message: str) -> None:
+    with pytest.raises(InvalidArgument, match=message):
+        neve.cdc.debezium(record)
+
+
+def test_heartbeats_and_tombstones_are_skipped() -> None:
+    assert neve.cdc.debezium([None, b"", {"ts_ms": 5}, {"payload": None}]) == []

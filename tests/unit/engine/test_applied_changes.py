@@ -12,7 +12,6 @@ import pytest
 import neve
 from neve.engine.applied_changes import OPERATIONS
 from neve.errors import InvalidArgument, SchemaMismatch
-from tests.unit.engine.other_committer import OtherCommitter
 from tests.unit.engine.tables import a_catalog, a_table
 
 SCHEMA = {"id": "long!", "v": "long!", "text": "string"}
@@ -216,15 +215,17 @@ def test_a_number_survives_with_its_rows(
         assert table.last_batch("feed") == 2
 
 
-def test_a_batch_that_a_job_committed_is_known_to_the_writer(table: neve.Table) -> None:
-    other = OtherCommitter(table)
-    other.upsert([{"id": 1, "v": 1, "text": ""}], application=("feed", 4))
+def test_a_batch_that_a_job_committed_is_known_to_the_writer() -> None:
+    with a_catalog() as lake:
+        table = a_table(lake)
+        with lake.bulk("a.b", app_id="feed", batch=4) as job:
+            job.upsert([{"id": 1, "v": 1, "text": ""}])
 
-    table.apply([change("c", 1, 2)], app_id="feed", batch=4)
+        table.apply([change("c", 1, 2)], app_id="feed", batch=4)
 
-    assert table.last_batch("feed") == 4
-    table.refresh()
-    assert rows(table) == {1: 1}
+        assert table.last_batch("feed") == 4
+        table.refresh()
+        assert rows(table) == {1: 1}
 
 
 def test_a_reader_sees_the_number_beside_the_writer(tmp_path: Path) -> None:

@@ -82,8 +82,8 @@ def report_failure(error: BaseException, *, as_json: bool = False) -> int:
     if as_json:
         facts = {name: getattr(error, name, None) for name in _FACTS}
         known: dict[str, Json] = {name: fact for name, fact in facts.items() if fact is not None}
-        facts: dict[str, Json] = {"kind": type(error).__name__, "message": message, "hint": hint}
-        _print(json.dumps({"error": facts | known | {"exit_code": code}}))
+        named: dict[str, Json] = {"kind": type(error).__name__, "message": message, "hint": hint}
+        _print(json.dumps({"error": named | known | {"exit_code": code}}))
         return code
     below: list[str] = [*getattr(error, "details", ()), *([] if hint is None else [hint])]
     lines = [f"neve: {shown_text(message)}", *(f"      {shown_text(line)}" for line in below)]

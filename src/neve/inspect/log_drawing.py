@@ -158,7 +158,7 @@ class RecordWords:
             if start.table is not None:
                 yield Text(f"of table {start.table}, epoch {start.epoch:,}")
         if stamps is not None and stamps.log_end:
-            yield Text("log ends, closed cleanly", "bold")
+            yield Text("log ends, closed in good order", "bold")
         for entry in batch.entries[:_ENTRIES_MAX]:
             if isinstance(entry, RowsEntry):
                 yield from self._rows(entry)

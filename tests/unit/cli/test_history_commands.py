@@ -49,7 +49,7 @@ def test_a_tag_works_beside_a_writer_and_says_what_it_lacks(lake: RowsLake) -> N
     [
         (["x", "--version", "99"], "99"),
         (["x", "--remove"], "x"),
-        (["x", "--remove", "--version", "2"], "a version is given to --remove"),
+        (["x", "--remove", "--version", "2"], "--remove does not take a version"),
     ],
     ids=["unknown version", "unknown tag", "both"],
 )

@@ -33,12 +33,10 @@ OUTPUT_CLOSED: Final = 141
 EXIT_CODE_WORDS: Final = {
     0: "done",
     BUG: "a bug in neve",
-    EXIT_CODES[NextMove.FIX_THE_CALL]: "fix the call: wrong usage, a name that is not there or is "
-    "taken, rows that do not fit",
-    EXIT_CODES[
-        NextMove.TRY_AGAIN
-    ]: "try again: another writer was first, storage or the output did "
-    "not take it, or it is committed and not published yet",
+    EXIT_CODES[NextMove.FIX_THE_CALL]: "fix the call: wrong usage, a name that does not exist or "
+    "is taken, rows that do not fit",
+    EXIT_CODES[NextMove.TRY_AGAIN]: "try again: another writer was first, storage or the output "
+    "failed, or it is committed but not published yet",
     EXIT_CODES[NextMove.REOPEN]: "reopen: another process has the table open for writing",
     EXIT_CODES[NextMove.LOOK_AT_THE_DATA]: "look at the data: something is damaged",
     EXIT_CODES[NextMove.RAISE_A_LIMIT]: "raise a limit",

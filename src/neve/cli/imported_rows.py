@@ -487,7 +487,7 @@ def open_rows(
     columns: Sequence[str] | None = None,
     refused: RefusedRows | None = None,
 ) -> Iterator[ImportedRows]:
-    """Open a file of rows; raises typed errors, also while batches are taken.
+    """Open a file of rows; raises typed errors, also while batches are read.
 
     `columns` are those to read besides the key, in text files. `refused` takes wrong rows; without
     it the first one is an error.

@@ -268,7 +268,7 @@ class JsonFileRows(JsonRows):
     def _elements(self, opened: bytes, stream: BinaryIO, *, end: bytes) -> Iterator[bytes]:
         """Split an array into its elements."""
         buffer, begun, at, depth, given = b"", 0, 0, 0, 0
-        # Doubles what is there of an element, so that a long one is not scanned many times.
+        # Doubles the buffer each time, so that a long element is not scanned often.
         chunk = opened or stream.read(_CHUNK_BYTES)
         while chunk:
             buffer, at, begun = buffer[begun:] + chunk, at - begun, 0

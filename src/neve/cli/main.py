@@ -136,10 +136,10 @@ _COMMANDS: Final = {
     ),
     "history": LazyCommand("neve.cli.history_commands", "history", "Show the versions of a table"),
     "changes": LazyCommand(
-        "neve.cli.history_commands", "changes", "Show what happened to rows, version by version"
+        "neve.cli.history_commands", "changes", "Show the changes to rows, version by version"
     ),
     "evolve": LazyCommand(
-        "neve.cli.evolve_command", "evolve", "Change columns, partitions or sort order of a table"
+        "neve.cli.evolve_command", "evolve", "Change the columns, partitions or sort order"
     ),
     "tag": LazyCommand("neve.cli.history_commands", "tag", "Tag a version, so that it is kept"),
     "rollback": LazyCommand(
@@ -148,7 +148,7 @@ _COMMANDS: Final = {
     "iceberg": LazyCommand(
         "neve.cli.catalog_commands", "iceberg", "Show how other engines read a table"
     ),
-    "flush": LazyCommand("neve.cli.upkeep_commands", "flush", "Commit what is only in the log"),
+    "flush": LazyCommand("neve.cli.upkeep_commands", "flush", "Commit rows of the log"),
     "compact": LazyCommand("neve.cli.upkeep_commands", "compact", "Rewrite files to read faster"),
     "expire": LazyCommand("neve.cli.upkeep_commands", "expire", "Expire old versions"),
     "gc": LazyCommand("neve.cli.upkeep_commands", "gc", "Delete files that are not needed"),

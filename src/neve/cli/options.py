@@ -91,7 +91,7 @@ LAKE_VARIABLE: Final = "NEVE_LAKE"
 """The environment variable that names the lake."""
 
 _NO_NAMESPACE: Final = re.compile(r"the table name '(.+)' has no namespace")
-_TOLD_MAX: Final = 5
+_SHOWN_MAX: Final = 5
 _MANY: Final = ","
 
 Command = TypeVar("Command", bound=Callable[..., None])
@@ -151,8 +151,8 @@ def _known_tables_hint(catalog: Lake, name: str) -> str | None:
     found = [each for each in catalog.list_tables() if each.rpartition(".")[2] == name]
     if not found:
         return None
-    more = len(found) - _TOLD_MAX
-    words = ", ".join(found[:_TOLD_MAX]) + (f" and {more:,} more" if more > 0 else "")
+    more = len(found) - _SHOWN_MAX
+    words = ", ".join(found[:_SHOWN_MAX]) + (f" and {more:,} more" if more > 0 else "")
     return f"Write namespace.table: {words}"
 
 

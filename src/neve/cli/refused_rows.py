@@ -20,7 +20,7 @@ PlaceOf: TypeAlias = Callable[[int], str]
 PlacesOf: TypeAlias = Callable[[Sequence[int]], list[str]]
 """Returns the places of rows of the input, counted from 0 with those refused."""
 
-_TOLD_MAX: Final = 20
+_SHOWN_MAX: Final = 20
 _COUNTED_MAX: Final = 1_000
 """A search for wrong rows stops after this many: something else must be wrong."""
 
@@ -54,7 +54,7 @@ class RefusedRows:
         self._stack = stack
         self._is_bounded = is_bounded
         self._sink: BinaryIO | None = None
-        self._told: list[tuple[int, NeveError, bool]] = []
+        self._shown: list[tuple[int, NeveError, bool]] = []
 
     @property
     def keeps_text(self) -> bool:
@@ -67,8 +67,8 @@ class RefusedRows:
         `names_place`: the message of the error already has the place.
         """
         self.count += 1
-        if len(self._told) < _TOLD_MAX:
-            self._told.append((place, error, names_place))
+        if len(self._shown) < _SHOWN_MAX:
+            self._shown.append((place, error, names_place))
         if self._path is not None:
             self._written_to(self._path).write(text.rstrip(b"\r\n") + b"\n")
         if self._is_bounded and self.count >= _COUNTED_MAX:
@@ -76,10 +76,10 @@ class RefusedRows:
 
     def details(self, places_of: PlacesOf) -> list[str]:
         """Return a line for each of the first rows: its place, and why it was refused."""
-        unnamed = [place for place, _, names_place in self._told if not names_place]
+        unnamed = [place for place, _, names_place in self._shown if not names_place]
         names = dict(zip(unnamed, places_of(unnamed) if unnamed else [], strict=True))
         # Rows of one block are refused reason by reason, not in order.
-        in_order = sorted(self._told, key=lambda told: told[0])
+        in_order = sorted(self._shown, key=lambda row: row[0])
         lines = [
             command_words(error.message)
             if names_place
@@ -94,7 +94,7 @@ class RefusedRows:
         details = self.details(places_of)
         ways_out = "--keep-good writes the other rows, and --refused FILE keeps the wrong ones"
         if self.count == 1:
-            _, error, _ = self._told[0]
+            _, error, _ = self._shown[0]
             column = error.column if isinstance(error, SchemaMismatch) else None
             hint = "" if error.hint is None else f"{_sentence(command_words(error.hint))} "
             return SchemaMismatch(

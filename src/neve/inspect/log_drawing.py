@@ -303,7 +303,7 @@ class _Run(NamedTuple):
 
 
 class LogDrawing:
-    """Draws one log; `ending` is there once the lines have been taken."""
+    """Draws one log; `ending` is set after the last line."""
 
     def __init__(
         self,

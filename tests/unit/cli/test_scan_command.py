@@ -150,7 +150,7 @@ def test_parquet_is_named_behind_its_form(lake: RowsLake, tmp_path: Path) -> Non
     ("arguments", "said"),
     [
         (["--output", "parquet"], "Parquet is not text that can be printed"),
-        (["x.doc"], "does not say in which format"),
+        (["x.doc"], "does not show the format to write"),
         (["x.csv", "--output", "table"], "drawn for people"),
         (["--json", "--output", "csv"], "both --json and --format csv"),
         (["--count", "--explain"], "both --explain and --count"),

@@ -57,14 +57,10 @@ ALLOWED: Final = re.compile(
     re.IGNORECASE,
 )
 CEILINGS: Final = {
-    "catalog": 72,
     "cli": 137,
-    "compaction": 15,
-    "engine": 133,
     "errors": 4,
     "iceberg": 18,
     "inspect": 40,
-    "jobs": 60,
     "keys": 20,
     "manifest": 73,
     "memtable": 13,

@@ -241,5 +241,5 @@ def _without_required(
         f"key {shown(key)} has no row yet, and column {shown(column.name)} is not given and has no "
         "default",
         column=column.name,
-        hint="Pass the column too, or write the whole row",
+        hint="Write the column too, or the whole row",
     )

@@ -52,10 +52,6 @@ logger = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 
 _REOPEN_TRIES: Final = 5
-_NO_ROOM: Final = (
-    "Free 256 KiB outside the table, which a writer needs to begin, then run expire and "
-    "collect_garbage. Pass read_only=True to read the table without writing"
-)
 
 
 class TableEngine:

@@ -246,13 +246,13 @@ def _key_columns(table: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
         raise SchemaMismatch(
             f"key column {twice[0]!a} is given twice",
             column=twice[0],
-            hint=f"Pass the columns {', '.join(schema.names)}, each once",
+            hint=f"Name the columns {', '.join(schema.names)}, each once",
         )
     if missing:
         raise SchemaMismatch(
             f"key column {missing[0]!a} is missing",
             column=missing[0],
-            hint=f"Pass the columns {', '.join(schema.names)}",
+            hint=f"Name the columns {', '.join(schema.names)}",
         )
     arrays = [
         fit_column(pa.concat_arrays([nulls(0, column.type), *column.chunks]), field)

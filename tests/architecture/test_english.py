@@ -57,11 +57,7 @@ ALLOWED: Final = re.compile(
     re.IGNORECASE,
 )
 CEILINGS: Final = {
-    "catalog": 72,
-    "compaction": 15,
-    "engine": 133,
     "iceberg": 18,
-    "jobs": 60,
     "keys": 20,
     "manifest": 73,
     "memtable": 13,

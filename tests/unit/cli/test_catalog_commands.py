@@ -78,7 +78,7 @@ def test_arrows_names_of_types_are_understood(lake: str) -> None:
         (["b", "id:long", "--key", "id"], "has no namespace", "namespace.table"),
         (
             ["shop.orders", "id:long", "--key", "id"],
-            "there is a table 'shop.orders'",
+            "the table 'shop.orders' already exists",
             "--exists-ok",
         ),
         (

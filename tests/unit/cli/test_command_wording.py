@@ -119,7 +119,7 @@ def test_a_wrong_row_is_told_without_pythons_words(lake: RowsLake, row: str) -> 
         (["get", "a.b", "1", "--version", "9"], "Versions 1 to 1 are kept"),
         (["get", "a.b", "1", "--tag", "x"], "`neve history`"),
         (["rollback", "a.b", "1", "--tag", "x"], "--version, --timestamp and --tag"),
-        (["changes", "a.b", "--since", "3", "--until", "2"], "Changes go forward"),
+        (["changes", "a.b", "--since", "3", "--until", "2"], "Swap the two versions"),
         (["evolve", "a.b", "drop", "id"], "make a new table"),
         (["evolve", "a.b", "widen", "name:long"], "widens to long"),
         (["put", "a.b", "{}", "--columns", "nope"], "The table has"),

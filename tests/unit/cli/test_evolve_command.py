@@ -117,7 +117,7 @@ def test_json_says_whether_anything_changed(lake: str) -> None:
         ("default nope 3", "no column is named 'nope'", "The table has 'id', 'count'"),
         ("default count", "no default is given", "--none"),
         ("default count 3 --none", "both a default and --none", "--none"),
-        ("rename count id", "there is a field 'id' already", "another name"),
+        ("rename count id", "the field 'id' already exists", "another name"),
         ("move count", "0 places given for the column", "--first"),
         ("move count --first --after id", "2 places given for the column", "--first"),
         ("widen count:string", "cannot change", "int widens to long"),

@@ -231,7 +231,7 @@ def test_no_row_can_be_expected() -> None:
         (['{"id": 1}', "--if-absent", "--columns", "amount"], "--columns and --if-absent"),
         (['{"id": 1}', "--if-absent", "--expect", "null"], "--if-absent and --expect"),
         (["-", "--expect", "null"], "--expect takes one row, not standard input"),
-        (['{"id": 1}', "--expect", '{"id": 2}'], "has another key"),
+        (['{"id": 1}', "--expect", '{"id": 2}'], "have different keys"),
         (['{"id": 1}', "--expect", "["], "the expected row: not JSON"),
     ],
     ids=range(5),

@@ -222,7 +222,7 @@ def test_a_version_is_found_by_tag_and_by_time(lake: RowsLake) -> None:
     assert len(lake.json("scan", "shop.orders", "--timestamp", "0s")["rows"]) == 4
     before = lake.run("scan", "shop.orders", "--timestamp", "400d")
     assert before.exit_code == 2
-    assert "no version that is kept was current at" in before.stderr
+    assert "no retained version was current at" in before.stderr
 
 
 def test_a_bound_of_a_composite_key_is_its_first_value_or_a_list() -> None:

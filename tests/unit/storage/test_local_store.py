@@ -530,7 +530,7 @@ def test_short_writes_are_continued() -> None:
         (errno.EFBIG, "ulimit"),
         (errno.EMFILE, "ulimit -n"),
         (errno.EIO, "kernel log"),
-        (errno.EACCES, "permission"),
+        (errno.EACCES, "permission to"),
         (errno.EROFS, "read-only"),
         (errno.EXDEV, "one file system"),
     ],

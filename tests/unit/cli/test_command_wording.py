@@ -116,7 +116,7 @@ def test_a_wrong_row_is_told_without_pythons_words(lake: RowsLake, row: str) -> 
         (["scan", "other.thing"], "`neve tables` lists them"),
         (["tables", "nope"], "`neve tables` lists the tables of all"),
         (["get", "a.b", "1", "--timestamp", "2024-01-31"], "2024-01-31T12:00:00+00:00"),
-        (["get", "a.b", "1", "--version", "9"], "Versions 1 to 1 are kept"),
+        (["get", "a.b", "1", "--version", "9"], "Use a version from 1 to 1"),
         (["get", "a.b", "1", "--tag", "x"], "`neve history`"),
         (["rollback", "a.b", "1", "--tag", "x"], "--version, --timestamp and --tag"),
         (["changes", "a.b", "--since", "3", "--until", "2"], "Swap the two versions"),

@@ -136,7 +136,7 @@ def test_an_object_under_another_name_is_damage(store: Path) -> None:
     refused = inspect(segment(store, 9))
 
     assert refused.exit_code == 5
-    assert "segment 2 stands where 9 belongs" in refused.stderr
+    assert "segment 2 is where 9 belongs" in refused.stderr
 
 
 @pytest.mark.parametrize(
